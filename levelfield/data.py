@@ -1,0 +1,129 @@
+"""Prepared data: memory-mapped arrays with a manifest, made once, atomically, and checked on demand.
+
+    data/listops-3f2a91c0b4/
+        manifest.json            what it is, counts, generator version, SHA-256 of every array
+        train.x.npy train.offsets.npy train.y.npy train.slices.root.npy ...
+
+The folder's name hashes the task's settings and version, so a changed setting is another folder. It is written under
+a temporary name and renamed when complete: whatever was killed half-way is never read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
+
+MANIFEST = "manifest.json"
+
+
+def folder(task: Task, root: Path) -> Path:
+    return root / f"{task.name}-{digest(task)[:10]}"
+
+
+def prepare(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> Path:
+    """Build the task's arrays unless they are there already; returns their folder.
+
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk.
+    """
+    target = folder(task, root)
+    if (target / MANIFEST).exists():
+        return target
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _lock(root / f".{target.name}.lock"):
+            if not (target / MANIFEST).exists():
+                _write(task, target, task.build(sources, report))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"No room left for {task.name} in {root}: free some space or choose another --data folder.")
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
+            raise UserError(f"Cannot write to {root} ({error.strerror}): choose another --data folder.")
+        raise
+    return target
+
+
+def load(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> dict[SplitName, Examples]:
+    """The three splits, memory-mapped; prepares them first where they are missing."""
+    at = prepare(task, root, sources, report)
+    manifest = json.loads((at / MANIFEST).read_text())
+    return {split: _open(at, split, manifest["arrays"]) for split in SPLITS}
+
+
+def verify(at: Path) -> list[str]:
+    """What is wrong with a prepared folder, one sentence each; empty when every array has its recorded SHA-256."""
+    if not (at / MANIFEST).exists():
+        return [f"{at.name} has no manifest: remove the folder and prepare it again."]
+    faults = []
+    for name, expected in json.loads((at / MANIFEST).read_text())["arrays"].items():
+        path = at / f"{name}.npy"
+        if not path.exists():
+            faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
+        elif _sha256(path) != expected["sha256"]:
+            faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
+    return faults
+
+
+def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> None:
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        arrays: dict[str, Any] = {}
+        for split in SPLITS:
+            for name, array in _columns(split, splits[split]):
+                path = partial / f"{name}.npy"
+                np.save(path, array)
+                arrays[name] = {"sha256": _sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
+        manifest = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
+        counts = {split: len(splits[split]) for split in SPLITS}
+        text = json.dumps(manifest | {"counts": counts, "arrays": arrays}, indent=1)
+        (partial / MANIFEST).write_text(text)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
+    yield f"{split}.x", examples.x
+    yield f"{split}.offsets", examples.offsets
+    yield f"{split}.y", examples.y
+    for name, column in examples.slices.items():
+        yield f"{split}.slices.{name}", column
+
+
+def _open(at: Path, split: SplitName, arrays: Mapping[str, Any]) -> Examples:
+    def read(name: str) -> np.ndarray:
+        try:
+            return np.load(at / f"{name}.npy", mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{at / name}.npy cannot be read ({error}): remove {at} and run again.") from error
+
+    prefix = f"{split}.slices."
+    slices = {name.removeprefix(prefix): read(name) for name in arrays if name.startswith(prefix)}
+    return Examples(read(f"{split}.x"), read(f"{split}.offsets"), read(f"{split}.y"), slices)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock; the system releases it when the process ends, however it ends."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,493 @@
+"""The values everything else is built from, and nothing else.
+
+A run is one frozen value: a task, a model, a protocol and a seed. Whatever reaches the device derives from it,
+printing it is the whole truth, and its id is a hash of every field:
+
+    run = Run(task=ListOps(length=200), model=Model(mixers=(Attention(heads=4),), depth=2, width=64),
+              protocol=spt_masked(...), seed=0)
+    run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
+
+This module imports nothing of levelfield and never imports torch at run time, so that plans, reports and the command
+line stay quick. Letters in shapes: B batch, T length, D width, C channels, N examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+Effort = Literal["smoke", "minutes", "hours", "paper"]
+EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
+SplitName = Literal["train", "val", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
+
+
+class UserError(Exception):
+    """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
+
+
+# ---------------------------------------------------------------- what a task consumes and produces
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Discrete input. On disk a symbol is 0..symbols-1; a model sees ids `symbol + OFFSET`, (B, T) int64."""
+
+    symbols: int
+    PAD: ClassVar[int] = 0
+    MASK: ClassVar[int] = 1
+    OFFSET: ClassVar[int] = 2
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + self.OFFSET
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Continuous input. On disk raw values; a model sees `(raw - shift) / scale` per channel, (B, T, C) float32.
+
+    `levels` is the number of distinct raw values where the raw values are integers 0..levels-1 (256 gray levels), so
+    that a masked or causal objective can be a classification over them; None where there are none.
+    """
+
+    channels: int
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    levels: int | None = None
+
+
+@dataclass(frozen=True)
+class Label:
+    """One class per sequence: targets (B,) int64 in 0..classes-1, outputs (B, classes) logits."""
+
+    classes: int
+
+
+@dataclass(frozen=True)
+class Values:
+    """Real numbers per sequence: targets (B, dims) float32, outputs the same."""
+
+    dims: int
+
+
+Input = Tokens | Signal
+Output = Label | Values
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One split, in memory or memory-mapped: N sequences end to end, their targets, and columns to slice scores by.
+
+    x: (total,) for Tokens, (total, C) for Signal, raw values in their storage type; sequence i is
+    `x[offsets[i]:offsets[i + 1]]`. offsets: (N + 1,) int64. y: (N,) or (N, dims). slices: name -> (N,).
+    """
+
+    x: np.ndarray
+    offsets: np.ndarray
+    y: np.ndarray
+    slices: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def sequence(self, index: int) -> np.ndarray:
+        return self.x[self.offsets[index] : self.offsets[index + 1]]
+
+    @staticmethod
+    def of_equal_length(x: np.ndarray, y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None) -> Examples:
+        """From x: (N, T) or (N, T, C)."""
+        count, length = x.shape[:2]
+        offsets = np.arange(count + 1, dtype=np.int64) * length
+        return Examples(x.reshape(count * length, *x.shape[2:]), offsets, y, slices or {})
+
+    @staticmethod
+    def of_sequences(
+        sequences: Sequence[np.ndarray], y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None
+    ) -> Examples:
+        offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
+        return Examples(np.concatenate(sequences), offsets, y, slices or {})
+
+    def take(self, indices: np.ndarray) -> Examples:
+        """A subset, in the order given."""
+        sequences = [self.sequence(int(i)) for i in indices]
+        return Examples.of_sequences(sequences, self.y[indices], {k: v[indices] for k, v in self.slices.items()})
+
+
+Report = Callable[[str, int, int], None]
+"""report(what, done, total): how long work tells how far it is."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A Report that says nothing."""
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """Data with declared input and output, splits, a score per example and columns to slice by.
+
+    Subclasses are final frozen dataclasses whose fields are settings; `dataclasses.replace(task, length=400)` is the
+    same task at another length. Adding one is one file in `tasks/` that ends in `TASKS = {name: default instance}`.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    source: ClassVar[str]  # citation and licence, one line each
+    split_rule: ClassVar[str]  # where train, val and test come from, in words
+    transductive: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def input(self) -> Input: ...
+
+    @property
+    @abstractmethod
+    def output(self) -> Output: ...
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """No sequence is longer, in steps."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """The expected score of guessing uniformly (a fraction, like every score), or 0.0 for R2."""
+
+    @abstractmethod
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        """Make the three disjoint splits: generate them, or read official files under `sources`.
+
+        Raises UserError where the files are absent or wrong. Called once; `data.prepare` keeps the result on disk.
+        """
+
+    def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
+        """Label-keeping change of one training batch. x: (B, T) or (B, T, C) raw values; returns the same shape.
+
+        Padding beyond `lengths` stays as it is. Tasks without an augmentation raise UserError.
+        """
+        raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
+
+    @property
+    def augmentation(self) -> str | None:
+        """What `augment` does, in words; None where there is no augmentation."""
+        return None
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """Scores of rules that learn no sequence model: label prior, and a greedy rule where one exists."""
+        if isinstance(self.output, Values):
+            return {}
+        values, counts = np.unique(train.y, return_counts=True)
+        return {"label_prior": float(np.mean(test.y == values[counts.argmax()]))}
+
+    def at_length(self, length: int) -> Task:
+        """The same task with sequences up to `length`. Raises UserError where the task has only one length."""
+        raise UserError(f"Task {self.name} has one length, {self.max_length}; extrapolation needs a generated task.")
+
+
+# ---------------------------------------------------------------- what a model is made of
+
+
+@dataclass(frozen=True)
+class ParamRule:
+    """How the optimizer treats parameters whose name ends in the rule's key. None means: as the recipe says."""
+
+    lr: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True)
+class MixerConfig(ABC):
+    """Moves information along the sequence: builds a module of (x: (B, T, D), mask: (B, T) bool | None) -> (B, T, D).
+
+    mask is True at real steps; real steps' outputs must not depend on padding. A mixer does not know the training
+    length: what needs a bound says so in `max_length` and raises UserError beyond it.
+    """
+
+    version: ClassVar[int] = 1
+    label: ClassVar[str]
+    paper: ClassVar[str]
+    directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
+
+    @abstractmethod
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        """One layer. All initial values are drawn from `generator` (a CPU generator). Raises UserError on bad sizes."""
+
+    @abstractmethod
+    def state_size(self, width: int, length: int) -> int | None:
+        """Numbers a causal layer carries to step `length` + 1, per sequence; None where it was not declared."""
+
+    @property
+    def max_length(self) -> int | None:
+        return None
+
+    @property
+    def receptive_field(self) -> int | None:
+        """Steps one bidirectional layer sees, itself included; None where it sees all."""
+        return None
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        """Name suffix -> rule, for parameters with their own learning rate or no weight decay."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one."""
+
+    norm: Literal["layer", "batch", "rms"] = "layer"
+    prenorm: bool = True
+    feedforward: int = 0  # hidden width; 0 means there is none
+    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    dropout: float = 0.0
+    final_norm: bool = True
+
+
+@dataclass(frozen=True)
+class Model:
+    """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value."""
+
+    mixers: tuple[MixerConfig, ...]
+    depth: int
+    width: int
+    causal: bool = False
+    block: Block = Block()
+    positions: Literal["none", "sinusoidal", "learned"] = "none"  # summed to the encoded input
+    max_positions: int | None = None  # rows of the learned table; only with positions="learned"
+    pooling: Literal["mean", "max", "last"] = "mean"
+    head_hidden: int = 0  # 0: one linear map; else linear, ReLU, linear
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Short name for tables and file names."""
+        return self.name or "+".join(dict.fromkeys(type(m).__name__.lower() for m in self.mixers))
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest sequence that every part takes, in steps; None where there is no bound."""
+        table = self.max_positions if self.positions == "learned" else None
+        return min((b for b in [table, *(m.max_length for m in self.mixers)] if b is not None), default=None)
+
+
+# ---------------------------------------------------------------- how it is trained
+
+Unit = Literal["steps", "examples", "tokens", "epochs"]
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long, with its unit; `resolve` turns it into optimizer steps, once."""
+
+    value: float
+    unit: Unit
+
+    def resolve(self, *, batch: int, examples: int, tokens_per_example: float) -> int:
+        """Steps, rounded up; `examples` is the size of the training split."""
+        per_step = {"steps": 1.0, "examples": batch, "tokens": batch * tokens_per_example, "epochs": batch / examples}
+        return max(0, int(np.ceil(round(self.value / per_step[self.unit], 9))))
+
+    def __str__(self) -> str:
+        return f"{self.value:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The numbers of one phase. `source` cites where they are printed; `assumed` names the fields nobody printed.
+
+    `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
+    0.2 when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1 for the last
+    tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
+    """
+
+    lr: float
+    weight_decay: float
+    batch: int
+    budget: Duration
+    warmup: Duration
+    schedule: Literal["constant", "linear", "cosine", "plateau"]
+    clip: float | None
+    validate_every: Duration
+    patience: int | None = None  # stop after this many validations without a better score
+    plateau_patience: int = 3
+    betas: tuple[float, float] = (0.9, 0.999)
+    decay_all: bool = False  # True: biases, norms and embeddings decay too
+    source: str = ""
+    assumed: tuple[str, ...] = ()
+    tuning_trials: int = 1
+
+
+@dataclass(frozen=True)
+class Objective(ABC):
+    """What a phase optimises. Interpreted by `objectives.py`; the values themselves need no torch."""
+
+    @property
+    def direction(self) -> str | None:
+        """"causal" where the model must be causal; None where either will do."""
+        return None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """An objective, a recipe, and where the weights start: fresh, or the previous phase's trunk under a new head."""
+
+    objective: Objective
+    recipe: Recipe
+    start: Literal["fresh", "previous"] = "fresh"
+    augment: bool = False
+    fraction: float = 1.0  # of the training split: a prefix of one seeded permutation, so subsets nest
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A tuple of phases; () means: evaluate as given. The last phase's objective is the one that is scored."""
+
+    name: str
+    phases: tuple[Phase, ...]
+
+    @property
+    def causal(self) -> bool:
+        """Whether some phase needs a causal model."""
+        return any(p.objective.direction == "causal" for p in self.phases)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell, one seed: the frozen value from which everything that reaches the device derives."""
+
+    task: Task
+    model: Model
+    protocol: Protocol
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """Names for the eye, then ten hex digits of a hash over every field and version."""
+        names = f"{self.task.name}-{self.model.label}-{self.protocol.name}-{self.seed}"
+        return f"{names}-{digest(self)[:10]}"
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+class Row(TypedDict, total=False):
+    """One number, measured or published alike. A key that does not apply is absent."""
+
+    source: str  # "levelfield", or the paper's key
+    table: str
+    study: str
+    effort: str
+    run: str
+    task: str
+    model: str
+    protocol: str
+    seed: int
+    at: str  # where it was measured: "length=2000", "kernel=5", "root=MAX", ...
+    split: str
+    metric: str
+    unit: str
+    value: float
+    n: int  # examples behind the value
+    stderr: float
+    status: str  # ok, chance, diverged; published: reported, chance, infeasible, unreported, derived
+    origin: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """Which printed rows a study answers to."""
+
+    paper: str
+    table: str
+
+
+@dataclass(frozen=True)
+class View:
+    """A figure or table of the report, by the name of a function in `report/`, with its settings."""
+
+    kind: Literal["compare", "gap", "curve", "training", "slices", "samples"]
+    title: str
+    metric: str = "accuracy"
+    axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel" or "length"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Probe(ABC):
+    """A measurement on a trained model. Never trains, never writes files: it yields rows."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def measure(self, net: nn.Module, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """Rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows."""
+
+    name: str
+    claim: str
+    runs: Callable[[Effort], Sequence[Run]]
+    published: tuple[Published, ...] = ()
+    views: tuple[View, ...] = ()
+    probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
+    verdict: Callable[[Sequence[Row]], str] | None = None
+    deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
+
+
+# ---------------------------------------------------------------- identity
+
+
+def describe(value: Any) -> Any:
+    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        head: dict[str, Any] = {"kind": type(value).__name__}
+        if isinstance(version := getattr(type(value), "version", None), int):
+            head["version"] = version
+        return head | {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [describe(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical description, hex."""
+    text = json.dumps(describe(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def derive_seed(seed: int, *purpose: object) -> int:
+    """A 63-bit seed for one purpose: derive_seed(0, "mask", 17) has nothing to do with derive_seed(0, "order", 3)."""
+    text = "/".join([str(seed), *map(str, purpose)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def closest(name: str, names: Sequence[str]) -> str:
+    """" did you mean ...?" for an unknown name, with the list when nothing is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
