@@ -1,0 +1,34 @@
+"""What a report is made from: rows and ledgers of finished runs, as plain values.
+
+`store.read` fills one, `report` draws it, and neither imports torch. Everything is keyed by run id, so that a row, the
+ledger of the run it came from, its training curve and its full description can be put side by side:
+
+    results = store.read(Path("runs"), "protocol_gap", "minutes")
+    results.rows[0]["run"]                      # "listops-attention-scratch-0-5f0c9a1e2b"
+    results.ledgers[results.rows[0]["run"]]     # {"parameters": 804874, "steps": 2000, "flops": 3.1e13, ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from levelfield.spec import Row
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything measured for one study at one effort. A run that has not finished is absent, never a placeholder.
+
+    rows: every number measured. ledgers: run id -> what the run cost (parameters, state, examples, tokens, steps,
+    flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
+    record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
+    `spec.describe(run)`. failures: run id -> why it did not finish, one sentence.
+    """
+
+    rows: Sequence[Row] = ()
+    ledgers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
