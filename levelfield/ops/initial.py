@@ -1,0 +1,49 @@
+"""Layers with torch's default initial values, drawn from a generator that is passed in.
+
+`nn.Linear(...)` draws from the process-wide generator, so a model's weights would depend on whatever ran before it.
+These helpers build the layer on the meta device, where nothing is drawn, and fill it from `generator`: the same
+numbers, in the same order, as torch gives with its own generator at that seed.
+
+    generator = torch.Generator().manual_seed(derive_seed(run.seed, "model"))
+    project = linear(64, 256, generator)
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+
+
+def linear(inputs: int, outputs: int, generator: Generator, bias: bool = True) -> nn.Linear:
+    """(..., inputs) -> (..., outputs). Weight and bias uniform in +-1/sqrt(inputs)."""
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
+    fill_default(layer.weight, layer.bias if bias else None, generator)
+    return layer
+
+
+def conv1d(
+    inputs: int, outputs: int, kernel: int, generator: Generator, groups: int = 1, bias: bool = True
+) -> nn.Conv1d:
+    """(B, inputs, T) -> (B, outputs, T - kernel + 1). Uniform in +-1/sqrt(kernel * inputs / groups)."""
+    layer = nn.Conv1d(inputs, outputs, kernel, groups=groups, bias=bias, device="meta").to_empty(device="cpu")
+    fill_default(layer.weight, layer.bias, generator)
+    return layer
+
+
+def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
+    """(...) int64 ids -> (..., width). Standard normal."""
+    layer = nn.Embedding(rows, width, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        layer.weight.normal_(generator=generator)
+    return layer
+
+
+def fill_default(weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
+    """Torch's default for linear and convolution layers, in place. weight: (outputs, inputs, ...); bias: (outputs,)."""
+    # The bound is 1/sqrt(fan in) for both; torch reaches the weight's through a = sqrt(5), which rounds differently.
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+    if bias is not None:
+        bound = 1 / math.sqrt(weight[0].numel())
+        nn.init.uniform_(bias, -bound, bound, generator=generator)
