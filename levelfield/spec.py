@@ -287,7 +287,7 @@ class Model:
 
 # ---------------------------------------------------------------- how it is trained
 
-Unit = Literal["steps", "examples", "tokens", "epochs"]
+Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 
 
 @dataclass(frozen=True)
@@ -297,10 +297,18 @@ class Duration:
     value: float
     unit: Unit
 
-    def resolve(self, *, batch: int, examples: int, tokens_per_example: float) -> int:
-        """Steps, rounded up; `examples` is the size of the training split."""
-        per_step = {"steps": 1.0, "examples": batch, "tokens": batch * tokens_per_example, "epochs": batch / examples}
-        return max(0, int(np.ceil(round(self.value / per_step[self.unit], 9))))
+    def resolve(self, *, batch: int, examples: int, tokens_per_example: float, flops_per_step: float = 0.0) -> int:
+        """Steps, rounded up; `examples` is the size of the training split. FLOPs are those of forward and backward."""
+        per_step = {
+            "steps": 1.0,
+            "examples": batch,
+            "tokens": batch * tokens_per_example,
+            "epochs": batch / examples,
+            "flops": flops_per_step,
+        }[self.unit]
+        if per_step <= 0:
+            raise UserError(f"A duration of {self} cannot be resolved to steps here: its cost per step is unknown.")
+        return max(0, int(np.ceil(round(self.value / per_step, 9))))
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.unit}"
@@ -338,8 +346,17 @@ class Objective(ABC):
 
     @property
     def direction(self) -> str | None:
-        """"causal" where the model must be causal; None where either will do."""
+        """ "causal" where the model must be causal; None where either will do."""
         return None
+
+
+@dataclass(frozen=True)
+class Head:
+    """An output of the network: `outputs` numbers for the pooled sequence, or for every step."""
+
+    name: str
+    outputs: int
+    per: Literal["sequence", "step"]
 
 
 @dataclass(frozen=True)
@@ -355,10 +372,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A tuple of phases; () means: evaluate as given. The last phase's objective is the one that is scored."""
+    """A tuple of phases; () means: evaluate as given. The last phase's objective is the one that is scored.
+
+    `weights` names a safetensors file that the first phase (or the evaluation) starts from, with its SHA-256.
+    """
 
     name: str
     phases: tuple[Phase, ...]
+    weights: str | None = None
+    weights_sha256: str | None = None
 
     @property
     def causal(self) -> bool:
@@ -486,7 +508,7 @@ def derive_seed(seed: int, *purpose: object) -> int:
 
 
 def closest(name: str, names: Sequence[str]) -> str:
-    """" did you mean ...?" for an unknown name, with the list when nothing is near."""
+    """ " did you mean ...?" for an unknown name, with the list when nothing is near."""
     import difflib
 
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -1,0 +1,59 @@
+"""The only evaluation loop: a network and a split in, one score per example out.
+
+scores = evaluate(net, split, Classify(), task.input, batch=64, seed=0)
+scores.mean, scores.stderr
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from levelfield.batches import Loaded
+from levelfield.objectives import Trainable, validation_scores
+from levelfield.seeding import generator
+from levelfield.spec import Input
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """values: (N,) in the split's order; weights: (N,), the steps scored in each example (1 for a label)."""
+
+    values: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.values, weights=self.weights))
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the mean over examples."""
+        if len(self.values) < 2:
+            return 0.0
+        share = self.weights / self.weights.sum()
+        return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
+
+
+@torch.no_grad()
+def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batch: int, seed: int) -> SplitScores:
+    """Scores every example once, in eval mode, shortest first so that batches carry little padding.
+
+    Hidden steps are drawn from (seed, batch), so two evaluations of one split hide the same ones.
+    """
+    was_training = net.training
+    net.eval()
+    ranked = torch.from_numpy(np.argsort(split.examples.lengths, kind="stable"))
+    values, weights = np.zeros(len(split)), np.zeros(len(split))
+    for number, indices in enumerate(ranked.split(batch)):
+        scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
+        values[indices.numpy()] = scores.values.cpu().numpy()
+        weights[indices.numpy()] = scores.weights.cpu().numpy()
+    net.train(was_training)
+    return SplitScores(values, weights)

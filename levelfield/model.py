@@ -1,0 +1,216 @@
+"""From specs to a network: input encoder, residual backbone of mixers, pooling, heads.
+
+    x -> encoder -> [x + mixer(norm(x)), x + feedforward(norm(x))] * depth -> norm -> heads["label"] | heads["denoise"]
+
+Every architecture gets the same encoder, the same residual blocks and the same heads; what differs is the mixer.
+Moving from one phase to the next keeps all but the heads (`Net.load_trunk`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.seeding import generator, seeded
+from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
+
+
+class Encoder(nn.Module):
+    """Ids (B, T) or values (B, T, C) to (B, T, D), with summed positions where the model has them.
+
+    For values, steps hidden by a masked objective arrive as zeros plus a flag, as in amos2025. The flag's column of
+    the input projection is a vector of its own here (`hidden`), so the other weights have one shape in every phase.
+    """
+
+    def __init__(self, spec: Input, model: Model, flag: bool) -> None:
+        super().__init__()
+        self.spec, self.positions = spec, model.positions
+        if isinstance(spec, Tokens):
+            self.embed: nn.Module = nn.Embedding(spec.vocabulary, model.width)
+            self.hidden = None
+        else:
+            self.embed = nn.Linear(spec.channels, model.width)
+            bound = 1 / math.sqrt(spec.channels + 1)
+            self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound)) if flag else None
+        self.table = None
+        if model.positions == "learned":
+            if model.max_positions is None:
+                raise UserError("Learned positions need a table size: set Model(max_positions=...).")
+            self.table = nn.Parameter(torch.randn(model.max_positions, model.width))
+
+    def forward(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+        """x: (B, T) or (B, T, C); hidden: (B, T) bool or None -> (B, T, D)."""
+        y = self.embed(x)
+        if self.hidden is not None and hidden is not None:
+            y = y + hidden.unsqueeze(-1) * self.hidden
+        if self.table is not None:
+            y = y + self.table[: y.shape[1]]
+        elif self.positions == "sinusoidal":
+            y = y + sinusoids(y.shape[1], y.shape[2], y.device).to(y.dtype)
+        return y
+
+
+def sinusoids(length: int, width: int, device: torch.device, base: float = 10000.0) -> Tensor:
+    """(length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
+    pairs = (width + 1) // 2
+    rates = base ** (-2 * torch.arange(pairs, device=device, dtype=torch.float64) / width)
+    angles = torch.arange(length, device=device, dtype=torch.float64)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width].float()
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation over the real steps of all sequences. x: (B, T, D), mask: (B, T) or None."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return self.norm(x.flatten(0, 1)).view_as(x)
+        y = torch.zeros_like(x)
+        y[mask] = self.norm(x[mask])
+        return y
+
+
+class StepNorm(nn.Module):
+    """Layer or root-mean-square normalisation of each step by itself. x: (B, T, D)."""
+
+    def __init__(self, kind: Literal["layer", "rms"], width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width) if kind == "layer" else nn.RMSNorm(width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.norm(x)
+
+
+def _norm(block: Block, width: int) -> nn.Module:
+    return BatchNorm(width) if block.norm == "batch" else StepNorm(block.norm, width)
+
+
+class FeedForward(nn.Module):
+    """(B, T, D) -> (B, T, D), each step by itself, through `hidden` channels."""
+
+    def __init__(self, width: int, hidden: int, activation: str) -> None:
+        super().__init__()
+        self.activation = activation
+        self.up = nn.Linear(width, hidden)
+        self.gate = nn.Linear(width, hidden) if activation == "swiglu" else None
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is not None:
+            return self.down(F.silu(self.gate(x)) * self.up(x))
+        return self.down(F.relu(self.up(x)) if self.activation == "relu" else F.gelu(self.up(x)))
+
+
+class ResidualBlock(nn.Module):
+    """x + mixer(norm(x)), then x + feedforward(norm(x)); with prenorm=False the norms come after the sums."""
+
+    def __init__(self, mixer: nn.Module, block: Block, width: int) -> None:
+        super().__init__()
+        self.mixer, self.prenorm = mixer, block.prenorm
+        self.norm = _norm(block, width)
+        self.dropout = nn.Dropout(block.dropout)
+        self.feedforward = self.norm2 = None
+        if block.feedforward:
+            self.feedforward = FeedForward(width, block.feedforward, block.activation)
+            self.norm2 = _norm(block, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.prenorm:
+            x = x + self.dropout(self.mixer(self.norm(x, mask), mask))
+        else:
+            x = self.norm(x + self.dropout(self.mixer(x, mask)), mask)
+        if self.feedforward is None or self.norm2 is None:
+            return x
+        if self.prenorm:
+            return x + self.dropout(self.feedforward(self.norm2(x, mask)))
+        return self.norm2(x + self.dropout(self.feedforward(x)), mask)
+
+
+class Net(nn.Module):
+    """The network of one phase. `features` gives (B, T, D); `head` turns them into one head's outputs."""
+
+    def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, flag: bool, seed: int) -> None:
+        super().__init__()
+        self.model, self.per = model, {h.name: h.per for h in heads}
+        with seeded(seed, "encoder"):
+            self.encoder = Encoder(spec, model, flag)
+        self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
+        self.norm = _norm(model.block, model.width) if model.block.final_norm else None
+        self.heads = nn.ModuleDict()
+        for head in heads:
+            with seeded(seed, "head", head.name):
+                self.heads[head.name] = self._head(head)
+
+    def _block(self, layer: int, seed: int) -> ResidualBlock:
+        config = self.model.mixers[layer % len(self.model.mixers)]
+        draws = generator(seed, "mixer", layer)
+        mixer = config.build(self.model.width, causal=self.model.causal, layer=layer, generator=draws)
+        with seeded(seed, "block", layer):
+            return ResidualBlock(mixer, self.model.block, self.model.width)
+
+    def _head(self, head: Head) -> nn.Module:
+        width, hidden = self.model.width, self.model.head_hidden
+        if head.per == "step" or not hidden:
+            return nn.Linear(width, head.outputs)
+        return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, head.outputs))
+
+    def features(self, x: Tensor, mask: Tensor | None, hidden: Tensor | None = None) -> Tensor:
+        """x: (B, T) ids or (B, T, C) values; mask: (B, T) True at real steps -> (B, T, D)."""
+        bound = self.model.max_length
+        if bound is not None and x.shape[1] > bound:
+            raise UserError(f"{self.model.label} takes at most {bound} steps, not {x.shape[1]}: raise its bound.")
+        y = self.encoder(x, hidden)
+        for block in self.blocks:
+            y = block(y, mask)
+        return y if self.norm is None else self.norm(y, mask)
+
+    def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, outputs) for a head per sequence, (B, T, outputs) for one per step."""
+        pooled = features if self.per[name] == "step" else pool(features, mask, self.model.pooling)
+        return self.heads[name](pooled)
+
+    def rules(self) -> dict[str, ParamRule]:
+        """Full parameter name -> rule, as the mixers declare them."""
+        found = {}
+        for layer, block in enumerate(self.blocks):
+            config = self.model.mixers[layer % len(self.model.mixers)]
+            for suffix, rule in config.param_rules().items():
+                for name, _ in block.get_submodule("mixer").named_parameters():
+                    if name == suffix or name.endswith(f".{suffix}"):
+                        found[f"blocks.{layer}.mixer.{name}"] = rule
+        return found
+
+    def load_trunk(self, weights: Mapping[str, Tensor]) -> None:
+        """Take everything but heads and the hidden flag from another phase's weights; the heads stay fresh."""
+        kept = {k: v for k, v in weights.items() if not k.startswith("heads.") and k != "encoder.hidden"}
+        own = {k for k in self.state_dict() if not k.startswith("heads.") and k != "encoder.hidden"}
+        if kept.keys() != own:
+            odd = sorted(kept.keys() ^ own)[0]
+            raise UserError(f"These weights belong to another model: '{odd}' does not match.")
+        state = self.state_dict()
+        for name, value in kept.items():
+            if value.shape != state[name].shape:
+                raise UserError(f"These weights belong to another model: '{name}' has shape {tuple(value.shape)}.")
+        self.load_state_dict({**state, **kept})
+
+
+def pool(features: Tensor, mask: Tensor | None, how: str) -> Tensor:
+    """(B, T, D) -> (B, D) over the real steps: their mean, their maximum, or the last of them."""
+    if how == "last":
+        if mask is None:
+            return features[:, -1]
+        return features[torch.arange(len(features), device=features.device), mask.sum(1) - 1]
+    if how == "max":
+        return (features if mask is None else features.masked_fill(~mask.unsqueeze(-1), -math.inf)).amax(1)
+    if mask is None:
+        return features.mean(1)
+    weights = mask.unsqueeze(-1).to(features.dtype)
+    return (features * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -1,0 +1,325 @@
+"""What a phase optimises: a head, a view of the batch, a loss and a score.
+
+    Classify()                     a label per sequence
+    Regress()                      numbers per sequence
+    Masked(ratio=0.5)              hide steps, predict them (denoising)
+    Causal()                       predict the next step
+    Sum((Classify(), Masked(0.3, random=1/3, scope="all")))     several heads on one forward pass
+
+Masked and causal losses follow amos2025 as its code does it (all selected steps are hidden, none kept; one mask for
+all channels of a step); the sum follows miralles2025 section 3 and appendix A.4.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from levelfield.batches import Batch, encode
+from levelfield.spec import Head, Input, Label, Objective, Output, Task, Tokens, UserError, Values
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class View:
+    """What the model sees of a batch. x as `encode` gives it; hidden: (B, T) bool, or None where nothing is hidden."""
+
+    x: Tensor
+    hidden: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per example with its weight: values (B,), weights (B,). Their weighted mean is the score."""
+
+    values: Tensor
+    weights: Tensor
+
+
+class Trainable(Objective):
+    """An objective that can be trained: what every one below implements."""
+
+    key: str
+    metric: str
+    higher_is_better: bool = True
+
+    @property
+    def parts(self) -> tuple[Trainable, ...]:
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.parts)
+
+    @property
+    def hides(self) -> bool:
+        return False
+
+    @abstractmethod
+    def head(self, spec: Input, output: Output) -> Head:
+        """Raises UserError where the objective does not fit the task."""
+
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
+        """The clean input, unless an objective hides some of it."""
+        return View(encode(batch.raw, batch.mask, spec))
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor: ...
+
+    @abstractmethod
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores: ...
+
+
+@dataclass(frozen=True)
+class Classify(Trainable):
+    """Cross-entropy of one label per sequence; scored by accuracy."""
+
+    key = "label"
+    metric = "accuracy"
+
+    def head(self, spec: Input, output: Output) -> Head:
+        if not isinstance(output, Label):
+            raise UserError("Classify needs a task with labels; use Regress for values.")
+        return Head(self.key, output.classes, "sequence")
+
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+        return F.cross_entropy(outputs.float(), batch.y.long())
+
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+        right = (outputs.argmax(-1) == batch.y).double()
+        return Scores(right, torch.ones_like(right))
+
+
+@dataclass(frozen=True)
+class Regress(Trainable):
+    """Mean squared error of real values per sequence; scored by the negative squared error."""
+
+    key = "value"
+    metric = "negative_mse"
+
+    def head(self, spec: Input, output: Output) -> Head:
+        if not isinstance(output, Values):
+            raise UserError("Regress needs a task with values; use Classify for labels.")
+        return Head(self.key, output.dims, "sequence")
+
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+        return F.mse_loss(outputs.float(), batch.y.float().view_as(outputs))
+
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+        error = (outputs.double() - batch.y.double().view_as(outputs)).square().mean(-1)
+        return Scores(-error, torch.ones_like(error))
+
+
+@dataclass(frozen=True)
+class StepObjective(Trainable):
+    """Shared by Masked and Causal: predicting raw symbols (loss "ce") or normalised values (loss "l1") of steps."""
+
+    loss_kind: Literal["ce", "l1"] = "ce"
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        return "step_accuracy" if self.loss_kind == "ce" else "negative_mae"
+
+    def head(self, spec: Input, output: Output) -> Head:
+        if isinstance(spec, Tokens):
+            if self.loss_kind == "l1":
+                raise UserError("An l1 loss needs a task with continuous input; use loss_kind='ce' for tokens.")
+            return Head(self.key, spec.symbols, "step")
+        if self.loss_kind == "l1":
+            return Head(self.key, spec.channels, "step")
+        if spec.levels is None:
+            raise UserError("A cross-entropy over values needs a signal with levels; use loss_kind='l1'.")
+        return Head(self.key, spec.channels * spec.levels, "step")
+
+    @abstractmethod
+    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and examples (P,)."""
+
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+        picked, raw, _ = self.targets(outputs, batch, view)
+        if not len(raw):
+            return outputs.sum() * 0.0
+        if self.loss_kind == "l1":
+            return (picked.float() - _values(raw, spec)).abs().mean()
+        return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
+
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+        picked, raw, example = self.targets(outputs, batch, view)
+        if self.loss_kind == "ce":
+            guess = _by_level(picked, raw).argmax(-1)
+            good = (guess == raw.reshape(guess.shape)).double().mean(1)
+        else:
+            good = -(picked - _values(raw, spec)).abs().double().mean(1)
+        total = torch.zeros(len(batch.raw), dtype=torch.double, device=raw.device).index_add_(0, example, good)
+        weights = torch.zeros_like(total).index_add_(0, example, torch.ones_like(good))
+        return Scores(total / weights.clamp(min=1), weights)
+
+
+@dataclass(frozen=True)
+class Masked(StepObjective):
+    """Hide a share of the steps and predict them.
+
+    ratio: chance of each step to be selected, in (0, 1). block: steps are selected in aligned runs of this many.
+    random: share of the selected steps that show a uniformly drawn id (specials included) instead of the mask
+    symbol; tokens only. scope: "hidden" averages the loss over selected steps, "all" over every real step
+    (as miralles2025's code does).
+    """
+
+    ratio: float = 0.15
+    block: int = 1
+    random: float = 0.0
+    scope: Literal["hidden", "all"] = "hidden"
+
+    key = "denoise"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1 or not 0 <= self.random <= 1 or self.block < 1:
+            raise UserError("Masked needs 0 < ratio < 1, 0 <= random <= 1 and block >= 1.")
+
+    @property
+    def hides(self) -> bool:
+        return True
+
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
+        x = encode(batch.raw, batch.mask, spec)
+        size, length = batch.raw.shape[:2]
+        drawn = _uniform((size, -(-length // self.block)), generator, x.device)
+        hidden = (drawn < self.ratio).repeat_interleave(self.block, 1)[:, :length]
+        hidden = hidden if batch.mask is None else hidden & batch.mask
+        if not isinstance(spec, Tokens):
+            return View(x * ~hidden.unsqueeze(-1), hidden)
+        shown = x.masked_fill(hidden, Tokens.MASK)
+        if self.random:
+            noise = (_uniform(x.shape, generator, x.device) * spec.vocabulary).long()
+            shown = torch.where(hidden & (_uniform(x.shape, generator, x.device) < self.random), noise, shown)
+        return View(shown, hidden)
+
+    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        assert view.hidden is not None
+        everywhere = batch.mask if batch.mask is not None else torch.ones_like(view.hidden)
+        where = everywhere if self.scope == "all" else view.hidden
+        example, step = where.nonzero(as_tuple=True)
+        return outputs[example, step], batch.raw[example, step], example
+
+
+@dataclass(frozen=True)
+class Causal(StepObjective):
+    """Predict step t + 1 from steps 0..t, for every t that has a next step. Needs a causal model."""
+
+    key = "next"
+
+    @property
+    def direction(self) -> str | None:
+        return "causal"
+
+    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        last = batch.lengths - 1
+        steps = torch.arange(batch.raw.shape[1], device=outputs.device)
+        example, step = (steps < last[:, None]).nonzero(as_tuple=True)
+        return outputs[example, step], batch.raw[example, step + 1], example
+
+
+@dataclass(frozen=True)
+class Sum(Trainable):
+    """Several objectives on one forward pass, weighted; the first one is scored, on clean input.
+
+    In training all parts see the view of the part that hides (at most one may).
+    """
+
+    of: tuple[Trainable, ...]
+    by: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if sum(p.hides for p in self.of) > 1 or len({p.key for p in self.of}) < len(self.of):
+            raise UserError("Sum takes objectives of different kinds, at most one of which hides steps.")
+        if self.by and len(self.by) != len(self.of):
+            raise UserError("Sum needs one weight per objective, or none.")
+
+    @property
+    def parts(self) -> tuple[Trainable, ...]:
+        return self.of
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return self.by or (1.0,) * len(self.of)
+
+    @property
+    def key(self) -> str:  # type: ignore[override]
+        return self.of[0].key
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        return self.of[0].metric
+
+    @property
+    def hides(self) -> bool:
+        return any(p.hides for p in self.of)
+
+    @property
+    def direction(self) -> str | None:
+        return next((p.direction for p in self.of if p.direction), None)
+
+    def head(self, spec: Input, output: Output) -> Head:
+        return self.of[0].head(spec, output)
+
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
+        hiding = next((p for p in self.of if p.hides), self.of[0])
+        return hiding.view(batch, spec, generator)
+
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+        return self.of[0].loss(outputs, batch, view, spec)
+
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+        return self.of[0].score(outputs, batch, view, spec)
+
+
+def heads(objective: Trainable, task: Task) -> tuple[Head, ...]:
+    """One head per part of the objective."""
+    return tuple(part.head(task.input, task.output) for part in objective.parts)
+
+
+def training_loss(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Tensor:
+    """The scalar that is minimised: one forward pass, every head's loss, weighted."""
+    view = objective.view(batch, spec, generator)
+    features = net.features(view.x, batch.mask, view.hidden)
+    losses: Sequence[Tensor] = [
+        weight * part.loss(net.head(part.key, features, batch.mask), batch, view, spec)
+        for part, weight in zip(objective.parts, objective.weights, strict=True)
+    ]
+    return torch.stack(list(losses)).sum()
+
+
+def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
+    """Scores of the objective that is selected on: the first part, on its own view (clean for a label)."""
+    scored = objective.parts[0]
+    view = scored.view(batch, spec, generator)
+    features = net.features(view.x, batch.mask, view.hidden)
+    return scored.score(net.head(scored.key, features, batch.mask), batch, view, spec)
+
+
+def default_objective(task: Task) -> Trainable:
+    """What a task is scored by: Classify for labels, Regress for values."""
+    return Classify() if isinstance(task.output, Label) else Regress()
+
+
+def _uniform(shape: Sequence[int], generator: Generator, device: torch.device) -> Tensor:
+    """Drawn on the CPU, so that a GPU run hides the same steps."""
+    return torch.rand(tuple(shape), generator=generator).to(device)
+
+
+def _values(raw: Tensor, spec: Input) -> Tensor:
+    """raw: (P,) or (P, C) -> normalised (P, C)."""
+    return encode(raw[:, None], None, spec).squeeze(1)
+
+
+def _by_level(outputs: Tensor, raw: Tensor) -> Tensor:
+    """(P, C * levels) -> (P, C, levels), or (P, symbols) -> (P, 1, symbols)."""
+    return outputs.unflatten(-1, (1 if raw.dim() == 1 else raw.shape[1], -1))

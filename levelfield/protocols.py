@@ -1,0 +1,110 @@
+"""Protocols: how a model comes to be trained, as tuples of phases.
+
+    scratch(recipe)                          labels only
+    spt_masked(pretrain, finetune, ratio)    denoise the task's own training inputs, then fine-tune (amos2025)
+    spt_causal(pretrain, finetune)           predict the next step of them, then fine-tune
+    enriched(recipe, augment=..., denoise=...)   one phase on enriched data or loss (miralles2025)
+    pretrained(path)                         evaluate as given
+    matched(protocol, budget, shares)        the same phases within one total budget
+
+A second phase keeps the trunk and replaces the head; that sentence is the whole of self-pretraining.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable
+from levelfield.spec import Duration, Model, Phase, Protocol, Recipe, UserError
+
+DENOISE = Masked(ratio=0.3, random=1 / 3, scope="all")
+"""The denoising loss that miralles2025 adds to the label's (appendix A.4; over all real steps, as its code does)."""
+
+
+def scratch(recipe: Recipe, objective: Trainable | None = None) -> Protocol:
+    """One phase on labels from fresh weights."""
+    return Protocol("scratch", (Phase(objective or Classify(), recipe),))
+
+
+def spt_masked(
+    pretrain: Recipe,
+    finetune: Recipe,
+    ratio: float,
+    *,
+    loss: Literal["ce", "l1"] = "ce",
+    block: int = 1,
+    objective: Trainable | None = None,
+) -> Protocol:
+    """Masked self-pretraining, then fine-tuning of all weights (amos2025 section 2).
+
+    ratio: 0.5 for images, 0.15 for text, 0.1 for ListOps there. block: hide aligned runs of this many steps.
+    """
+    denoise = Masked(ratio=ratio, block=block, loss_kind=loss)
+    return Protocol("spt_masked", (Phase(denoise, pretrain), _finetune(finetune, objective)))
+
+
+def spt_causal(
+    pretrain: Recipe, finetune: Recipe, *, loss: Literal["ce", "l1"] = "ce", objective: Trainable | None = None
+) -> Protocol:
+    """Next-step self-pretraining of a causal model, then fine-tuning of all weights (amos2025 section 2)."""
+    return Protocol("spt_causal", (Phase(Causal(loss_kind=loss), pretrain), _finetune(finetune, objective)))
+
+
+def enriched(
+    recipe: Recipe, *, augment: bool = False, denoise: Masked | None = None, objective: Trainable | None = None
+) -> Protocol:
+    """One phase on more than the plain labels (miralles2025 section 3): augmented inputs, a summed denoising loss,
+    or extra sets, which are a setting of the task. Raises UserError where nothing is enriched."""
+    label = objective or Classify()
+    total = Sum((label, denoise)) if denoise else label
+    return Protocol("enriched", (Phase(total, recipe, augment=augment),))
+
+
+def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
+    """Start from a safetensors file: evaluate it as given, or fine-tune it by `phases` with start="previous".
+
+    Raises UserError where the file is missing.
+    """
+    if not weights.is_file():
+        raise UserError(f"No weights at {weights}: give the path of a .safetensors file of a finished run.")
+    return Protocol("pretrained", tuple(phases), str(weights), hashlib.sha256(weights.read_bytes()).hexdigest())
+
+
+def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None = None) -> Protocol:
+    """The same phases within one total budget, so that arms cost the same.
+
+    shares: each phase's part of the budget, summing to 1; equal parts if left out. A one-phase protocol gets it all:
+    `matched(scratch(r), total)` is scratch trained for as long as pretraining and fine-tuning together.
+    Raises UserError where the shares do not fit.
+    """
+    shares = tuple(shares or [1 / len(protocol.phases)] * len(protocol.phases))
+    if len(shares) != len(protocol.phases) or abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
+        raise UserError(f"{protocol.name} has {len(protocol.phases)} phases: give it as many shares, summing to 1.")
+    phases = tuple(
+        replace(phase, recipe=replace(phase.recipe, budget=Duration(budget.value * share, budget.unit)))
+        for phase, share in zip(protocol.phases, shares, strict=True)
+    )
+    return replace(protocol, name=f"{protocol.name}_matched", phases=phases)
+
+
+def arm(model: Model, protocol: Protocol) -> Model:
+    """The model as the protocol needs it: causal where a phase predicts the next step, else unchanged."""
+    return replace(model, causal=True) if protocol.causal else model
+
+
+def _finetune(recipe: Recipe, objective: Trainable | None) -> Phase:
+    return Phase(objective or Classify(), recipe, start="previous")
+
+
+NAMES = {
+    "scratch": "labels only, from fresh weights",
+    "spt_masked": "denoise the task's own training inputs, then fine-tune (amos2025)",
+    "spt_causal": "predict the next step of the task's own training inputs, then fine-tune (amos2025)",
+    "enriched": "one phase with augmented inputs, extra sets or a summed denoising loss (miralles2025)",
+    "pretrained": "evaluate given weights, or fine-tune them",
+}
+"""Every protocol, each but the last with a `_matched` variant: the same phases within one total budget."""

@@ -1,0 +1,171 @@
+"""The only training loop.
+
+It is a generator: it yields after every step, so whoever drives it can log, save and stop without callbacks, and all
+it needs to go on is its `State` and the step number: batches, masks and dropout are functions of (seed, step).
+
+    for metrics in train(state, plan, split, task, seed, validate):
+        ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from levelfield.batches import Batch, Loaded, order
+from levelfield.objectives import Trainable, training_loss
+from levelfield.seeding import generator, seeded
+from levelfield.spec import ParamRule, Recipe, Task
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One phase with its durations resolved to optimizer steps."""
+
+    objective: Trainable
+    recipe: Recipe
+    steps: int
+    warmup: int
+    validate_every: int
+    epoch: int  # steps in one pass over the training split
+    augment: bool
+
+
+@dataclass
+class State:
+    """All that changes while a phase trains. A killed run continues from it with the same bytes."""
+
+    net: Net
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    positions: int = 0  # trained on so far, padding included
+    tokens: int = 0  # real steps among them
+    best_score: float = -math.inf
+    best_step: int = -1
+    best: dict[str, Tensor] = field(default_factory=dict)
+    stale: int = 0  # validations since the best one
+    stopped: str = ""  # why the phase ended early: "patience" or "diverged"
+    epoch_loss: float = 0.0
+    lowest_epoch_loss: float = math.inf
+    bad_epochs: int = 0
+    cut: float = 1.0  # product of the plateau schedule's reductions
+
+
+@dataclass(frozen=True)
+class Metrics:
+    step: int
+    loss: float
+    lr: float
+    score: float | None  # of the validation made after this step, if one was
+
+
+def train(
+    state: State, plan: Plan, split: Loaded, task: Task, seed: int, validate: Callable[[], float]
+) -> Iterator[Metrics]:
+    """Trains `state` up to `plan.steps`, keeping the weights of the best validation score in `state.best`.
+
+    Ends early after `recipe.patience` validations without a better score, or when the loss is not finite; the
+    reason is left in `state.stopped`.
+    """
+    net, optimizer, recipe = state.net, state.optimizer, plan.recipe
+    net.train()
+    while state.step < plan.steps and not state.stopped:
+        lr = _set_rates(optimizer, recipe.lr, _factor(plan, state))
+        batch = split.gather(order(seed, state.step, batch=recipe.batch, count=len(split)))
+        if plan.augment:
+            batch = _augmented(task, batch, generator(seed, "augment", state.step))
+        with seeded(seed, "dropout", state.step):
+            loss = training_loss(net, batch, plan.objective, task.input, generator(seed, "mask", state.step))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if recipe.clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
+        value = loss.item()
+        if math.isfinite(value):
+            optimizer.step()
+        else:
+            state.stopped = "diverged"
+        state.step += 1
+        state.positions += batch.steps
+        state.tokens += int(batch.lengths.sum())
+        _plateau(plan, state, value)
+        score = None
+        if not state.stopped and (state.step % plan.validate_every == 0 or state.step == plan.steps):
+            score = validate()
+            _select(state, score, recipe.patience)
+        yield Metrics(state.step, value, lr, score)
+
+
+def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
+    """AdamW with a group per (rate, decay) pair. A mixer's rules come first, then the recipe.
+
+    Unless the recipe says `decay_all`, biases, norms and embeddings do not decay.
+    """
+    embeddings = {f"{name}.weight" for name, m in net.named_modules() if isinstance(m, nn.Embedding)}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in net.named_parameters():
+        rule = rules.get(name, ParamRule())
+        plain = parameter.ndim < 2 or name in embeddings
+        decay = 0.0 if plain and not recipe.decay_all else recipe.weight_decay
+        decay = decay if rule.weight_decay is None else rule.weight_decay
+        groups.setdefault((recipe.lr if rule.lr is None else rule.lr, decay), []).append(parameter)
+    listed = [{"params": ps, "lr": lr, "base": lr, "weight_decay": wd} for (lr, wd), ps in sorted(groups.items())]
+    fused = all(p.is_floating_point() for p in net.parameters())
+    return torch.optim.AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
+
+
+def _set_rates(optimizer: torch.optim.Optimizer, lr: float, factor: float) -> float:
+    for group in optimizer.param_groups:
+        group["lr"] = group["base"] * factor
+    return lr * factor
+
+
+def _factor(plan: Plan, state: State) -> float:
+    """What the base rates are multiplied by for the step about to be made."""
+    step, schedule = state.step, plan.recipe.schedule
+    if step < plan.warmup:
+        return (step + 1) / plan.warmup
+    if schedule == "constant":
+        return 1.0
+    if schedule == "plateau":
+        return state.cut * (0.1 if step >= 0.9 * plan.steps else 1.0)
+    share = (step - plan.warmup) / max(1, plan.steps - plan.warmup)
+    return 1 - share if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _plateau(plan: Plan, state: State, loss: float) -> None:
+    """At the end of an epoch: cut the rate if its mean loss has been no better for more than the patience."""
+    if plan.recipe.schedule != "plateau":
+        return
+    state.epoch_loss += loss / plan.epoch
+    if state.step % plan.epoch:
+        return
+    if state.epoch_loss < state.lowest_epoch_loss * (1 - 1e-4):
+        state.lowest_epoch_loss, state.bad_epochs = state.epoch_loss, 0
+    else:
+        state.bad_epochs += 1
+    if state.bad_epochs > plan.recipe.plateau_patience:
+        state.cut, state.bad_epochs = state.cut * 0.2, 0
+    state.epoch_loss = 0.0
+
+
+def _select(state: State, score: float, patience: int | None) -> None:
+    if score > state.best_score:
+        state.best_score, state.best_step, state.stale = score, state.step, 0
+        state.best = {k: v.detach().clone() for k, v in state.net.state_dict().items()}
+        return
+    state.stale += 1
+    if patience is not None and state.stale >= patience:
+        state.stopped = "patience"
+
+
+def _augmented(task: Task, batch: Batch, draws: torch.Generator) -> Batch:
+    return Batch(task.augment(batch.raw, batch.lengths, draws), batch.lengths, batch.mask, batch.y)
