@@ -1,0 +1,87 @@
+"""Makes .venv ready to work in: `python3 .ci/setup.py`, which `make` calls before every job.
+
+The stamp `.venv/.ready` says what the environment was made from: this folder and the interpreter, then a hash of
+pyproject.toml and constraints.txt. So a second call returns at once, and a changed file installs again. While packages
+are being installed `.venv/.unfinished` stands there; an environment that still has it was killed half-way and is made
+anew. Two calls at once wait for each other.
+
+Nothing here may be newer than Python 3.6, whose users are told in one sentence that theirs is too old.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = str(VENV / "bin" / "python")
+READY = VENV / ".ready"
+UNFINISHED = VENV / ".unfinished"
+CONSTRAINTS = ROOT / "constraints.txt"
+
+
+def wanted():
+    """The stamp of an environment made here and now, two lines."""
+    content = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
+    return f"{ROOT} {sys.version.split()[0]}\n{hashlib.sha256(content).hexdigest()}\n"
+
+
+def stamp():
+    """The stamp of the environment that is there; empty where there is none."""
+    return READY.read_text() if READY.exists() else ""
+
+
+def works():
+    """Whether the environment has an interpreter that starts and has pip."""
+    try:
+        return subprocess.call([PYTHON, "-c", "import pip"], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def make():
+    """Installs torch first, at its pinned version: whatever asks for torch afterwards finds it there."""
+    moved = stamp() and stamp().splitlines()[0] != wanted().splitlines()[0]
+    if UNFINISHED.exists() or moved or not works():
+        shutil.rmtree(VENV, ignore_errors=True)
+    VENV.mkdir(exist_ok=True)
+    UNFINISHED.touch()
+    if not works():
+        subprocess.check_call([sys.executable, "-m", "venv", str(VENV)])
+    torch = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
+    subprocess.check_call([*pip, torch], cwd=str(ROOT))
+    subprocess.check_call([*pip, "-e", ".[dev]"], cwd=str(ROOT))
+    UNFINISHED.write_text(wanted())
+    os.replace(str(UNFINISHED), str(READY))
+
+
+def main():
+    """What went wrong, in one sentence, or None."""
+    if sys.version_info < (3, 11):  # noqa: UP036
+        return f"levelfield needs Python 3.11 or newer and this is {sys.version.split()[0]}: make PYTHON=python3.12"
+    try:
+        import ensurepip  # noqa: F401
+        import fcntl
+        import venv  # noqa: F401
+    except ImportError as error:
+        return f"This Python lacks its '{error.name}' module; on Debian and Ubuntu: apt install python3-venv"
+    with (ROOT / ".setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp() == wanted() and not UNFINISHED.exists() and works():
+            return None
+        try:
+            make()
+        except subprocess.CalledProcessError as error:
+            return f"Set-up stopped at '{' '.join(error.cmd[1:4])}' (see above): mend that, then run the same make."
+        except KeyboardInterrupt:
+            return "stopped; run the same command again to continue"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

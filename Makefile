@@ -1,0 +1,38 @@
+# Every target does its own set-up first, in .venv; the first call takes minutes, later ones a moment.
+PYTHON ?= python3
+RUN = .venv/bin/python -m
+WORKERS ?= auto
+
+.PHONY: help setup demo test slow lint format types check clean
+
+help:  ## what this file can do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup:  ## make .venv with everything in it (each target below calls this itself)
+	@command -v "$(PYTHON)" >/dev/null || { echo "'$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=..."; exit 1; }
+	@"$(PYTHON)" .ci/setup.py
+
+demo: setup  ## the quick study end to end, then its report
+	@$(RUN) levelfield demo
+
+test: setup  ## the ordinary tests
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal
+
+slow: setup  ## the slow tests too
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not browser" --timeout 1200
+
+lint: setup  ## style, as CI checks it
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+
+format: setup  ## mend what ruff can mend
+	@$(RUN) ruff check --fix
+	@$(RUN) ruff format
+
+types: setup  ## static types
+	@$(RUN) pyright
+
+check: test lint types  ## all that CI checks
+
+clean:  ## remove the environment and the caches; runs and data stay
+	rm -rf .venv .setup.lock .pytest_cache .ruff_cache .hypothesis

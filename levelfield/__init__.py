@@ -1,0 +1,69 @@
+"""A level playing field for long-sequence models.
+
+How far does a model really see, and how much of its score comes from the architecture rather than from the recipe, the
+initialisation or shortcuts in the benchmark? The values that questions and answers are made of live in
+`levelfield.spec` and can be had from here:
+
+    from levelfield import Duration, Model, Recipe, Run, Study
+
+Nothing is imported until it is used, so the command line answers at once and never waits for torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from levelfield.spec import (
+        Block,
+        Duration,
+        Examples,
+        Label,
+        MixerConfig,
+        Model,
+        Phase,
+        Probe,
+        Protocol,
+        Recipe,
+        Row,
+        Run,
+        Signal,
+        Study,
+        Task,
+        Tokens,
+        UserError,
+        Values,
+        View,
+    )
+
+__version__ = "0.1.0"
+__all__ = [
+    "Block",
+    "Duration",
+    "Examples",
+    "Label",
+    "MixerConfig",
+    "Model",
+    "Phase",
+    "Probe",
+    "Protocol",
+    "Recipe",
+    "Row",
+    "Run",
+    "Signal",
+    "Study",
+    "Task",
+    "Tokens",
+    "UserError",
+    "Values",
+    "View",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'levelfield' has no attribute {name!r}")
+    from levelfield import spec
+
+    return getattr(spec, name)

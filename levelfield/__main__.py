@@ -1,0 +1,6 @@
+"""`python -m levelfield`, the same as `levelfield`."""
+
+from levelfield.cli import main
+
+if __name__ == "__main__":
+    main()
