@@ -1,0 +1,132 @@
+"""What a run costs, counted by one function for every model.
+
+FLOPs are counted from the operators one example's forward and backward pass really dispatches: matrix products,
+convolutions, attention, Fourier transforms; elementwise work is not counted, for anyone. torch's own counter does the
+first two; it counts zero for attention on a CPU and for every Fourier transform, so those rules are here.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from levelfield.objectives import Trainable, training_loss
+from levelfield.seeding import generator
+from levelfield.spec import Model, Task
+
+if TYPE_CHECKING:
+    from levelfield.batches import Batch
+    from levelfield.model import Net
+
+
+def _fft(shape: Sequence[int], dims: Sequence[int], *_: Any, out_shape: Sequence[int], **__: Any) -> int:
+    """Complex transform: 5 N log2 N real operations per row."""
+    size = math.prod(shape[d] for d in dims)
+    return int(5 * math.prod(shape) * math.log2(max(2, size)))
+
+
+def _rfft(shape: Sequence[int], dims: Sequence[int], *_: Any, out_shape: Sequence[int], **__: Any) -> int:
+    """Real to complex: half of the complex transform."""
+    return _fft(shape, dims, out_shape=out_shape) // 2
+
+
+def _irfft(shape: Sequence[int], dims: Sequence[int], *_: Any, out_shape: Sequence[int], **__: Any) -> int:
+    """Complex to real: counted on the real side."""
+    return _fft(out_shape, dims, out_shape=out_shape) // 2
+
+
+def _attention(
+    query: Sequence[int], key: Sequence[int], value: Sequence[int], dropout: float = 0.0, causal: bool = False, **_: Any
+) -> int:
+    """Two products of (T, D) by (D, S); a causal one does half of it."""
+    batch, heads, length, width = query
+    total = 2 * batch * heads * length * key[-2] * (width + value[-1])
+    return total // 2 if causal else total
+
+
+def _attention_backward(
+    grad: Sequence[int],
+    query: Sequence[int],
+    key: Sequence[int],
+    value: Sequence[int],
+    out: Sequence[int],
+    logsumexp: Sequence[int],
+    dropout: float = 0.0,
+    causal: bool = False,
+    **_: Any,
+) -> int:
+    """Five products where the forward pass has two."""
+    return _attention(query, key, value, dropout, causal) * 5 // 2
+
+
+_RULES = {
+    torch.ops.aten._fft_r2c: _rfft,
+    torch.ops.aten._fft_c2r: _irfft,
+    torch.ops.aten._fft_c2c: _fft,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+
+
+def flops_per_example(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
+    """Forward and backward, per example of `batch`, which must lie on the CPU as `net` must. Gradients are cleared."""
+    training = net.training
+    net.train()
+    with FlopCounterMode(display=False, custom_mapping=_RULES) as counter, torch.random.fork_rng():
+        loss = training_loss(net, batch, objective, task.input, generator(0, "flops"))
+        torch.autograd.backward(loss)
+    net.zero_grad(set_to_none=True)
+    net.train(training)
+    return counter.get_total_flops() / len(batch.raw)
+
+
+def parameters(net: Net) -> dict[str, int]:
+    """Trainable numbers: all, those of the trunk (all but heads and the hidden flag), and those of the heads."""
+    sizes = {name: p.numel() for name, p in net.named_parameters()}
+    heads = sum(n for name, n in sizes.items() if name.startswith("heads."))
+    flag = sizes.get("encoder.hidden", 0)
+    total = sum(sizes.values())
+    return {"parameters": total, "parameters_trunk": total - heads - flag, "parameters_heads": heads}
+
+
+def state_size(model: Model, length: int) -> int | None:
+    """Numbers carried past step `length` by all layers of the causal model; None where a mixer does not declare it."""
+    configs = [model.mixers[layer % len(model.mixers)] for layer in range(model.depth)]
+    sizes = [config.state_size(model.width, length) for config in configs]
+    return None if any(s is None for s in sizes) else sum(s for s in sizes if s is not None)
+
+
+def match_width(model: Model, parameters_of: Any, target: int, multiple: int = 8) -> Model:
+    """The model at the width whose parameter count is nearest to `target`.
+
+    parameters_of: Model -> int. Widths are multiples of `multiple`, so that heads and groups divide them.
+    """
+    low, high = multiple, 2 * multiple
+    while parameters_of(replace(model, width=high)) < target:
+        low, high = high, high * 2
+    while high - low > multiple:
+        middle = (low + high) // 2 // multiple * multiple
+        low, high = (middle, high) if parameters_of(replace(model, width=middle)) < target else (low, middle)
+    sized = [replace(model, width=w) for w in (low, high)]
+    return min(sized, key=lambda m: abs(parameters_of(m) - target))
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """The most memory held so far: of the device where it keeps count, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def total(phases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The phases' costs added up."""
+    keys = ("examples", "tokens", "padding", "steps", "flops", "wall_s", "tuning_trials")
+    return {key: sum(phase[key] for phase in phases) for key in keys}

@@ -1,0 +1,380 @@
+"""One run, from its frozen value to rows and a ledger on disk.
+
+    execute(run, store.directory(out, run), data_root)
+
+Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. It
+can be killed at any moment: called again it continues from the last checkpoint and, on a CPU, ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from levelfield import __version__, checkpoint, data, store
+from levelfield.batches import Loaded
+from levelfield.evaluate import SplitScores, evaluate
+from levelfield.ledger import flops_per_example, parameters, peak_memory_mb, state_size, total
+from levelfield.model import Net
+from levelfield.objectives import Trainable, default_objective, heads
+from levelfield.seeding import generator
+from levelfield.spec import Examples, Phase, Probe, Row, Run, Signal, SplitName, UserError, derive_seed, describe
+from levelfield.train import Metrics, Plan, State, make_optimizer, train
+
+SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
+LOG_POINTS = 200  # training-curve records a phase leaves, about
+
+Splits = Mapping[SplitName, Examples]
+
+
+def check(run: Run) -> None:
+    """Raises UserError, before any compute, for a combination that cannot work."""
+    if run.protocol.causal and not run.model.causal:
+        raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
+    direction = "causal" if run.model.causal else "bidirectional"
+    for mixer in run.model.mixers:
+        if direction not in mixer.directions:
+            raise UserError(f"{type(mixer).__name__} cannot be {direction}: it is {' and '.join(mixer.directions)}.")
+    bound = run.model.max_length
+    if bound is not None and bound < run.task.max_length:
+        raise UserError(f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}.")
+    for number, phase in enumerate(run.protocol.phases):
+        heads(_trainable(phase), run.task)
+        if phase.start == "previous" and number == 0 and run.protocol.weights is None:
+            raise UserError("The first phase starts from nothing: use start='fresh', or give the protocol weights.")
+        if phase.augment and run.task.augmentation is None:
+            raise UserError(f"Task {run.task.name} has no augmentation; choose a protocol without it.")
+
+
+def execute(run: Run, where: Path, data_root: Path, device: str = "auto", probes: Sequence[Probe] = ()) -> None:
+    """Do what is left of a run in its directory, then the probes that are not there yet."""
+    check(run)
+    target = pick_device(device)
+    work = _Work(run, where, data_root, target)
+    if not store.complete(where):
+        store.write_json(where / "spec.json", describe(run))
+        work.train_all()
+    for probe in probes:
+        if not (where / f"probe-{probe.name}.jsonl").exists():
+            work.progress(state=f"probing {probe.name}")
+            net = load_net(run, where).to(target)
+            rows = probe.measure(net, run, lambda task: data.load(task, data_root))
+            store.write_rows(where / f"probe-{probe.name}.jsonl", [_named(run, row) for row in rows])
+    work.progress(state="done")
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto" is the GPU where there is one. Raises UserError for a device this machine lacks."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"Device '{name}' cannot be used here: choose cpu, cuda or auto.") from error
+    return device
+
+
+def load_net(run: Run, where: Path) -> Net:
+    """The trained network of a complete run, on the CPU, in eval mode. Raises UserError where it is not complete."""
+    path = where / "weights.safetensors"
+    if not store.complete(where) or not path.exists():
+        raise UserError(f"Run {run.id} is not complete in {where.parent}: run its study first.")
+    phases = run.protocol.phases
+    net = build_net(run, _trainable(phases[-1]) if phases else default_objective(run.task))
+    net.load_state_dict(load_file(path))
+    return net.eval()
+
+
+def build_net(run: Run, objective: Trainable) -> Net:
+    """A fresh network with the heads of one phase. Equal trunks for equal seeds, whatever the objective."""
+    flag = objective.hides and isinstance(run.task.input, Signal)
+    return Net(run.model, run.task.input, heads(objective, run.task), flag=flag, seed=run.seed)
+
+
+@dataclass
+class _Work:
+    """The parts of one execution share these."""
+
+    run: Run
+    where: Path
+    data_root: Path
+    device: torch.device
+
+    def train_all(self) -> None:
+        self.progress(state="preparing data")
+        splits = data.load(self.run.task, self.data_root)
+        saved, complaints = checkpoint.latest(self.where)
+        for complaint in complaints:
+            print(complaint)
+        costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
+        weights = self._given_weights()
+        stopped = ""
+        for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
+            resume = saved if saved and saved.phase == number else None
+            previous = weights if resume is None else None
+            state, cost = self._train_phase(number, splits, previous, resume, costs)
+            costs.append(cost)
+            weights = state.best or state.net.state_dict()
+            stopped = "diverged" if state.stopped == "diverged" else stopped
+        self._finish(splits, weights, costs, stopped)
+
+    def _train_phase(
+        self,
+        number: int,
+        splits: Splits,
+        previous: Mapping[str, Tensor] | None,
+        resume: checkpoint.Saved | None,
+        costs: Sequence[dict[str, Any]],
+    ) -> tuple[State, dict[str, Any]]:
+        phase = self.run.protocol.phases[number]
+        objective, seed = _trainable(phase), derive_seed(self.run.seed, "phase", number)
+        net = build_net(self.run, objective)
+        if previous is not None and phase.start == "previous":
+            net.load_trunk(previous)
+        examples = _subset(splits["train"], phase.fraction, self.run.seed)
+        per_example = self._flops(net, examples, objective)
+        net.to(self.device)
+        split, held_out = Loaded(examples, self.device), Loaded(splits["val"], self.device)
+        plan = resolve(phase, len(examples), split.mean_length, per_example)
+        state = State(net, make_optimizer(net, phase.recipe, net.rules()))
+        wall = 0.0
+        if resume is not None:
+            resume.restore(state)
+            wall = float(resume.extra["wall_s"])
+        journal = _Journal(self, number, plan, wall, costs)
+        journal.open(state.step)
+
+        def validate() -> float:
+            batch = 2 * phase.recipe.batch
+            return evaluate(net, held_out, objective, self.run.task.input, batch=batch, seed=seed).mean
+
+        for metrics in train(state, plan, split, self.run.task, seed, validate):
+            journal.note(state, metrics)
+        return state, journal.close(state, per_example, phase)
+
+    def _flops(self, net: Net, examples: Examples, objective: Trainable) -> float:
+        """Of the example whose length is nearest to the mean, measured on the CPU for every device alike."""
+        lengths = examples.lengths
+        typical = int(np.abs(lengths - lengths.mean()).argmin())
+        one = Loaded(examples.take(np.array([typical])), torch.device("cpu")).gather(torch.tensor([0]))
+        return flops_per_example(net, one, objective, self.run.task)
+
+    def _given_weights(self) -> Mapping[str, Tensor] | None:
+        protocol = self.run.protocol
+        if protocol.weights is None:
+            return None
+        path = Path(protocol.weights)
+        if not path.is_file():
+            raise UserError(f"No weights at {path}: put the file back or give another path.")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != protocol.weights_sha256:
+            raise UserError(f"{path} has changed since this run was defined: define the run again.")
+        return load_file(path)
+
+    def _finish(
+        self, splits: Splits, weights: Mapping[str, Tensor] | None, costs: list[dict[str, Any]], stopped: str
+    ) -> None:
+        """Read the test split, once; write weights, rows and ledger, then the file that says all is there."""
+        self.progress(state="testing")
+        phases = self.run.protocol.phases
+        objective = _trainable(phases[-1]) if phases else default_objective(self.run.task)
+        net = build_net(self.run, objective)
+        if weights is not None:
+            net.load_state_dict(dict(weights))
+        net.to(self.device)
+        batch = 2 * phases[-1].recipe.batch if phases else 64
+        scores = {
+            name: evaluate(
+                net, Loaded(splits[name], self.device), objective, self.run.task.input, batch=batch, seed=self.run.seed
+            )
+            for name in ("val", "test")
+        }
+        tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
+        with store.explain_full_disk(self.where):
+            save_file(tensors, self.where / "weights.safetensors")
+        rows = result_rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
+        store.write_rows(self.where / "rows.jsonl", rows)
+        store.write_json(self.where / "ledger.json", self._ledger(net, costs))
+        store.write_json(self.where / store.DONE, {"version": __version__})
+        for old in checkpoint.listing(self.where):
+            old.unlink()
+        (self.where / "error.txt").unlink(missing_ok=True)
+
+    def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
+        machine = {
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "version": __version__,
+            "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+        }
+        state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
+        carried = {} if state is None else {"state": state}
+        return {**parameters(net), **carried, **total(costs), **machine, "phases": costs}
+
+    def progress(self, **facts: Any) -> None:
+        """What a watcher sees; never worth failing for."""
+        store.write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
+
+
+class _Journal:
+    """Logs, saves and times one phase while it trains."""
+
+    def __init__(self, work: _Work, number: int, plan: Plan, wall: float, costs: Sequence[dict[str, Any]]) -> None:
+        self.work, self.number, self.plan, self.costs = work, number, plan, list(costs)
+        self.every = max(1, plan.steps // LOG_POINTS)
+        self.started, self.wall = time.monotonic(), wall
+        self.shown = self.saved = self.started
+        self.pause = SAVE_EVERY_S
+        self.path = work.where / "log.jsonl"
+
+    def open(self, step: int) -> None:
+        """Drop the records of steps that a kill undid."""
+        done = [r for r in store.read_rows(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
+        store.write_rows(self.path, done)
+
+    def note(self, state: State, metrics: Metrics) -> None:
+        last = metrics.step == self.plan.steps or bool(state.stopped)
+        if metrics.step % self.every == 0 or metrics.score is not None or last:
+            record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
+            kept = {k: v for k, v in record.items() if v is not None and v == v}
+            with store.explain_full_disk(self.path.parent), self.path.open("a") as file:
+                file.write(store.to_line(kept))
+        now = time.monotonic()
+        if now - self.shown > 0.5 or last:
+            self.shown = now
+            self._show(state, metrics, now)
+        if now - self.saved > self.pause and not last:
+            self._save(state, now)
+
+    def _save(self, state: State, now: float) -> None:
+        extra = {"wall_s": self.wall + now - self.started, "costs": self.costs}
+        checkpoint.write(self.work.where, self.number, state, extra)
+        self.saved = time.monotonic()
+        self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))
+
+    def _show(self, state: State, metrics: Metrics, now: float) -> None:
+        best = {"best": state.best_score} if state.best_step >= 0 else {}
+        self.work.progress(
+            state="training",
+            phase=self.number + 1,
+            phases=len(self.work.run.protocol.phases),
+            objective=self.plan.objective.key,
+            step=metrics.step,
+            steps=self.plan.steps,
+            loss=metrics.loss if metrics.loss == metrics.loss and abs(metrics.loss) != float("inf") else "not finite",
+            elapsed_s=self.wall + now - self.started,
+            **best,
+        )
+
+    def close(self, state: State, per_example: float, phase: Phase) -> dict[str, Any]:
+        """What the phase cost."""
+        examples = state.step * phase.recipe.batch
+        return {
+            "objective": self.plan.objective.key,
+            "steps": state.step,
+            "examples": examples,
+            "tokens": state.tokens,
+            "padding": state.positions - state.tokens,
+            "flops": per_example * examples,
+            "wall_s": round(self.wall + time.monotonic() - self.started, 2),
+            "tuning_trials": phase.recipe.tuning_trials,
+            "best_step": state.best_step,
+            "stopped": state.stopped,
+        }
+
+
+def resolve(phase: Phase, examples: int, mean_length: float, flops_per_example: float = 0.0) -> Plan:
+    """A phase with its durations in steps. flops_per_example: forward and backward."""
+    recipe = phase.recipe
+
+    def steps(value: Any) -> int:
+        return value.resolve(
+            batch=recipe.batch,
+            examples=examples,
+            tokens_per_example=mean_length,
+            flops_per_step=flops_per_example * recipe.batch,
+        )
+
+    return Plan(
+        objective=_trainable(phase),
+        recipe=recipe,
+        steps=steps(recipe.budget),
+        warmup=steps(recipe.warmup),
+        validate_every=max(1, steps(recipe.validate_every)),
+        epoch=max(1, examples // recipe.batch),
+        augment=phase.augment,
+    )
+
+
+def result_rows(
+    run: Run, objective: Trainable, splits: Splits, val: SplitScores, test: SplitScores, stopped: str
+) -> list[Row]:
+    """The run's scores, its scores by slice, and what rules that learn no sequence model would get."""
+    metric, size = objective.parts[0].metric, len(test.values)
+    rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
+    floor = max(rules["chance"], rules.get("label_prior", 0.0))
+    at_floor = metric == "accuracy" and test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / size)
+    status = stopped or ("chance" if at_floor else "ok")
+    base = Row(metric=metric, unit="fraction" if metric == "accuracy" else "", status=status)
+    rows = [
+        Row(**base, split="val", value=val.mean, stderr=val.stderr, n=len(val.values)),
+        Row(**base, split="test", value=test.mean, stderr=test.stderr, n=size),
+    ]
+    if metric == "negative_mse":
+        rows.append(Row(metric="r2", unit="", status=status, split="test", value=_r2(test, splits["test"].y), n=size))
+    for name, column in splits["test"].slices.items():
+        for value in np.unique(column):
+            part = column == value
+            chosen = SplitScores(test.values[part], test.weights[part])
+            place = {"at": f"{name}={value}", "value": chosen.mean, "stderr": chosen.stderr, "n": int(part.sum())}
+            rows.append(Row(**base, split="test", **place))
+    named = [_named(run, row) for row in rows]
+    if metric == "accuracy":
+        for name, value in rules.items():
+            row = Row(metric=metric, unit="fraction", status="ok", split="test", value=value, n=size)
+            named.append(_named(run, row) | Row(model=name, protocol="none"))
+    return named
+
+
+def _r2(test: SplitScores, y: np.ndarray) -> float:
+    flat = y.reshape(len(y), -1)
+    return float(1 + test.values.mean() / np.square(flat - flat.mean(0)).mean())
+
+
+def _named(run: Run, row: Row) -> Row:
+    """Fill in the run's own columns."""
+    own = Row(
+        source="levelfield",
+        run=run.id,
+        task=run.task.name,
+        model=run.model.label,
+        protocol=run.protocol.name,
+        seed=run.seed,
+    )
+    return own | row
+
+
+def _subset(examples: Examples, fraction: float, seed: int) -> Examples:
+    """A prefix of one seeded permutation, so that smaller fractions nest in larger ones."""
+    if fraction >= 1:
+        return examples
+    count = max(1, round(fraction * len(examples)))
+    return examples.take(torch.randperm(len(examples), generator=generator(seed, "subset"))[:count].numpy())
+
+
+def _trainable(phase: Phase) -> Trainable:
+    if not isinstance(phase.objective, Trainable):
+        raise UserError(
+            f"{type(phase.objective).__name__} cannot be trained: use an objective of levelfield.objectives."
+        )
+    return phase.objective

@@ -1,0 +1,141 @@
+"""Run directories: the local files that are the truth about what was measured.
+
+runs/listops-attention-scratch-0-5f0c9a1e2b/
+    spec.json           the whole run, described
+    checkpoint-*        while it trains
+    progress.json       where it is now, for whoever watches
+    log.jsonl           its training curve
+    weights.safetensors the selected weights
+    rows.jsonl          what was measured
+    ledger.json         what it cost
+    done.json           written last: without it the run is not complete
+    probe-NAME.jsonl    a probe's rows, written whole
+runs/studies/demo-minutes.json      which runs a study at an effort is made of
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from levelfield.results import Results
+from levelfield.spec import Row, Run, UserError, describe
+
+DONE = "done.json"
+
+
+def directory(out: Path, run: Run) -> Path:
+    return out / run.id
+
+
+def complete(where: Path) -> bool:
+    return (where / DONE).exists()
+
+
+@contextmanager
+def claim(where: Path) -> Iterator[bool]:
+    """Yields True if this process alone may work in the directory, False if another one does.
+
+    The system frees the claim when the process ends, however it ends.
+    """
+    with explain_full_disk(where):
+        where.mkdir(parents=True, exist_ok=True)
+        file = (where / ".claim").open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def write_text(path: Path, text: str) -> None:
+    """Atomically. Raises UserError on a full disk."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with explain_full_disk(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text)
+            os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line."""
+    write_text(path, "".join(to_line(row) for row in rows))
+
+
+def to_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(dict(row), allow_nan=False) + "\n"
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line]
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Raises UserError on a damaged file."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
+
+
+def index(out: Path, study: str, effort: str, runs: Sequence[Run]) -> None:
+    """Record which runs a study consists of, so that a report can be made from files alone."""
+    described = {run.id: describe(run) for run in runs}
+    write_json(out / "studies" / f"{study}-{effort}.json", {"study": study, "effort": effort, "runs": described})
+
+
+def read(out: Path, study: str, effort: str) -> Results:
+    """All that has been measured for a study. Raises UserError where nothing was started."""
+    path = out / "studies" / f"{study}-{effort}.json"
+    if not path.exists():
+        command = f"levelfield run {study} --effort {effort} --out {out}"
+        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
+    specs: dict[str, Any] = read_json(path)["runs"]
+    rows: list[Row] = []
+    ledgers, curves, failures = {}, {}, {}
+    for run_id in specs:
+        where = out / run_id
+        if (log := read_rows(where / "log.jsonl")) and complete(where):
+            curves[run_id] = log
+        if complete(where):
+            ledgers[run_id] = read_json(where / "ledger.json")
+            for file in [where / "rows.jsonl", *sorted(where.glob("probe-*.jsonl"))]:
+                rows += [{**row, "study": study, "effort": effort} for row in read_rows(file)]
+        elif (where / "error.txt").exists():
+            failures[run_id] = (where / "error.txt").read_text().strip().splitlines()[0]
+    return Results(rows, ledgers, curves, specs, failures)
+
+
+@contextmanager
+def explain_full_disk(where: Path) -> Iterator[None]:
+    """Turns a full disk or an unwritable folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message = f"No room left in {where}: free some space and run the same command again to continue."
+            raise UserError(message) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise UserError(f"Cannot write to {where} ({error.strerror}): choose another folder.") from error
+        raise
