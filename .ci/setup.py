@@ -52,7 +52,8 @@ def make():
     if not works():
         subprocess.check_call([sys.executable, "-m", "venv", str(VENV)])
     torch = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
+    pip += [] if sys.stdout.isatty() else ["-qq"]
     print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
     subprocess.check_call([*pip, torch], cwd=str(ROOT))
     subprocess.check_call([*pip, "-e", ".[dev]"], cwd=str(ROOT))
