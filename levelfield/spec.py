@@ -7,22 +7,26 @@ printing it is the whole truth, and its id is a hash of every field:
               protocol=spt_masked(...), seed=0)
     run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
 
-This module imports nothing of levelfield and never imports torch at run time, so that plans, reports and the command
-line stay quick. Letters in shapes: B batch, T length, D width, C channels, N examples.
+Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity` (hashes,
+seeds, UserError) and `examples` (arrays of a split) are parts of it in files of their own. Letters in shapes: B batch, T length, D width, C channels, N examples.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
+
+from levelfield.examples import Examples as Examples
+from levelfield.identity import UserError as UserError
+from levelfield.identity import closest as closest
+from levelfield.identity import derive_seed as derive_seed
+from levelfield.identity import describe as describe
+from levelfield.identity import digest as digest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -31,10 +35,6 @@ Effort = Literal["smoke", "minutes", "hours", "paper"]
 EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
 SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
-
-
-class UserError(Exception):
-    """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
 
 
 # ---------------------------------------------------------------- what a task consumes and produces
@@ -84,50 +84,6 @@ class Values:
 
 Input = Tokens | Signal
 Output = Label | Values
-
-
-@dataclass(frozen=True)
-class Examples:
-    """One split, in memory or memory-mapped: N sequences end to end, their targets, and columns to slice scores by.
-
-    x: (total,) for Tokens, (total, C) for Signal, raw values in their storage type; sequence i is
-    `x[offsets[i]:offsets[i + 1]]`. offsets: (N + 1,) int64. y: (N,) or (N, dims). slices: name -> (N,).
-    """
-
-    x: np.ndarray
-    offsets: np.ndarray
-    y: np.ndarray
-    slices: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
-
-    def sequence(self, index: int) -> np.ndarray:
-        return self.x[self.offsets[index] : self.offsets[index + 1]]
-
-    @staticmethod
-    def of_equal_length(x: np.ndarray, y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None) -> Examples:
-        """From x: (N, T) or (N, T, C)."""
-        count, length = x.shape[:2]
-        offsets = np.arange(count + 1, dtype=np.int64) * length
-        return Examples(x.reshape(count * length, *x.shape[2:]), offsets, y, slices or {})
-
-    @staticmethod
-    def of_sequences(
-        sequences: Sequence[np.ndarray], y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None
-    ) -> Examples:
-        offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
-        return Examples(np.concatenate(sequences), offsets, y, slices or {})
-
-    def take(self, indices: np.ndarray) -> Examples:
-        """A subset, in the order given."""
-        sequences = [self.sequence(int(i)) for i in indices]
-        return Examples.of_sequences(sequences, self.y[indices], {k: v[indices] for k, v in self.slices.items()})
-
 
 Report = Callable[[str, int, int], None]
 """report(what, done, total): how long work tells how far it is."""
@@ -472,44 +428,3 @@ class Study:
     probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
     verdict: Callable[[Sequence[Row]], str] | None = None
     deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
-
-
-# ---------------------------------------------------------------- identity
-
-
-def describe(value: Any) -> Any:
-    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        head: dict[str, Any] = {"kind": type(value).__name__}
-        if isinstance(version := getattr(type(value), "version", None), int):
-            head["version"] = version
-        return head | {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, (list, tuple)):
-        return [describe(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): describe(v) for k, v in value.items()}
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of the canonical description, hex."""
-    text = json.dumps(describe(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def derive_seed(seed: int, *purpose: object) -> int:
-    """A 63-bit seed for one purpose: derive_seed(0, "mask", 17) has nothing to do with derive_seed(0, "order", 3)."""
-    text = "/".join([str(seed), *map(str, purpose)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def closest(name: str, names: Sequence[str]) -> str:
-    """ " did you mean ...?" for an unknown name, with the list when nothing is near."""
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."

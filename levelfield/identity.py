@@ -1,0 +1,55 @@
+"""Who a value is: its canonical description, its hash, and seeds derived by purpose.
+
+digest(run)                        the same on every machine, another for any changed field or version
+derive_seed(0, "mask", 17)         has nothing to do with derive_seed(0, "order", 3)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class UserError(Exception):
+    """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
+
+
+def describe(value: Any) -> Any:
+    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        head: dict[str, Any] = {"kind": type(value).__name__}
+        if isinstance(version := getattr(type(value), "version", None), int):
+            head["version"] = version
+        return head | {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [describe(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical description, hex."""
+    text = json.dumps(describe(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def derive_seed(seed: int, *purpose: object) -> int:
+    """A 63-bit seed for one purpose: derive_seed(0, "mask", 17) has nothing to do with derive_seed(0, "order", 3)."""
+    text = "/".join([str(seed), *map(str, purpose)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def closest(name: str, names: Sequence[str]) -> str:
+    """ " did you mean ...?" for an unknown name, with the list when nothing is near."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
