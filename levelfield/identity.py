@@ -50,6 +50,6 @@ def derive_seed(seed: int, *purpose: object) -> int:
 
 
 def closest(name: str, names: Sequence[str]) -> str:
-    """ " did you mean ...?" for an unknown name, with the list when nothing is near."""
+    """The end of a sentence about an unknown name: did you mean ...? or, when nothing is near, the whole list."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."

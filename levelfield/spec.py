@@ -7,8 +7,9 @@ printing it is the whole truth, and its id is a hash of every field:
               protocol=spt_masked(...), seed=0)
     run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
 
-Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity` (hashes,
-seeds, UserError) and `examples` (arrays of a split) are parts of it in files of their own. Letters in shapes: B batch, T length, D width, C channels, N examples.
+Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity`, `examples`
+and `recipe` are parts of it in files of their own.
+Letters in shapes: B batch, T length, D width, C channels, N examples.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from levelfield.identity import closest as closest
 from levelfield.identity import derive_seed as derive_seed
 from levelfield.identity import describe as describe
 from levelfield.identity import digest as digest
+from levelfield.recipe import Duration as Duration
+from levelfield.recipe import Recipe as Recipe
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -35,9 +38,6 @@ Effort = Literal["smoke", "minutes", "hours", "paper"]
 EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
 SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
-
-
-# ---------------------------------------------------------------- what a task consumes and produces
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,6 @@ class Task(ABC):
         raise UserError(f"Task {self.name} has one length, {self.max_length}; extrapolation needs a generated task.")
 
 
-# ---------------------------------------------------------------- what a model is made of
-
-
 @dataclass(frozen=True)
 class ParamRule:
     """How the optimizer treats parameters whose name ends in the rule's key. None means: as the recipe says."""
@@ -241,68 +238,13 @@ class Model:
         return min((b for b in [table, *(m.max_length for m in self.mixers)] if b is not None), default=None)
 
 
-# ---------------------------------------------------------------- how it is trained
-
-Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
-
-
-@dataclass(frozen=True)
-class Duration:
-    """How long, with its unit; `resolve` turns it into optimizer steps, once."""
-
-    value: float
-    unit: Unit
-
-    def resolve(self, *, batch: int, examples: int, tokens_per_example: float, flops_per_step: float = 0.0) -> int:
-        """Steps, rounded up; `examples` is the size of the training split. FLOPs are those of forward and backward."""
-        per_step = {
-            "steps": 1.0,
-            "examples": batch,
-            "tokens": batch * tokens_per_example,
-            "epochs": batch / examples,
-            "flops": flops_per_step,
-        }[self.unit]
-        if per_step <= 0:
-            raise UserError(f"A duration of {self} cannot be resolved to steps here: its cost per step is unknown.")
-        return max(0, int(np.ceil(round(self.value / per_step, 9))))
-
-    def __str__(self) -> str:
-        return f"{self.value:g} {self.unit}"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The numbers of one phase. `source` cites where they are printed; `assumed` names the fields nobody printed.
-
-    `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
-    0.2 when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1 for the last
-    tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
-    """
-
-    lr: float
-    weight_decay: float
-    batch: int
-    budget: Duration
-    warmup: Duration
-    schedule: Literal["constant", "linear", "cosine", "plateau"]
-    clip: float | None
-    validate_every: Duration
-    patience: int | None = None  # stop after this many validations without a better score
-    plateau_patience: int = 3
-    betas: tuple[float, float] = (0.9, 0.999)
-    decay_all: bool = False  # True: biases, norms and embeddings decay too
-    source: str = ""
-    assumed: tuple[str, ...] = ()
-    tuning_trials: int = 1
-
-
 @dataclass(frozen=True)
 class Objective(ABC):
     """What a phase optimises. Interpreted by `objectives.py`; the values themselves need no torch."""
 
     @property
     def direction(self) -> str | None:
-        """ "causal" where the model must be causal; None where either will do."""
+        """The word causal where the model must be so; None where either will do."""
         return None
 
 
@@ -358,9 +300,6 @@ class Run:
         """Names for the eye, then ten hex digits of a hash over every field and version."""
         names = f"{self.task.name}-{self.model.label}-{self.protocol.name}-{self.seed}"
         return f"{names}-{digest(self)[:10]}"
-
-
-# ---------------------------------------------------------------- what comes out
 
 
 class Row(TypedDict, total=False):
