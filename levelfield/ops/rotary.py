@@ -1,0 +1,74 @@
+"""Rotary positions: each pair of channels (2i, 2i+1) of step t is turned by the angle t * theta_i.
+
+    theta_i = base^(-2i / dim)            i = 0 .. dim/2 - 1
+    (a, b) -> (a cos - b sin, a sin + b cos)
+
+The product of a turned query and a turned key depends on their distance alone (su2024, section 3.2). With `half`, theta
+is zero at even i, the fastest pair included, so those channels ignore position (miralles2025, table 5, "disable half").
+Angles are computed in float64: at step 16,000 a float32 angle is already off by 1e-3.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
+    """Angle per step of each pair: (dim // 2,) float64. dim must be even."""
+    if dim % 2:
+        raise ValueError(f"Rotary positions turn pairs of channels, so {dim} channels cannot be.")
+    theta = base ** (-2 * torch.arange(dim // 2, dtype=torch.float64) / dim)
+    if half:
+        theta[0::2] = 0
+    return theta
+
+
+def rotate(x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False) -> Tensor:
+    """Turn every step of x by its position. x: (..., T, D) -> the same shape and dtype.
+
+    The D channels are `heads` groups that each turn with the angles of D / heads channels; one group turns all D.
+    """
+    length, width = x.shape[-2:]
+    cos, sin = _table(_rounded(length), width, heads, base, half, x.device, _wide(x.dtype))
+    cos, sin = cos[:length], sin[:length]
+    pairs = x.to(cos.dtype).unflatten(-1, (width // 2, 2))
+    a, b = pairs[..., 0], pairs[..., 1]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).to(x.dtype)
+
+
+def rotate_naive(x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False) -> Tensor:
+    """The twin of `rotate`, one 2 x 2 rotation matrix after another. x: (..., T, D) -> the same."""
+    dim = x.shape[-1] // heads
+    out = x.clone()
+    for step in range(x.shape[-2]):
+        for channel in range(0, x.shape[-1], 2):
+            pair = channel % dim // 2
+            theta = torch.tensor(0.0 if half and pair % 2 == 0 else base ** (-2 * pair / dim), dtype=torch.float64)
+            cos, sin = torch.cos(step * theta), torch.sin(step * theta)
+            matrix = torch.stack([torch.stack([cos, -sin]), torch.stack([sin, cos])]).to(x.dtype)
+            out[..., step, channel : channel + 2] = x[..., step, channel : channel + 2] @ matrix.T
+    return out
+
+
+def _rounded(length: int) -> int:
+    """The next power of two, so that batches of many lengths share a few tables."""
+    return 1 << max(0, length - 1).bit_length()
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@lru_cache(maxsize=16)
+def _table(
+    length: int, width: int, heads: int, base: float, half: bool, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """cos and sin, each (length, width // 2)."""
+    # A tensor first made in inference mode could never be used in training, and the cache outlives the mode.
+    with torch.inference_mode(False), torch.no_grad():
+        theta = frequencies(width // heads, base, half).repeat(heads)
+        angles = torch.arange(length, dtype=torch.float64)[:, None] * theta
+        return angles.cos().to(device, dtype), angles.sin().to(device, dtype)

@@ -1,0 +1,157 @@
+"""Attention against a softmax written out step by step, and against torch's own module."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from levelfield.mixers.attention import Attention, AttentionLayer
+from levelfield.ops.rotary import rotate_naive
+from levelfield.spec import UserError
+
+WIDTH, LENGTH = 12, 9
+CONFIGS = [
+    Attention(heads=3),
+    Attention(heads=3, rotary="per_head"),
+    Attention(heads=2, rotary="across_heads", rotary_base=100.0),
+    Attention(heads=2, rotary="per_head", rotary_half=True),
+]
+
+
+def _layer(config: Attention, causal: bool) -> AttentionLayer:
+    layer = config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(1)).double()
+    assert isinstance(layer, AttentionLayer)
+    return layer
+
+
+def _inputs() -> tuple[Tensor, Tensor]:
+    x = torch.randn(3, LENGTH, WIDTH, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return x, torch.arange(LENGTH) < torch.tensor([LENGTH, 4, 1])[:, None]
+
+
+def attend_naive(layer: AttentionLayer, x: Tensor, mask: Tensor | None) -> Tensor:
+    """One query at a time, one head at a time, keys chosen by index. (B, T, D) -> (B, T, D); zero at padded steps."""
+    c = layer.config
+    q, k, v = layer.qkv(x).chunk(3, -1)
+    if c.rotary != "none":
+        heads = c.heads if c.rotary == "per_head" else 1
+        q, k = (rotate_naive(z, heads, c.rotary_base, c.rotary_half) for z in (q, k))
+    dim, rows = WIDTH // c.heads, []
+    for b in range(len(x)):
+        real = LENGTH if mask is None else int(mask[b].sum())
+        steps = []
+        for t in range(LENGTH):
+            keys = slice(0, min(t + 1, real) if layer.causal else real)
+            parts = []
+            for h in range(c.heads):
+                part = slice(h * dim, (h + 1) * dim)
+                scores = k[b, keys, part] @ q[b, t, part] / math.sqrt(dim)
+                parts.append(
+                    torch.exp(scores - scores.max()) @ v[b, keys, part] / torch.exp(scores - scores.max()).sum()
+                )
+            steps.append(torch.cat(parts))
+        rows.append(torch.stack(steps))
+    return layer.out(torch.stack(rows))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_value_and_gradient_equal_the_written_out_softmax(config: Attention, causal: bool, padded: bool) -> None:
+    layer = _layer(config, causal)
+    x, mask = _inputs()
+    real = mask if padded else torch.ones_like(mask)
+    grads = []
+    for run in (
+        lambda z: layer(z, mask if padded else None),
+        lambda z: attend_naive(layer, z, mask if padded else None),
+    ):
+        z = x.clone().requires_grad_()
+        y = run(z)[real]
+        layer.zero_grad()
+        y.sin().sum().backward()
+        grads.append((y, z.grad, *(p.grad.clone() for p in layer.parameters() if p.grad is not None)))
+    for fast, slow in zip(*grads, strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_same_function_as_torch_multihead_attention(causal: bool) -> None:
+    ours = _layer(Attention(heads=4), causal)
+    theirs = nn.MultiheadAttention(WIDTH, 4, batch_first=True, device="cpu", dtype=torch.float64)
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": ours.qkv.weight,
+            "in_proj_bias": ours.qkv.bias,
+            "out_proj.weight": ours.out.weight,
+            "out_proj.bias": ours.out.bias,
+        }
+    )
+    x, mask = _inputs()
+    hidden = nn.Transformer.generate_square_subsequent_mask(LENGTH).bool() if causal else None
+    expected, _ = theirs(x, x, x, key_padding_mask=~mask, attn_mask=hidden)
+    torch.testing.assert_close(ours(x, mask)[mask], expected[mask], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("rotary", ["per_head", "across_heads"])
+def test_rotary_outputs_follow_a_shift_of_the_sequence(rotary: str) -> None:
+    """Relative positions: hiding the first steps equals leaving them out."""
+    layer = _layer(Attention(heads=2, rotary=rotary), causal=False)  # pyright: ignore[reportArgumentType]
+    x, _ = _inputs()
+    late = (torch.arange(LENGTH) >= 3).expand(3, -1)
+    torch.testing.assert_close(layer(x, late)[:, 3:], layer(x[:, 3:]), rtol=1e-10, atol=1e-10)
+
+
+def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None:
+    x, _ = _inputs()
+    order = torch.tensor([4, 0, 8, 2, 1, 7, 3, 6, 5])
+    plain, turned = _layer(Attention(heads=2), False), _layer(Attention(heads=2, rotary="per_head"), False)
+    torch.testing.assert_close(plain(x)[:, order], plain(x[:, order]))
+    assert not torch.allclose(turned(x)[:, order], turned(x[:, order]), atol=1e-4)
+
+
+def test_the_two_rotary_forms_differ_in_which_head_turns_fast() -> None:
+    """Across heads the last head hardly turns, so it hardly notices the order of near steps."""
+    x, _ = _inputs()
+    swapped = x[:, [1, 0, *range(2, LENGTH)]]
+    moved = {}
+    for rotary in ("per_head", "across_heads"):
+        layer = _layer(Attention(heads=3, rotary=rotary), False)  # pyright: ignore[reportArgumentType]
+        layer.out = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+        moved[rotary] = (layer(x)[:, 4:] - layer(swapped)[:, 4:]).abs().amax((0, 1)).unflatten(0, (3, 4)).amax(1)
+    assert moved["across_heads"][2] < 0.05 * moved["across_heads"][0]
+    assert moved["per_head"][2] > 0.2 * moved["per_head"][0]
+
+
+def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
+    for causal in (False, True):
+        layer = _layer(Attention(heads=2, rotary="per_head"), causal)
+        x, mask = _inputs()
+        mask = mask.clone()
+        mask[1] = False
+        y = layer(x.requires_grad_(), mask)
+        y.square().sum().backward()
+        assert torch.isfinite(y).all() and x.grad is not None and torch.isfinite(x.grad).all()
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (Attention(heads=5), "into 5 heads"),
+        (Attention(heads=0), "into 0 heads"),
+        (Attention(heads=4, rotary="per_head"), "pairs of channels"),
+        (Attention(heads=4, rotary_half=True), "needs rotary"),
+    ],
+)
+def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        _layer(config, False)
+
+
+def test_parameters_are_four_square_maps_with_biases() -> None:
+    layer = Attention(heads=8).build(512, causal=False, layer=0, generator=torch.Generator())
+    assert sum(p.numel() for p in layer.parameters()) == 4 * (512 * 512 + 512)
