@@ -1,0 +1,21 @@
+"""Every mixer, one file each. To add one: write its file, then its import and its entry in MIXERS.
+
+find("attention")      # the config class; an unknown name raises UserError with the nearest one
+"""
+
+from __future__ import annotations
+
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.gmlp import GMLP
+from levelfield.spec import MixerConfig, UserError, closest
+
+MIXERS: tuple[type[MixerConfig], ...] = (Attention, Conv, GMLP)
+
+
+def find(name: str) -> type[MixerConfig]:
+    """The config class with this label. Raises UserError for an unknown one."""
+    for config in MIXERS:
+        if config.label == name.lower():
+            return config
+    raise UserError(f"There is no mixer '{name}': {closest(name, [config.label for config in MIXERS])}")

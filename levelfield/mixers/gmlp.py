@@ -1,0 +1,91 @@
+"""An unrestricted long convolution that gates: every distance has a free weight, and nothing decays.
+
+    z1 = gelu(linear(x)), z2 = gelu(linear(x))       (B, T, hidden) each
+    y = linear(z1 * norm(convolve(z2) + bias))       with a Toeplitz kernel over all distances -bound .. bound
+
+miralles2025 (table 3) shows that this free kernel reaches what structured state spaces reach, given enriched training.
+It follows that paper's code where the code differs from its equation 5: two projections, and a norm after the
+convolution. `channels` distinct kernels are repeated over the hidden channels.
+
+    GMLP(hidden=256, channels=2, bound=1024)       # one layer of table 6, gray CIFAR-10
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.ops.fftconv import fft_conv
+from levelfield.ops.initial import linear
+from levelfield.spec import MixerConfig, UserError
+
+KERNEL_STD = 1e-5
+
+
+@dataclass(frozen=True)
+class GMLP(MixerConfig):
+    """liu2021 in the convolutional form of miralles2025 (section 2.5, table 6). `bound` is the longest sequence."""
+
+    hidden: int = 256
+    channels: int = 2
+    bound: int = 1024
+
+    label: ClassVar[str] = "gmlp"
+    paper: ClassVar[str] = "miralles2025"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.channels < 1 or self.hidden % self.channels:
+            raise UserError(
+                f"GMLP cannot repeat {self.channels} kernels over {self.hidden} hidden channels: choose a divisor."
+            )
+        if self.bound < 1:
+            raise UserError(f"GMLP needs a bound of at least one step, not {self.bound}.")
+        return GMLPLayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """The hidden inputs of all steps so far: a free kernel has no shorter summary."""
+        return self.hidden * min(length, self.bound)
+
+    @property
+    def max_length(self) -> int:
+        return self.bound
+
+
+EXAMPLES = (GMLP(hidden=24, channels=2, bound=48), GMLP(hidden=16, channels=4, bound=40))
+
+
+class GMLPLayer(nn.Module):
+    """(B, T, D) -> (B, T, D) for T up to the bound."""
+
+    def __init__(self, config: GMLP, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.bound, self.causal = config.bound, causal
+        self.gate = linear(width, config.hidden, generator)
+        self.value = linear(width, config.hidden, generator)
+        taps = config.bound + 1 if causal else 2 * config.bound + 1
+        # Tap j weighs the step j - bound away; in the causal direction, the step j before.
+        self.kernel = nn.Parameter(KERNEL_STD * torch.randn(config.channels, taps, generator=generator))
+        self.bias = nn.Parameter(torch.ones(config.channels))
+        self.norm = nn.LayerNorm(config.hidden)
+        self.out = linear(config.hidden, width, generator)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None. Raises UserError where T exceeds the bound."""
+        if x.shape[1] > self.bound:
+            raise UserError(f"This GMLP takes at most {self.bound} steps, not {x.shape[1]}: raise GMLP(bound=...).")
+        value = F.gelu(self.value(x))
+        if mask is not None:
+            value = value.masked_fill(~mask.unsqueeze(-1), 0)
+        return self.out(F.gelu(self.gate(x)) * self.norm(self._convolved(value)))
+
+    def _convolved(self, value: Tensor) -> Tensor:
+        """(B, T, hidden) -> the same: hidden channel h uses kernel h modulo `channels`."""
+        kernel = self.kernel.to(torch.promote_types(value.dtype, torch.float32))  # no transform takes 16-bit numbers
+        past, future = (kernel, None) if self.causal else (kernel[:, self.bound :], kernel[:, : self.bound].flip(-1))
+        y = fft_conv(value.transpose(1, 2), past, future).transpose(1, 2)
+        bias = self.bias.repeat(value.shape[2] // len(kernel))
+        return (y + bias).to(value.dtype)
