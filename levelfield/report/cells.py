@@ -1,0 +1,226 @@
+"""From rows to cells: one cell is an arm on a task, all its seeds, its failures, and what it cost.
+
+    table = gather(results, metric="accuracy")
+    table.cells[0].arm            # Arm(task="listops", model="attention", protocol="scratch")
+    table.cells[0].summary        # n, median, low, high, mean, interval over the seeds that finished
+    table.cells[0].failures       # {"at floor": 1, "not finished": 1}
+    table.baselines["listops"]    # {"chance": 10.0, "label_prior": 17.1}
+
+Scores are shown in percent, whatever unit they were measured in; R2, errors and losses stay as they are. A run counts
+as failed when it diverged, did not finish, or ended no better than the higher of chance and the label prior, allowing
+two binomial standard errors of the test set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from levelfield.report.arms import Arm, differences
+from levelfield.report.stats import Summary, binomial_stderr, summarise
+from levelfield.results import Results
+from levelfield.spec import Row, UserError
+
+PERCENT = frozenset({"accuracy"})
+NONE = "none"  # the protocol of a baseline row
+FLOOR = ("chance", "label_prior")
+COSTS = ("parameters", "state", "examples", "tokens", "padding", "steps", "flops", "wall_s", "peak_memory_mb")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One seed of one arm. value is None where the run has no finite score."""
+
+    run: str
+    seed: int
+    value: float | None
+    status: str  # ok, chance, diverged, unfinished
+    examples: int | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm on one task."""
+
+    arm: Arm
+    unit: str
+    scores: tuple[Score, ...]
+    floor: float | None  # the higher of chance and label prior, in `unit`
+    ledgers: tuple[Mapping[str, Any], ...]
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        return summarise([s.value for s in self.scores if s.value is not None])
+
+    @property
+    def examples(self) -> int | None:
+        """Test examples behind each score."""
+        return max((s.examples for s in self.scores if s.examples), default=None)
+
+    @property
+    def stderr(self) -> float | None:
+        """Binomial standard error of the median score over test examples, in percent."""
+        if self.unit != "percent" or not self.examples or not self.summary:
+            return None
+        return 100 * binomial_stderr(self.summary.median / 100, self.examples)
+
+    @property
+    def failures(self) -> Counter[str]:
+        return Counter(why for s in self.scores if (why := self.failure(s)))
+
+    def failure(self, score: Score) -> str | None:
+        """Why a seed counts as failed, or None."""
+        if score.status in ("unfinished", "diverged"):
+            return {"unfinished": "not finished"}.get(score.status, score.status)
+        if score.status == "chance" or score.value is None:
+            return "at floor" if score.value is not None else "no score"
+        if self.floor is None or self.unit != "percent" or not score.examples:
+            return None
+        slack = 200 * binomial_stderr(self.floor / 100, score.examples)
+        return "at floor" if score.value <= self.floor + slack else None
+
+    def cost(self, key: str) -> float | None:
+        """Median over seeds of one ledger entry; None where no seed has it."""
+        values = [v for ledger in self.ledgers if isinstance(v := ledger.get(key), (int, float))]
+        return float(median(values)) if values else None
+
+    def words(self, key: str) -> str:
+        """Distinct values of one ledger entry, such as the devices."""
+        return ", ".join(dict.fromkeys(str(ledger[key]) for ledger in self.ledgers if ledger.get(key) is not None))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Everything the main table holds, in the order of the study's runs."""
+
+    metric: str
+    unit: str
+    cells: tuple[Cell, ...]
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*(c.arm.task for c in self.cells), *self.baselines]))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.arm.model_label for c in self.cells))
+
+    def of(self, task: str) -> tuple[Cell, ...]:
+        return tuple(c for c in self.cells if c.arm.task == task)
+
+
+def shown(value: float | None, unit: str, metric: str) -> float | None:
+    """In the unit of the table: percent for accuracies. None where absent or not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return 100 * value if metric in PERCENT and unit != "percent" else value
+
+
+def row_value(row: Row) -> float | None:
+    return shown(row.get("value"), row.get("unit", "fraction"), row.get("metric", ""))
+
+
+def is_baseline(row: Row) -> bool:
+    return row.get("protocol") == NONE or "run" not in row
+
+
+def is_test(row: Row) -> bool:
+    return row.get("split", "test") == "test"
+
+
+def arms_of(results: Results) -> dict[str, Arm]:
+    """Run id -> arm, for planned and measured runs alike; runs that share all names get a `variant`."""
+    named = {run: _named(run, spec) for run, spec in results.specs.items()}
+    for row in results.rows:
+        if not is_baseline(row) and (run := row.get("run", "")) not in named:
+            named[run] = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+    groups: dict[Arm, list[str]] = {}
+    for run, arm in named.items():
+        groups.setdefault(arm, []).append(run)
+    for arm, runs in groups.items():
+        for run, variant in _variants({r: results.specs[r] for r in runs if r in results.specs}).items():
+            named[run] = Arm(arm.task, arm.model, arm.protocol, variant)
+    return named
+
+
+def _named(run: str, spec: Mapping[str, Any]) -> Arm:
+    """The names of a planned run, from its description and its id `task-model-protocol-seed-hash`."""
+    model, protocol = spec["model"], spec["protocol"]["name"]
+    label = model.get("name") or "+".join(dict.fromkeys(str(m["kind"]).lower() for m in model["mixers"]))
+    task = run.rsplit("-", 2)[0].removesuffix(f"-{label}-{protocol}")
+    return Arm(task, label, protocol)
+
+
+def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What tells runs of one name apart, other than the seed: "kernel=5"."""
+    as_arms = {Arm("", run, ""): spec for run, spec in specs.items()}
+    parts: dict[str, list[str]] = {}
+    for difference in differences(as_arms):
+        for value, arms in difference.values.items():
+            for arm in arms:
+                parts.setdefault(arm.model, []).append(f"{difference.field.rsplit('.', 1)[-1]}={value}")
+    return {run: ", ".join(texts) for run, texts in parts.items()}
+
+
+def check_ledgers(results: Results) -> None:
+    """Raises UserError if some measured run has no ledger: a table without its ledger does not render."""
+    for row in results.rows:
+        run = row.get("run")
+        if not is_baseline(row) and run and not results.ledgers.get(run):
+            raise UserError(
+                f"Run {run} has rows but no ledger, so no table is made: remove its folder and run it again."
+            )
+
+
+def baselines_of(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
+    """task -> rule -> score of rules that learn no sequence model, chance first."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        name = "chance" if row.get("metric") == "chance" else row.get("model", "")
+        wanted = row.get("metric") in (metric, "chance") and not row.get("at") and is_test(row)
+        if wanted and (is_baseline(row) or row.get("metric") == "chance"):
+            value = shown(row.get("value"), row.get("unit", "fraction"), metric)
+            if value is not None:
+                found.setdefault(row.get("task", ""), {}).setdefault(name, value)
+    return {task: dict(sorted(rules.items(), key=lambda r: (r[0] != "chance", r[1]))) for task, rules in found.items()}
+
+
+def gather(results: Results, metric: str = "accuracy") -> Cells:
+    """Cells of the main table: test scores measured at no particular place. Raises UserError for a missing ledger."""
+    check_ledgers(results)
+    arms = arms_of(results)
+    baselines = baselines_of(results.rows, metric)
+    rows = [r for r in results.rows if not is_baseline(r) and is_test(r) and not r.get("at")]
+    by_run = {r.get("run", ""): r for r in rows if r.get("metric") == metric}
+    grouped: dict[Arm, list[str]] = {}
+    for run, arm in arms.items():
+        grouped.setdefault(arm, []).append(run)
+    cells = [_cell(arm, runs, by_run, results, baselines.get(arm.task, {}), metric) for arm, runs in grouped.items()]
+    # An arm of another metric only (a regression beside classifications) belongs to another table.
+    other = {r.get("run", "") for r in rows if r.get("metric") not in (metric, "chance")}
+    cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
+    return Cells(metric, "percent" if metric in PERCENT else "", tuple(cells), baselines)
+
+
+def _cell(
+    arm: Arm, runs: Sequence[str], by_run: Mapping[str, Row], results: Results, rules: Mapping[str, float], metric: str
+) -> Cell:
+    scores = []
+    for run in runs:
+        row = by_run.get(run)
+        seed = row.get("seed") if row else None
+        seed = seed if seed is not None else results.specs.get(run, {}).get("seed", 0)
+        if row is None:
+            scores.append(Score(run, seed, None, "unfinished"))
+        else:
+            scores.append(Score(run, seed, row_value(row), row.get("status", "ok"), row.get("n")))
+    floor = max((v for name, v in rules.items() if name in FLOOR), default=None)
+    unit = "percent" if metric in PERCENT else ""
+    scores.sort(key=lambda s: s.seed)
+    return Cell(arm, unit, tuple(scores), floor, tuple(results.ledgers[r] for r in runs if r in results.ledgers))
