@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from levelfield.batches import Loaded
-from levelfield.objectives import Trainable, validation_scores
+from levelfield.objectives import Trainable, default_objective, validation_scores
 from levelfield.seeding import generator
-from levelfield.spec import Input
+from levelfield.spec import Examples, Input, Task
 
 if TYPE_CHECKING:
     from levelfield.model import Net
@@ -57,3 +57,9 @@ def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batc
         weights[indices.numpy()] = scores.weights.cpu().numpy()
     net.train(was_training)
     return SplitScores(values, weights)
+
+
+def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
+    """Scores of the task's own output (its label or value) on the device the network lies on."""
+    device = next(net.parameters()).device
+    return evaluate(net, Loaded(examples, device), default_objective(task), task.input, batch=batch, seed=0)

@@ -319,25 +319,19 @@ def resolve(phase: Phase, examples: int, mean_length: float, flops_per_example: 
 def result_rows(
     run: Run, objective: Trainable, splits: Splits, val: SplitScores, test: SplitScores, stopped: str
 ) -> list[Row]:
-    """The run's scores, its scores by slice, and what rules that learn no sequence model would get."""
+    """The run's scores, and what rules that learn no sequence model would get."""
     metric, size = objective.parts[0].metric, len(test.values)
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
     floor = max(rules["chance"], rules.get("label_prior", 0.0))
     at_floor = metric == "accuracy" and test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / size)
     status = stopped or ("chance" if at_floor else "ok")
-    base = Row(metric=metric, unit="fraction" if metric == "accuracy" else "", status=status)
+    unit = "fraction" if metric == "accuracy" else ""
     rows = [
-        Row(**base, split="val", value=val.mean, stderr=val.stderr, n=len(val.values)),
-        Row(**base, split="test", value=test.mean, stderr=test.stderr, n=size),
+        Row(metric=metric, unit=unit, status=status, split=name, value=s.mean, stderr=s.stderr, n=len(s.values))
+        for name, s in (("val", val), ("test", test))
     ]
     if metric == "negative_mse":
         rows.append(Row(metric="r2", unit="", status=status, split="test", value=_r2(test, splits["test"].y), n=size))
-    for name, column in splits["test"].slices.items():
-        for value in np.unique(column):
-            part = column == value
-            chosen = SplitScores(test.values[part], test.weights[part])
-            place = {"at": f"{name}={value}", "value": chosen.mean, "stderr": chosen.stderr, "n": int(part.sum())}
-            rows.append(Row(**base, split="test", **place))
     named = [_named(run, row) for row in rows]
     if metric == "accuracy":
         for name, value in rules.items():

@@ -34,6 +34,8 @@ from levelfield.recipe import Recipe as Recipe
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
+    from levelfield.model import Net
+
 Effort = Literal["smoke", "minutes", "hours", "paper"]
 EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
 SplitName = Literal["train", "val", "test"]
@@ -151,8 +153,11 @@ class Task(ABC):
         values, counts = np.unique(train.y, return_counts=True)
         return {"label_prior": float(np.mean(test.y == values[counts.argmax()]))}
 
-    def at_length(self, length: int) -> Task:
-        """The same task with sequences up to `length`. Raises UserError where the task has only one length."""
+    def at_length(self, length: int, examples: int | None = None) -> Task:
+        """The same task with sequences up to `length`, and `examples` in each split where given.
+
+        Raises UserError where the task has only one length.
+        """
         raise UserError(f"Task {self.name} has one length, {self.max_length}; extrapolation needs a generated task.")
 
 
@@ -197,6 +202,10 @@ class MixerConfig(ABC):
     def param_rules(self) -> Mapping[str, ParamRule]:
         """Name suffix -> rule, for parameters with their own learning rate or no weight decay."""
         return {}
+
+    def kernel(self, layer: nn.Module, length: int) -> Tensor | None:
+        """The layer's learned convolution kernel at lags 0..length-1, (channels, length); None where it has none."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -351,7 +360,7 @@ class Probe(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def measure(self, net: nn.Module, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns."""
 
 

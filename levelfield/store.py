@@ -121,7 +121,7 @@ def read(out: Path, study: str, effort: str) -> Results:
         if complete(where):
             ledgers[run_id] = read_json(where / "ledger.json")
             for file in [where / "rows.jsonl", *sorted(where.glob("probe-*.jsonl"))]:
-                rows += [{**row, "study": study, "effort": effort} for row in read_rows(file)]
+                rows += [Row(**row, study=study, effort=effort) for row in read_rows(file)]
         elif (where / "error.txt").exists():
             failures[run_id] = (where / "error.txt").read_text().strip().splitlines()[0]
     return Results(rows, ledgers, curves, specs, failures)

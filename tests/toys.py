@@ -69,12 +69,16 @@ class FirstSymbol(Task):
         real[:, 0] = False
         return torch.where(real, torch.full_like(x, 7), x)
 
-    def at_length(self, length: int) -> Task:
-        return replace(self, length=length)
+    def at_length(self, length: int, examples: int | None = None) -> Task:
+        return replace(self, length=length, train=examples or self.train, held_out=examples or self.held_out)
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
         rng = np.random.default_rng(self.seed)
-        return {"train": self._draw(rng, self.train), "val": self._draw(rng, self.held_out), "test": self._draw(rng, self.held_out)}
+        return {
+            "train": self._draw(rng, self.train),
+            "val": self._draw(rng, self.held_out),
+            "test": self._draw(rng, self.held_out),
+        }
 
     def _draw(self, rng: np.random.Generator, count: int) -> Examples:
         sequences = [rng.integers(0, 8, rng.integers(2, self.length + 1), dtype=np.uint8) for _ in range(count)]

@@ -1,0 +1,50 @@
+"""Does it still work on longer sequences than it was trained on? The same task at 1x, 2x and 4x length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from levelfield.evaluate import label_scores
+from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class Extrapolation(Probe):
+    """factors: lengths, as multiples of the training length. examples: test sequences at each."""
+
+    name: ClassVar[str] = "extrapolation"
+    factors: tuple[int, ...] = (1, 2, 4)
+    examples: int = 500
+
+    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """A row at "length=L" for every L the model takes; lengths beyond its bound are absent.
+
+        Raises UserError where the task has only one length.
+        """
+        bound = run.model.max_length
+        for factor in self.factors:
+            length = factor * run.task.max_length
+            if bound is not None and length > bound:
+                return
+            longer = run.task.at_length(length, self.examples)
+            test = load(longer)["test"]
+            scores = label_scores(net, longer, test)
+            floor = {"chance": longer.chance, **longer.baselines(test, test)}
+            place = f"length={length}"
+            yield Row(
+                metric="accuracy",
+                unit="fraction",
+                at=place,
+                split="test",
+                value=scores.mean,
+                stderr=scores.stderr,
+                n=len(test),
+                status="ok",
+            )
+            prior = Row(model="label_prior", protocol="none", metric="accuracy", unit="fraction", at=place)
+            yield prior | Row(split="test", value=floor.get("label_prior", longer.chance), n=len(test), status="ok")

@@ -1,0 +1,73 @@
+"""How far a trained model really looks: where the gradient of its features comes from, by distance.
+
+For steps t of test sequences the gradient of the features at t with respect to the encoded input at every step s is
+taken; the share of its squared norm with |t - s| <= d is the row "distance<=d". An architecture that may see
+everything and a trained one that does not are told apart by this, and by nothing in its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from levelfield.batches import Loaded, encode
+from levelfield.probes._lags import doublings
+from levelfield.seeding import generator
+from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class Reach(Probe):
+    """examples: test sequences looked at. steps: output steps drawn in each."""
+
+    name: ClassVar[str] = "reach"
+    examples: int = 16
+    steps: int = 4
+
+    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """Rows for d = 0, 1, 2, 4, ... up to the longest sequence: the share of gradient within d, over all draws."""
+        device = next(net.parameters()).device
+        split = Loaded(load(run.task)["test"], device)
+        draws = generator(run.seed, "reach")
+        mass = np.zeros(split.longest)
+        chosen = torch.randperm(len(split), generator=draws)[: self.examples]
+        for index in chosen.tolist():
+            batch = split.gather(torch.tensor([index]))
+            length = int(batch.lengths[0])
+            x = encode(batch.raw, batch.mask, run.task.input)
+            for at in torch.randint(length, (self.steps,), generator=draws).tolist():
+                gradient = feature_gradient(net, x, at)
+                distance = np.abs(np.arange(length) - at)
+                np.add.at(mass, distance, gradient.cpu().numpy() / max(float(gradient.sum()), 1e-30))
+        shares = mass.cumsum() / mass.sum()
+        count = len(chosen) * self.steps
+        for distance in doublings(split.longest):
+            place = {"at": f"distance<={distance}", "value": float(shares[distance])}
+            yield Row(metric="gradient_share", unit="fraction", split="test", n=count, status="ok", **place)
+
+
+def feature_gradient(net: Net, x: Tensor, at: int) -> Tensor:
+    """Squared norm of d(sum of features at step `at`) / d(encoded input at s), for each s: (T,). x: one sequence."""
+    encoded: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        encoded.append(output.detach().requires_grad_())
+        return encoded[0]
+
+    hook = net.encoder.register_forward_hook(keep)
+    try:
+        features = net.features(x, None)
+    finally:
+        hook.remove()
+    sign = torch.ones_like(features[0, at])
+    sign[1::2] = -1  # an alternating sum: a plain one is constant behind a normalisation
+    (gradient,) = torch.autograd.grad((features[0, at] * sign).sum(), encoded[0])
+    return gradient[0].square().sum(-1)

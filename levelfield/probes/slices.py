@@ -1,0 +1,52 @@
+"""Where a score comes from: the test score in each slice of the task, and in each slice by label.
+
+root=MAX  0.78      root=SM  0.11       root=MAX,label=9  0.95      (miralles2025 appendix B, figures 2 and 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from levelfield.evaluate import SplitScores, label_scores
+from levelfield.spec import Examples, Label, Probe, Row, Run, SplitName, Task
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+
+@dataclass(frozen=True)
+class Slices(Probe):
+    """by_label: also cross each slice with the label."""
+
+    name: ClassVar[str] = "slices"
+    by_label: bool = True
+
+    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """One row per slice value, and per slice value and label; slices without examples are absent."""
+        test = load(run.task)["test"]
+        scores = label_scores(net, run.task, test)
+        labelled = self.by_label and isinstance(run.task.output, Label)
+        for name, column in test.slices.items():
+            for value in np.unique(column):
+                here = column == value
+                yield _row(scores, here, f"{name}={value}")
+                for label in np.unique(test.y[here]) if labelled else ():
+                    yield _row(scores, here & (test.y == label), f"{name}={value},label={label}")
+
+
+def _row(scores: SplitScores, here: np.ndarray, at: str) -> Row:
+    part = SplitScores(scores.values[here], scores.weights[here])
+    return Row(
+        metric="accuracy",
+        unit="fraction",
+        at=at,
+        split="test",
+        value=part.mean,
+        stderr=part.stderr,
+        n=int(here.sum()),
+        status="ok",
+    )
