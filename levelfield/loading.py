@@ -1,0 +1,137 @@
+"""Finds what the command line names: a study, a probe, a user's mixer, the runs that a pattern chooses.
+
+    Source("protocol_gap").load()             the study of levelfield/studies/protocol_gap.py
+    Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
+    Source("compare", mixer="mine.py:Mine", tasks=("listops",)).load()
+
+A `Source` is text throughout, so that a worker process can load for itself what the command line was given; its
+`fingerprint` tells whether the worker found the same thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import pkgutil
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from levelfield.spec import EFFORTS, Effort, Probe, Run, Study, UserError, closest
+
+HERE = Path(__file__).parent
+
+
+def listing(folder: str) -> list[str]:
+    """The public modules of one folder of levelfield, by name, without importing them."""
+    return sorted(m.name for m in pkgutil.iter_modules([str(HERE / folder)]) if not m.name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a study comes from: the name of a shipped one or a file; for `compare` also what is compared, on what."""
+
+    study: str
+    mixer: str = ""  # FILE.py:Class
+    tasks: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+
+    def load(self) -> Study:
+        """Raises UserError, in one sentence, for an unknown name, a broken file or a file without a study."""
+        if self.mixer:
+            return _comparison(self)
+        return _study_of(_module(self.study), self.study)
+
+    def fingerprint(self, runs: Sequence[Run]) -> str:
+        """Of the chosen runs and of the file that made them, where it is the user's own."""
+        path = Path(self.study)
+        content = path.read_bytes() if path.suffix == ".py" and path.is_file() else b""
+        return hashlib.sha256("\n".join(run.id for run in runs).encode() + content).hexdigest()
+
+
+def load_study(name: str) -> Study:
+    """The study of that name or file; see `Source.load`."""
+    return Source(name).load()
+
+
+def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
+    """The study's runs whose ids match the pattern `only`, each once. Raises UserError where none does."""
+    if effort not in EFFORTS:
+        raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
+    runs = {run.id: run for run in study.runs(effort)}
+    chosen = [run for run in runs.values() if not only or fnmatchcase(run.id, only) or run.id == only]
+    if not chosen and only:
+        example = next(iter(runs), "none")
+        raise UserError(f"No run of {study.name} matches '{only}': ids look like {example}, and * stands for anything.")
+    if not chosen:
+        raise UserError(f"{study.name} has no runs at effort {effort}: choose another --effort.")
+    return chosen
+
+
+def probe_classes() -> dict[str, type[Probe]]:
+    """Name -> class, of every probe in levelfield/probes."""
+    modules = [import_module(f"levelfield.probes.{name}") for name in listing("probes")]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    return {cls.name: cls for cls in found if issubclass(cls, Probe) and cls is not Probe}
+
+
+def find_probe(name: str) -> Probe:
+    """The probe of that name with its default settings. Raises UserError where there is none."""
+    classes = probe_classes()
+    if name not in classes:
+        raise UserError(f"There is no probe '{name}': {closest(name, sorted(classes))}")
+    return classes[name]()
+
+
+def _module(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        return _from_file(Path(name))
+    if name not in listing("studies"):
+        file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""
+        raise UserError(f"There is no study '{name}'{file}: {closest(name, listing('studies'))}")
+    return import_module(f"levelfield.studies.{name}")
+
+
+def _study_of(module: ModuleType, name: str) -> Study:
+    study = getattr(module, "study", None)
+    if not isinstance(study, Study):
+        raise UserError(f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`.")
+    return study
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Executes a user's file. Whatever goes wrong in it becomes one sentence with the line."""
+    if not path.is_file():
+        raise UserError(
+            f"There is no study file {path}: give a Python file or {closest(path.stem, listing('studies'))}"
+        )
+    name = f"levelfield_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file: give a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise UserError(f"{path}{where}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _comparison(source: Source) -> Study:
+    """The study `compare`, made for one mixer of the user."""
+    from levelfield.usermixer import load_user_mixer
+
+    make = import_module("levelfield.studies.compare").compare
+    return make(load_user_mixer(source.mixer), source.tasks, source.protocols)

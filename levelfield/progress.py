@@ -1,0 +1,107 @@
+"""What someone who waits sees: a live table on a terminal, a line every ten seconds anywhere else.
+
+    3 of 24 done, 1 failed
+    listops-attention-scratch-0-5f0c9a1e2b   classify 1/2   320/2000   loss 1.732   best 0.412   2 min left
+
+Each run writes `progress.json` in its directory; this reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+PLAIN_EVERY_S = 10.0
+
+
+def read(where: Path) -> dict[str, Any]:
+    """Where a run is now; empty where it has not said yet."""
+    try:
+        facts = json.loads((where / "progress.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def duration(seconds: float) -> str:
+    """duration(95) is "2 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def columns(facts: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """What it does, steps, loss, best validation score, time left; "" for what is not known."""
+    if facts.get("state") != "training":
+        return str(facts.get("state", "starting")), "", "", "", ""
+    step, steps = int(facts["step"]), int(facts["steps"])
+    loss, best = facts.get("loss"), facts.get("best")
+    left = float(facts.get("elapsed_s", 0.0)) / max(1, step) * (steps - step)
+    return (
+        f"{facts['objective']} {facts['phase']}/{facts['phases']}",
+        f"{step}/{steps}",
+        f"loss {loss:.3f}" if isinstance(loss, float) else f"loss {loss}",
+        f"best {best:.3f}" if isinstance(best, float) else "",
+        f"{duration(left)} left",
+    )
+
+
+def headline(done: int, failed: int, total: int) -> str:
+    return f"{done} of {total} done" + (f", {failed} failed" if failed else "")
+
+
+class Plain:
+    """Lines, for a log file or a pipe."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.shown = time.monotonic()
+        self.last = ""
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+        head = headline(done, failed, total)
+        now = time.monotonic()
+        if head == self.last and now - self.shown < PLAIN_EVERY_S:
+            return
+        self.shown, self.last = now, head
+        self.say(head)
+        for where in running:
+            self.say("  " + "  ".join([where.name, *filter(None, columns(read(where)))]))
+
+
+class Terminal:
+    """A table that stays in place."""
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self.console, self.live = console, live
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, highlight=False)
+
+    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+        table = Table.grid(padding=(0, 2))
+        table.title, table.title_justify = headline(done, failed, total), "left"
+        for where in running:
+            table.add_row(where.name, *columns(read(where)))
+        self.live.update(table)
+
+
+@contextmanager
+def screen(console: Console) -> Iterator[Plain | Terminal]:
+    """The one that suits where the output goes."""
+    if not console.is_terminal:
+        yield Plain(console)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield Terminal(console, live)
