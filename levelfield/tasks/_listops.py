@@ -1,0 +1,267 @@
+"""The compiled half of ListOps: draw, value, read and permute expressions in prefix order.
+
+An expression is its tokens without parentheses, one byte each; 0-9 are digits:
+
+    [MAX 2 9 [MIN 4 7 ] 0 ]   =   10 2 9 12 4 7 14 0 14
+
+Random numbers are counter-based (SplitMix64): expression `i` of a seed is the same whoever draws it, in any block and
+any thread. All functions release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+MAX, MED, MIN, SM, CLOSE = 10, 11, 12, 13, 14
+MALFORMED = -1  # instead of a label
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_HIGH = np.uint64(32)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Machine code, kept on disk where a folder for it can be written and made anew in each process elsewhere."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no writable folder
+        return numba.njit(nogil=True)(function)
+
+
+@compiled
+def _mix(z: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser: 64 bits to 64 well-stirred bits (Steele, Lea and Flood 2014)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def _below(bits: np.uint64, n: int) -> np.int64:
+    """0..n-1 from the upper half of `bits`; uneven by less than n in 2^32."""
+    return np.int64(((bits >> _HIGH) * np.uint64(n)) >> _HIGH)
+
+
+@compiled
+def _draw(out: np.ndarray, open_: np.ndarray, state: np.uint64, length: int, max_depth: int, max_args: int) -> Any:
+    """One tree whose root is an operator, into `out`: (its size, next state); size 0 where it cannot be under `length`.
+
+    A node is an operator with probability 1/4, above the deepest level, and has 2..max_args arguments. `certain`
+    counts the tokens the tree is sure to have, so a tree that would be too long stops early. One random number a node:
+    two bits say operator or digit, two say which operator, the upper half says how many arguments or which digit.
+    """
+    certain, size, depth = 1, 0, 1
+    open_[1] = 1  # open_[d]: nodes still to draw at depth d
+    while True:
+        state += _STEP
+        bits = _mix(state)
+        open_[depth] -= 1
+        if depth == 1 or (depth < max_depth and bits & np.uint64(3) == np.uint64(0)):
+            arguments = 2 + _below(bits, max_args - 1)
+            certain += arguments + 1
+            if certain >= length:
+                return 0, state
+            out[size] = MAX + np.int64((bits >> np.uint64(2)) & np.uint64(3))
+            size += 1
+            depth += 1
+            open_[depth] = arguments
+            continue
+        out[size] = _below(bits, 10)
+        size += 1
+        while open_[depth] == 0:
+            out[size] = CLOSE
+            size += 1
+            depth -= 1
+            if depth == 1:
+                return size, state
+
+
+@compiled
+def draw(seed: int, first: int, count: int, minimum: int, length: int, max_depth: int, max_args: int) -> Any:
+    """Expressions `first`..`first + count - 1` of the seed, minimum < tokens < length: (tokens end to end, offsets).
+
+    Rejection of whole trees, which is what the official generator does; the caller makes sure that some are accepted.
+    """
+    out = np.empty(count * (length - 1), np.uint8)
+    offsets = np.zeros(count + 1, np.int64)
+    open_ = np.empty(max_depth + 1, np.int64)
+    for i in range(count):
+        state = _mix(np.uint64(seed) + _mix(np.uint64(first + i) + _STEP))
+        size = 0
+        while size <= minimum:
+            size, state = _draw(out[offsets[i] :], open_, state, length, max_depth, max_args)
+        offsets[i + 1] = offsets[i] + size
+    return out[: offsets[count]].copy(), offsets
+
+
+@compiled
+def _apply(operator: int, counts: np.ndarray) -> int:
+    """counts: (10,), how often each digit is an argument. The median of an even number is the mean of two, floored."""
+    total, sum_ = 0, 0
+    low, high = -1, -1
+    for digit in range(10):
+        total += counts[digit]
+        sum_ += digit * counts[digit]
+        if counts[digit]:
+            low = digit if low < 0 else low
+            high = digit
+    if operator == SM:
+        return sum_ % 10
+    if operator == MIN:
+        return low
+    if operator == MAX:
+        return high
+    seen, lower = 0, -1
+    for digit in range(10):
+        seen += counts[digit]
+        if lower < 0 and seen >= (total + 1) // 2:
+            lower = digit
+        if seen >= total // 2 + 1:
+            return (lower + digit) // 2
+    return MALFORMED
+
+
+@compiled
+def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
+    """Each expression's label (MALFORMED where it is none), operators nested, key: (N,) int64, uint8, uint64."""
+    count = len(offsets) - 1
+    labels = np.full(count, MALFORMED, np.int64)
+    depths, keys = np.zeros(count, np.uint8), np.zeros(count, np.uint64)
+    deepest = 1 + np.max(np.diff(offsets)) if count else 1
+    operators, counts = np.empty(deepest, np.int64), np.empty((deepest, 10), np.int64)
+    for i in range(count):
+        depth, key, value = 0, np.uint64(0), MALFORMED
+        for at in range(offsets[i], offsets[i + 1]):
+            token = np.int64(x[at])
+            key = _mix((key ^ np.uint64(token)) + _STEP)
+            if value != MALFORMED or (depth == 0 and token == CLOSE):
+                value = MALFORMED  # something follows the end, or closes what was never opened
+                depth = -1
+                break
+            if MAX <= token <= SM:
+                operators[depth], counts[depth] = token, 0
+                depth += 1
+                depths[i] = max(depths[i], min(depth, 255))
+                continue
+            if token == CLOSE:
+                depth -= 1
+                if not counts[depth].any():
+                    depth = -1
+                    break
+                token = _apply(operators[depth], counts[depth])
+            if depth:
+                counts[depth - 1, token] += 1
+            else:
+                value = token
+        labels[i] = value if depth == 0 else MALFORMED
+        keys[i] = key
+    return labels, depths, keys
+
+
+@compiled
+def tokenize(text: np.ndarray, out: np.ndarray) -> int:
+    """text: the bytes of an expression, blanks between tokens; parentheses are dropped, closing brackets are not.
+
+    Returns the number of tokens written to `out`, or -1 - p where the token at byte p is unknown.
+    """
+    at, size = 0, 0
+    while at < len(text):
+        if text[at] == 32:
+            at += 1
+            continue
+        start = at
+        while at < len(text) and text[at] != 32:
+            at += 1
+        token = _symbol(text[start:at])
+        if token == MALFORMED:
+            return -1 - start
+        if token <= CLOSE:
+            out[size] = token
+            size += 1
+    return size
+
+
+@compiled
+def _symbol(word: np.ndarray) -> Any:
+    """The id of one written token; CLOSE + 1 for a parenthesis, MALFORMED for anything unknown."""
+    first = word[0]
+    if len(word) == 1:
+        if 48 <= first <= 57:
+            return np.int64(first) - 48
+        if first == 93:  # ]
+            return CLOSE
+        return CLOSE + 1 if first == 40 or first == 41 else MALFORMED
+    if first != 91:  # [
+        return MALFORMED
+    if len(word) == 3:
+        return SM if word[1] == 83 and word[2] == 77 else MALFORMED
+    if len(word) != 4 or word[1] != 77:  # M
+        return MALFORMED
+    if word[2] == 65 and word[3] == 88:
+        return MAX
+    if word[2] == 69 and word[3] == 68:
+        return MED
+    return MIN if word[2] == 73 and word[3] == 78 else MALFORMED
+
+
+@compiled
+def permute(x: np.ndarray, lengths: np.ndarray, seed: int, out: np.ndarray) -> int:
+    """Every node's arguments in uniformly random order. x, out: (B, T); beyond its length a row of `out` is untouched.
+
+    Returns -1, or the first row that is no complete expression.
+    """
+    ends, waiting = np.empty(x.shape[1], np.int64), np.empty(x.shape[1] + 1, np.int64)
+    for row in range(len(x)):
+        tokens = x[row, : lengths[row]]
+        if not _match(tokens, ends, waiting):
+            return row
+        state = _mix(np.uint64(seed) + _mix(np.uint64(row) + _STEP))
+        _emit(tokens, ends, waiting, state, out[row])
+    return -1
+
+
+@compiled
+def _match(tokens: np.ndarray, ends: np.ndarray, opened: np.ndarray) -> bool:
+    """Sets `ends[i]` to where the argument that begins at i ends; False where brackets do not match."""
+    depth = 0
+    for at in range(len(tokens)):
+        token = tokens[at]
+        if at and depth == 0:
+            return False
+        ends[at] = at
+        if MAX <= token <= SM:
+            opened[depth] = at
+            depth += 1
+        elif token == CLOSE:
+            if depth == 0:
+                return False
+            depth -= 1
+            ends[opened[depth]] = at
+    return len(tokens) > 0 and depth == 0
+
+
+@compiled
+def _emit(tokens: np.ndarray, ends: np.ndarray, waiting: np.ndarray, state: np.uint64, out: np.ndarray) -> None:
+    """Writes the tree depth first. `waiting` holds where the parts still to be written begin, last one first."""
+    waiting[0], held, size = 0, 1, 0
+    while held:
+        held -= 1
+        at = waiting[held]
+        out[size] = tokens[at]
+        size += 1
+        if not MAX <= tokens[at] <= SM:
+            continue
+        waiting[held] = ends[at]
+        first = held = held + 1
+        child = at + 1
+        while child < ends[at]:
+            # Fisher-Yates as the arguments come: the new one takes a random place, whose holder moves to the end.
+            state += _STEP
+            place = first + _below(_mix(state), held - first + 1)
+            waiting[held] = waiting[place]
+            waiting[place] = child
+            held += 1
+            child = ends[child] + 1
