@@ -1,0 +1,243 @@
+"""The contract every mixer keeps, checked before any training: ours in the tests, a user's own before it is compared.
+
+    check(load_user_mixer("mine.py:Mine"), width=64, causal=True)
+    # UserError: mine is built as causal, but its output at step 3 depends on inputs after step 3: ...
+
+A comparison is worthless when one arm reads the future, the padding or its neighbours in the batch, and such faults
+look like skill. Each check therefore changes what must not matter and looks for a change in what came out.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.spec import MixerConfig, UserError
+from levelfield.usermixer import UserMixer, load_user_mixer, told, user_mixer
+
+__all__ = ["UserMixer", "check", "load_user_mixer", "user_mixer"]
+
+TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
+STIR = 0.05
+
+
+def check(config: MixerConfig, width: int, causal: bool, length: int = 33, padding: bool = True) -> None:
+    """Raise UserError, in one sentence, on the first rule that the layer of `config` breaks.
+
+    Shapes, finite outputs and gradients, repeatability in eval mode, no memory between calls, length 1, independence
+    of batch neighbours, no future in the causal direction, and with `padding` no influence of padded steps on real
+    ones. Parameters that never get a gradient only raise a warning. Takes well under a second on a CPU.
+
+    The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
+    would hide every fault until training moves it.
+    """
+    name = config.label
+    length = min(length, config.max_length or length)
+    net = _build(config, width, causal, name)
+    generator = Generator().manual_seed(1)
+    with torch.random.fork_rng(devices=[]):
+        _bounds(net, config, width, causal, generator)
+        idle = _rules(net, name, width, causal, length, padding, generator)
+        _stir(net, generator)
+        probe = torch.randn(2, length, width, generator=generator)
+        if torch.isfinite(net(probe, None)).all():
+            idle &= _rules(net, name, width, causal, length, padding, generator)
+    if idle:
+        warnings.warn(
+            f"{name} has parameters that get no gradient: {', '.join(sorted(idle))}; remove or use them.", stacklevel=2
+        )
+
+
+def _rules(
+    net: nn.Module, name: str, width: int, causal: bool, length: int, padding: bool, generator: Generator
+) -> set[str]:
+    """All rules in order of what explains most. Returns the names of parameters without a gradient."""
+    x = torch.randn(3, length, width, generator=generator)
+    other = torch.randn(3, length, width, generator=generator)
+    with torch.no_grad():
+        _shape(net, name, x)
+        _repeatable(net, name, x, other)
+        _length_one(net, name, x)
+        _neighbours(net, name, x, other)
+        if causal:
+            _future(net, name, x, other)
+        if padding:
+            _padding(net, name, x, other)
+    return _gradients(net, name, x, padding)
+
+
+def _build(config: MixerConfig, width: int, causal: bool, name: str) -> nn.Module:
+    try:
+        net = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name} cannot be built at width {width}: {told(error)}") from error
+    return net.eval()
+
+
+def _shape(net: nn.Module, name: str, x: Tensor) -> None:
+    if not torch.isfinite(_call(net, name, x, None)).all():
+        raise UserError(
+            f"{name} returns NaN or infinite numbers for a standard normal input: check its initial values."
+        )
+
+
+def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+    """One forward pass whose output has the input's shape and a floating-point type."""
+    try:
+        y = net(x, mask)
+    except UserError:
+        raise
+    except Exception as error:
+        where = "no mask" if mask is None else "a padding mask"
+        raise UserError(f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {told(error)}") from error
+    if not isinstance(y, Tensor):
+        raise UserError(f"{name} returns a {type(y).__name__}: a mixer returns one tensor of its input's shape.")
+    if y.shape != x.shape:
+        shapes = f"an input of shape {tuple(x.shape)} into {tuple(y.shape)}"
+        raise UserError(f"{name} turns {shapes}: a mixer keeps (batch, length, width).")
+    if not y.is_floating_point():
+        raise UserError(f"{name} returns {y.dtype} numbers: a mixer returns real floating-point ones.")
+    return y
+
+
+def _repeatable(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    state = torch.get_rng_state()
+    first = net(x, None)
+    torch.set_rng_state(state)
+    same_draws = net(x, None)
+    again = net(x, None)
+    for key, value in net.state_dict().items():
+        if not torch.equal(value, before[key]):
+            raise UserError(f"{name} changes its own '{key}' when called in eval mode: a mixer has no memory of calls.")
+    if _differ(first, same_draws):
+        raise UserError(f"{name} gives another output when called again: a mixer has no memory of calls.")
+    if _differ(first, again):
+        raise UserError(f"{name} draws random numbers in eval mode: draw them only where self.training is True.")
+    net(other[:, : max(1, x.shape[1] // 2)], None)
+    if _differ(first, net(x, None)):
+        raise UserError(f"{name} remembers the sequence it saw before: a mixer has no memory of calls.")
+
+
+def _length_one(net: nn.Module, name: str, x: Tensor) -> None:
+    if not torch.isfinite(_call(net, name, x[:, :1], None)).all():
+        raise UserError(
+            f"{name} returns NaN or infinite numbers for sequences of one step: mind statistics over steps."
+        )
+
+
+def _neighbours(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
+    together = net(x, None)
+    for row in (0, len(x) - 1):  # both ends, as a batch axis taken for time shows in one of them only
+        changed = 3 * other
+        changed[row] = x[row]
+        one = slice(row, row + 1)
+        if _differ(together[one], net(changed, None)[one]) or _differ(together[one], net(x[one], None)):
+            raise UserError(
+                f"{name} lets the sequences of a batch see each other: check that the axes are (batch, length, width) "
+                "and that nothing is averaged over the batch."
+            )
+
+
+def _future(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
+    expected = net(x, None)
+    for step in range(x.shape[1] - 1):
+        changed = torch.cat([x[:, : step + 1], 3 * other[:, step + 1 :]], 1)
+        wrong = _steps_apart(expected[:, : step + 1], net(changed, None)[:, : step + 1])
+        if wrong:
+            raise UserError(
+                f"{name} is built as causal, but its output at step {wrong[0]} depends on inputs after step {step}: "
+                "honour `causal`, or compare it in the bidirectional direction."
+            )
+
+
+def _padding(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
+    """Row 0 is whole, row 1 is cut, row 2 is all padding."""
+    length = x.shape[1]
+    real = max(1, 2 * length // 3)
+    mask = torch.arange(length) < torch.tensor([length, real, 0])[:, None]
+    y = _call(net, name, x, mask)
+    if not torch.isfinite(y).all():
+        raise UserError(
+            f"{name} returns NaN or infinite numbers where a sequence is padded: mind rows of padding alone."
+        )
+    changed = torch.where(mask.unsqueeze(-1), x, 3 * other)
+    cut = net(x[1:2, :real], None)
+    if _differ(y[mask], net(changed, mask)[mask]):
+        raise UserError(f"{name} lets what lies in padded steps reach real ones: {_ADVICE}")
+    if _differ(y[1:2, :real], cut):
+        raise UserError(f"{name} gives real steps another output when padding is added after them: {_ADVICE}")
+
+
+_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
+
+
+def _bounds(net: nn.Module, config: MixerConfig, width: int, causal: bool, generator: Generator) -> None:
+    """What the config declares about lengths is true: nothing beyond `max_length`, nothing seen beyond the field."""
+    bound, field = config.max_length, config.receptive_field
+    if bound is not None:
+        try:
+            net(torch.zeros(1, bound + 1, width), None)
+        except UserError:
+            pass
+        else:
+            raise UserError(f"{config.label} declares max_length {bound} but takes {bound + 1} steps: raise UserError.")
+    if field is None or causal:
+        return
+    x = torch.randn(1, 2 * field + 1, width, generator=generator).requires_grad_()
+    net(x, None)[0, field].square().sum().backward()
+    assert x.grad is not None
+    seen = x.grad[0].abs().amax(-1).nonzero().flatten() - field
+    if int(seen.abs().max()) > field // 2:
+        raise UserError(
+            f"{config.label} declares a receptive field of {field} steps but sees {int(seen.abs().max())} away."
+        )
+
+
+def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
+    x = x.clone().requires_grad_()
+    masks: list[Tensor | None] = [None]
+    if padding:
+        masks.append(torch.arange(x.shape[1]) < torch.tensor([x.shape[1], 1, 0])[:, None])
+    idle = {key for key, value in net.named_parameters() if value.requires_grad}
+    for mask in masks:
+        net.zero_grad()
+        x.grad = None
+        y = _call(net, name, x, mask)
+        if not y.requires_grad:
+            raise UserError(f"{name} cuts the gradient: its output does not depend on its input and parameters.")
+        # Squares at growing weights: a plain sum is blind to whatever a normalisation holds constant.
+        (y.square() * torch.linspace(0.5, 1.5, y.numel()).view_as(y)).sum().backward()
+        grads = {key: value.grad for key, value in net.named_parameters() if value.grad is not None}
+        for key, grad in [*grads.items(), ("its input", x.grad)]:
+            if grad is not None and not torch.isfinite(grad).all():
+                raise UserError(
+                    f"{name} has a NaN or infinite gradient for {key}: guard roots, logarithms and divisions."
+                )
+        idle -= {key for key, grad in grads.items() if grad.abs().max() > 0}
+    net.zero_grad()
+    return idle
+
+
+def _stir(net: nn.Module, generator: Generator) -> None:
+    with torch.no_grad():
+        for value in net.parameters():
+            if value.is_floating_point() or value.is_complex():
+                value += STIR * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    return bool(_apart(a, b).any())
+
+
+def _steps_apart(a: Tensor, b: Tensor) -> list[int]:
+    """Steps at which (B, T, D) outputs differ."""
+    return [int(step) for step in _apart(a, b).any(0).any(-1).nonzero().flatten()]
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    return ~((a - b).abs() <= TOLERANCE * a.abs().max().clamp(min=1e-6))  # so that NaN counts as apart

@@ -1,0 +1,270 @@
+"""A user's own `nn.Module` as a mixer, from a file or a notebook, with nothing to register.
+
+    load_user_mixer("mine.py:Mine")                    # class Mine(nn.Module): forward(x) or forward(x, mask)
+    load_user_mixer("mine.py:Mine(state=16)")          # with settings for its constructor
+    user_mixer(Mine, {"state": 16})                    # a class that exists already
+
+The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in WIDTHS, or as its first
+required parameter) and, where it has one, `causal`. The hash of the source is a field, so another source is another
+run; other files that it imports are not hashed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.spec import MixerConfig, UserError, closest, digest
+
+WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
+_CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> class
+
+
+@dataclass(frozen=True)
+class UserMixer(MixerConfig):
+    """Made by `load_user_mixer` or `user_mixer`. `path` is empty for a class that did not come from a file."""
+
+    path: str
+    name: str
+    source_sha256: str
+    takes_mask: bool
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    paper: ClassVar[str] = ""
+
+    @property
+    def label(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per user class, not one for all
+        return self.name.lower()
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        """Raises UserError where the class is gone, has changed, or cannot be constructed."""
+        cls = self._class()
+        arguments = constructor_arguments(cls, width, causal, dict(self.settings))
+        seed = int(torch.randint(2**32, (), generator=generator))
+        try:
+            with _own_randomness(seed):
+                return UserLayer(cls(**arguments), self.takes_mask)
+        except UserError:
+            raise
+        except Exception as error:
+            shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            raise UserError(f"{self.name}({shown}) fails: {told(error)}") from error
+
+    def state_size(self, width: int, length: int) -> None:
+        """Unknown: nobody declared it."""
+
+    def _class(self) -> type[nn.Module]:
+        if found := _CLASSES.get((self.source_sha256, self.name)):
+            return found
+        if not self.path:
+            raise UserError(f"{self.name} was defined in another process: define it here and pass it to user_mixer().")
+        again = load_user_mixer(f"{self.path}:{self.name}")
+        if again.source_sha256 != self.source_sha256:
+            raise UserError(f"{self.path} has changed since this run was planned: load the mixer from it again.")
+        return _CLASSES[self.source_sha256, self.name]
+
+
+class UserLayer(nn.Module):
+    """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
+
+    def __init__(self, inner: nn.Module, takes_mask: bool) -> None:
+        super().__init__()
+        self.inner, self.takes_mask = inner, takes_mask
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None -> what the module returns."""
+        if self.takes_mask:
+            return self.inner(x, mask=mask)
+        if mask is None:
+            return self.inner(x)
+        real = mask.unsqueeze(-1)
+        y = self.inner(x.masked_fill(~real, 0))
+        return y.masked_fill(~real, 0) if isinstance(y, Tensor) and y.shape == x.shape else y
+
+
+def load_user_mixer(where: str) -> UserMixer:
+    """From "file.py:Name" or "file.py:Name(setting=value, ...)" with literal values.
+
+    The file is executed, as `python file.py` would execute it. Raises UserError where the file or class is missing,
+    the import fails, or the class is no `nn.Module` of (x) or (x, mask).
+    """
+    path, colon, call = where.partition(":")
+    if not colon or not call:
+        raise UserError(f"'{where}' names no class: write FILE.py:Name, such as mine.py:Mine.")
+    name, settings = _parsed(call)
+    source = _read(path)
+    sha = hashlib.sha256(source).hexdigest()
+    if (sha, name) not in _CLASSES:
+        _CLASSES[sha, name] = _find(_import(path, source, sha), name, path)
+    return _mixer(_CLASSES[sha, name], path, sha, settings)
+
+
+def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
+    """From a class, such as one in a notebook cell. Its source is hashed, or its byte code where none is kept."""
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
+    sha = hashlib.sha256(b"".join(_identity(c) for c in cls.__mro__ if not _is_torch(c))).hexdigest()
+    _CLASSES[sha, cls.__name__] = cls
+    return _mixer(cls, "", sha, settings or {})
+
+
+def constructor_arguments(cls: type, width: int, causal: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments for the class. Raises UserError that names what is missing or unknown."""
+    signature = inspect.signature(cls)
+    named = {k: p for k, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_any = any(p.kind == p.VAR_KEYWORD for p in signature.parameters.values())
+    for key in settings:
+        if key not in named and not takes_any:
+            raise UserError(f"{cls.__name__} has no setting '{key}': {closest(key, list(named))}")
+    required = [k for k, p in named.items() if p.default is p.empty and k not in settings]
+    arguments = dict(settings)
+    if wide := next((k for k in (*WIDTHS, *required[:1]) if k in named and k not in settings and k != "causal"), None):
+        arguments[wide] = width
+    if "causal" in named and "causal" not in settings:
+        arguments["causal"] = causal
+    if missing := [k for k in required if k not in arguments]:
+        example = f"{cls.__name__}({', '.join(f'{k}=...' for k in missing)})"
+        raise UserError(
+            f"{cls.__name__} needs {' and '.join(missing)} besides its width: give a default, or write {example} after "
+            "the file's name and colon."
+        )
+    return arguments
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line: its kind and the first line of what it says."""
+    return (
+        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
+    )
+
+
+def _mixer(cls: type[nn.Module], path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
+    constructor_arguments(cls, 1, False, settings)  # an early complaint about settings
+    try:
+        digest(list(settings.values()))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The settings of {cls.__name__} must be numbers, text, None or tuples of them.") from error
+    return UserMixer(path, cls.__name__, sha, _takes_mask(cls), tuple(sorted(settings.items())))
+
+
+def _takes_mask(cls: type[nn.Module]) -> bool:
+    parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if extra := [name for name in required[1:] if name != "mask"]:
+        raise UserError(
+            f"{cls.__name__}.forward needs {' and '.join(extra)}: a mixer's forward takes (x) or (x, mask)."
+        )
+    return any(p.name == "mask" for p in parameters)
+
+
+def _parsed(call: str) -> tuple[str, dict[str, Any]]:
+    """ "Name(a=1)" -> ("Name", {"a": 1})."""
+    try:
+        tree = ast.parse(call.strip(), mode="eval").body
+        if isinstance(tree, ast.Name):
+            return tree.id, {}
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
+            return tree.func.id, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords if k.arg}
+    except (SyntaxError, ValueError):
+        pass
+    raise UserError(f"'{call}' is no class name with settings: write Name or Name(setting=1, other='text').")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"Cannot read {path} ({error.strerror}): give the path of a Python file.") from error
+
+
+def _import(path: str, source: bytes, sha: str) -> ModuleType:
+    """Run the very bytes that were hashed as a module; their folder is importable meanwhile, as for a script."""
+    module = ModuleType(f"_user_{sha[:16]}")
+    module.__file__ = path
+    folder = str(Path(path).resolve().parent)
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, folder)
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise UserError(f"{path} fails when imported: {told(error)}") from error
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
+    classes = {k: v for k, v in vars(module).items() if isinstance(v, type)}
+    modules = {k: v for k, v in classes.items() if issubclass(v, nn.Module)}
+    if name in modules:
+        return modules[name]
+    if name in vars(module):
+        raise UserError(f"{name} in {path} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
+    if not modules:
+        raise UserError(f"{path} defines no nn.Module class, so there is no {name} in it.")
+    own = [k for k, v in modules.items() if v.__module__ == module.__name__]
+    raise UserError(f"{path} defines no class {name}: {closest(name, own or list(modules))}")
+
+
+def _identity(cls: type) -> bytes:
+    """The class's source, or where none is kept (a notebook before Python 3.13) its byte code and constants."""
+    try:
+        return inspect.getsource(cls).encode()
+    except (OSError, TypeError):
+        members = {key: value for key, value in sorted(vars(cls).items()) if key != "__firstlineno__"}
+        return b"\0".join(key.encode() + _bytes(value) for key, value in members.items())
+
+
+def _bytes(value: object) -> bytes:
+    """The same in every process: code and plain values in full, other objects by their type alone."""
+    match value:
+        case CodeType():
+            return b"\0".join(map(_bytes, (value.co_code, value.co_names, value.co_varnames, value.co_consts)))
+        case FunctionType():
+            return b"\0".join(map(_bytes, (value.__code__, value.__defaults__, value.__kwdefaults__)))
+        case staticmethod() | classmethod():
+            return _bytes(value.__func__)
+        case property():
+            return b"\0".join(map(_bytes, (value.fget, value.fset)))
+        case tuple() | list():
+            return b"(" + b"\0".join(map(_bytes, value)) + b")"
+        case frozenset() | set():
+            return b"{" + b"\0".join(sorted(map(_bytes, value))) + b"}"  # a set has another order in every process
+        case dict():
+            return b"\0".join(_bytes(key) + b":" + _bytes(item) for key, item in value.items())
+        case bool() | int() | float() | complex() | str() | bytes() | None:
+            return repr(value).encode()
+    return type(value).__qualname__.encode()
+
+
+def _is_torch(cls: type) -> bool:
+    return cls.__module__ == "builtins" or cls.__module__.split(".")[0] == "torch"
+
+
+@contextmanager
+def _own_randomness(seed: int) -> Iterator[None]:
+    """Seed what a constructor may draw from (torch, NumPy, random) and put its former state back afterwards."""
+    kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(kept)
+            np.random.set_state(numpy_kept)  # noqa: NPY002
