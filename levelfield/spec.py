@@ -238,7 +238,7 @@ class Model:
     @property
     def label(self) -> str:
         """Short name for tables and file names."""
-        return self.name or "+".join(dict.fromkeys(type(m).__name__.lower() for m in self.mixers))
+        return self.name or "+".join(dict.fromkeys(m.label for m in self.mixers))
 
     @property
     def max_length(self) -> int | None:

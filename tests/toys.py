@@ -92,7 +92,7 @@ class FirstSymbol(Task):
 class RunningMean(MixerConfig):
     """The mean of all steps so far (or of all steps), then a linear map with dropout."""
 
-    label: ClassVar[str] = "running mean"
+    label: ClassVar[str] = "mean"
     paper: ClassVar[str] = "made here"
     dropout: float = 0.0
 

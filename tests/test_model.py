@@ -1,0 +1,140 @@
+"""The assembled network: padding, positions, pooling, transfer between phases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from toys import MODEL, FirstSymbol, RunningMean
+
+from levelfield.model import BatchNorm, Net, pool, sinusoids
+from levelfield.objectives import Classify, Masked, heads
+from levelfield.seeding import seeded
+from levelfield.spec import Block, Model, Signal, Tokens, UserError
+
+TASK = FirstSymbol()
+
+
+def net_of(model: Model, objective: Classify | Masked | None = None, seed: int = 0, flag: bool = False) -> Net:
+    task = FirstSymbol(continuous=flag)
+    return Net(model, task.input, heads(objective or Classify(), task), flag=flag, seed=seed).double().eval()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MODEL,
+        dataclasses.replace(MODEL, pooling="max", block=Block(norm="rms", feedforward=24, activation="swiglu")),
+        dataclasses.replace(MODEL, pooling="last", causal=True, positions="sinusoidal", block=Block(feedforward=8)),
+        dataclasses.replace(
+            MODEL, positions="learned", max_positions=9, block=Block(norm="batch", prenorm=False, feedforward=8)
+        ),
+        dataclasses.replace(MODEL, head_hidden=5, block=Block(final_norm=False, activation="relu", feedforward=8)),
+    ],
+)
+def test_a_padded_batch_gives_what_each_sequence_gives_alone(model: Model):
+    net = net_of(model)
+    lengths = torch.tensor([9, 4, 1])
+    mask = torch.arange(9) < lengths[:, None]
+    x = torch.randint(2, 10, (3, 9), generator=torch.Generator().manual_seed(0)).masked_fill(~mask, Tokens.PAD)
+    together = net.head("label", net.features(x, mask), mask)
+    for i, n in enumerate(lengths.tolist()):
+        alone = net.head("label", net.features(x[i : i + 1, :n], None), None)
+        torch.testing.assert_close(together[i], alone[0])
+
+
+def test_sinusoids_are_the_formula():
+    table = sinusoids(7, 6, torch.device("cpu"))
+    for t in range(7):
+        for i in range(3):
+            angle = t / 10000 ** (2 * i / 6)
+            assert table[t, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[t, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+    assert sinusoids(3, 5, torch.device("cpu")).shape == (3, 5)
+
+
+def test_pooling():
+    x = torch.arange(12.0).view(1, 4, 3)
+    mask = torch.tensor([[True, True, False, False]])
+    assert pool(x, mask, "mean").tolist() == [[1.5, 2.5, 3.5]]
+    assert pool(x, mask, "max").tolist() == [[3.0, 4.0, 5.0]]
+    assert pool(x, mask, "last").tolist() == [[3.0, 4.0, 5.0]]
+    assert pool(x, None, "last").tolist() == [[9.0, 10.0, 11.0]]
+
+
+def test_batch_norm_ignores_padding():
+    norm = BatchNorm(3).double()
+    x = torch.randn(4, 6, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(6) < torch.tensor([6, 2, 3, 1])[:, None]
+    y = norm(x.masked_fill(~mask.unsqueeze(-1), 1e6), mask)
+    real = y[mask]
+    torch.testing.assert_close(real.mean(0), torch.zeros(3, dtype=torch.double), atol=1e-12, rtol=0)
+    torch.testing.assert_close(real.var(0, unbiased=False), torch.ones(3, dtype=torch.double), atol=1e-3, rtol=0)
+
+
+def test_transfer_keeps_the_trunk_and_replaces_the_head():
+    first = net_of(MODEL, Masked(ratio=0.5), seed=1, flag=True)
+    second = net_of(MODEL, Classify(), seed=2, flag=True)
+    before = {k: v.clone() for k, v in second.state_dict().items()}
+    second.load_trunk(first.state_dict())
+    for name, value in second.state_dict().items():
+        source = before if name.startswith("heads.") or name == "encoder.hidden" else first.state_dict()
+        assert torch.equal(value, source[name]), name
+    assert not torch.equal(before["encoder.embed.weight"], second.state_dict()["encoder.embed.weight"])
+
+
+def test_arms_start_from_equal_trunks():
+    masked, label = net_of(MODEL, Masked(ratio=0.5), flag=True), net_of(MODEL, Classify(), flag=True)
+    for name, value in label.state_dict().items():
+        if not name.startswith("heads.") and name in masked.state_dict():
+            assert torch.equal(value, masked.state_dict()[name]), name
+
+
+def test_the_flag_is_the_last_column_of_a_wider_projection():
+    """Zeros plus a flagged vector equal one linear map of the values and a mask channel (amos2025)."""
+    net = Net(
+        MODEL, Signal(1, (0.0,), (1.0,), 8), heads(Masked(ratio=0.5), FirstSymbol(continuous=True)), flag=True, seed=0
+    )
+    x = torch.randn(2, 5, 1)
+    hidden = torch.tensor([[True, False, True, False, False], [False, False, False, True, True]])
+    shown = x * ~hidden.unsqueeze(-1)
+    embed = net.encoder.embed
+    assert isinstance(embed, torch.nn.Linear) and net.encoder.hidden is not None
+    wide = torch.cat([embed.weight, net.encoder.hidden[:, None]], 1)
+    expected = torch.cat([shown, hidden.unsqueeze(-1).float()], -1) @ wide.T + embed.bias
+    torch.testing.assert_close(net.encoder(shown, hidden), expected)
+
+
+def test_weights_of_another_model_are_refused():
+    with pytest.raises(UserError, match="another model"):
+        net_of(MODEL).load_trunk(net_of(dataclasses.replace(MODEL, width=8)).state_dict())
+    with pytest.raises(UserError, match="another model"):
+        net_of(MODEL).load_trunk(net_of(dataclasses.replace(MODEL, depth=3)).state_dict())
+
+
+def test_longer_than_the_bound_is_refused():
+    bounded = net_of(dataclasses.replace(MODEL, positions="learned", max_positions=4))
+    with pytest.raises(UserError, match="at most 4"):
+        bounded.features(torch.full((1, 5), 3), None)
+    with pytest.raises(UserError, match="max_positions"):
+        net_of(dataclasses.replace(MODEL, positions="learned"))
+
+
+def test_initialisation_is_seeded_and_leaves_the_global_generator_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, two, three = net_of(MODEL, seed=0), net_of(MODEL, seed=0), net_of(MODEL, seed=1)
+    with seeded(9, "dropout"):
+        torch.rand(100)
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(next(one.parameters()), next(three.parameters()))
+
+
+def test_a_hybrid_repeats_its_pattern():
+    hybrid = Model((RunningMean(), RunningMean(dropout=0.5)), 5, 8)
+    rates = [block.get_submodule("mixer.dropout").p for block in net_of(hybrid).blocks]  # pyright: ignore
+    assert rates == [0.0, 0.5, 0.0, 0.5, 0.0]
