@@ -1,0 +1,95 @@
+"""Image: classify a CIFAR-10 picture from its 1,024 gray values, row after row (the Image task of Long Range Arena).
+
+    task = Image()                       # gray values as a continuous signal, (raw - 122.6) / 61, as in amos2025
+    task = Image(tokenised=True)         # as 256 symbols, as in Long Range Arena itself and miralles2025
+    task = Image(train=15_000, test=5_000)   # the first part of the set, where only that is at hand
+
+Whether a model sees numbers or symbols changes the task: symbols carry no order, so the model must learn that 17 and
+18 are alike. The papers disagree (amos2025 feeds numbers, Tay et al. 2021 and miralles2025 symbols); `tokenised` says
+which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from levelfield.spec import Examples, Input, Label, Report, Signal, SplitName, Task, Tokens, silent
+from levelfield.tasks import _cifar
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+def luma(pixels: np.ndarray) -> np.ndarray:
+    """Gray values of RGB, (..., 3) uint8 -> (...) uint8: ITU-R 601 luma in the integers of Pillow's convert("L")."""
+    weights = np.array([19595, 38470, 7471], np.int32)  # 0.299, 0.587, 0.114 times 2**16
+    return ((pixels.astype(np.int32) @ weights + 2**15) >> 16).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Image(Task):
+    """CIFAR-10 in gray, 1,024 steps, ten classes.
+
+    The augmentation is the policy of miralles2025 section 3.2, applied to the gray picture. The original applies it to
+    the colour picture and takes gray afterwards; the arrays of a task hold what a model sees, so colour is gone by
+    then. See `augmentation` and the table in docs/image.md for what that changes, operation by operation.
+    """
+
+    name: ClassVar[str] = "image"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = _cifar.SOURCE
+    split_rule: ClassVar[str] = _cifar.SPLIT_RULE
+
+    tokenised: bool = False
+    train: int = _cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
+    test: int = _cifar.TEST
+
+    def __post_init__(self) -> None:
+        _cifar.check_counts(self.train, self.test)
+
+    @property
+    def input(self) -> Input:
+        return Tokens(256) if self.tokenised else Signal(1, shift=(122.6,), scale=(61.0,), levels=256)
+
+    @property
+    def output(self) -> Label:
+        return Label(len(_cifar.CLASSES))
+
+    @property
+    def max_length(self) -> int:
+        return _cifar.PIXELS
+
+    @property
+    def chance(self) -> float:
+        return 1 / len(_cifar.CLASSES)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        def convert(pixels: np.ndarray) -> np.ndarray:
+            return luma(pixels) if self.tokenised else luma(pixels)[..., None]
+
+        return _cifar.splits(sources, task=self.name, train=self.train, test=self.test, convert=convert, report=report)
+
+    def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
+        """x: (B, 1024) or (B, 1024, 1) gray values 0..255; every sequence is whole, so there is no padding to keep."""
+        from levelfield.tasks._augment_image import augment
+
+        return augment(x, generator)
+
+    @property
+    def augmentation(self) -> str:
+        from levelfield.tasks import _augment_image
+
+        return _augment_image.WORDS + " Applied to the gray picture, where the colour operation does nothing."
+
+
+TASKS: dict[str, Task] = {
+    "image": Image(),
+    "image_tokens": Image(tokenised=True),
+    "image_15k": Image(train=15_000, test=5_000),
+}
+EXAMPLES: tuple[Task, ...] = (Image(train=100, test=40), Image(tokenised=True, train=50, test=20))

@@ -1,0 +1,77 @@
+"""SCifar: classify a CIFAR-10 picture from its 1,024 RGB pixels, row after row (sequential CIFAR).
+
+    task = SCifar()
+    task.input            # Signal(channels=3, ...): by the channel means and deviations of the train pictures
+
+As in amos2025 table 3 and the S4 papers. A masked or causal objective regresses the three channels (L1 in amos2025):
+`levels` is None, since a classification over 256 levels would be for one channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from levelfield.spec import Examples, Label, Report, Signal, SplitName, Task, silent
+from levelfield.tasks import _cifar
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+MEAN = (0.4914, 0.4822, 0.4465)  # of the 50,000 train pictures, in units of 255
+DEVIATION = (0.247, 0.243, 0.261)
+
+
+@dataclass(frozen=True)
+class SCifar(Task):
+    """CIFAR-10 in colour, 1,024 steps of three channels, ten classes."""
+
+    name: ClassVar[str] = "scifar"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = _cifar.SOURCE
+    split_rule: ClassVar[str] = _cifar.SPLIT_RULE
+
+    train: int = _cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
+    test: int = _cifar.TEST
+
+    def __post_init__(self) -> None:
+        _cifar.check_counts(self.train, self.test)
+
+    @property
+    def input(self) -> Signal:
+        return Signal(3, shift=tuple(255 * m for m in MEAN), scale=tuple(255 * d for d in DEVIATION))
+
+    @property
+    def output(self) -> Label:
+        return Label(len(_cifar.CLASSES))
+
+    @property
+    def max_length(self) -> int:
+        return _cifar.PIXELS
+
+    @property
+    def chance(self) -> float:
+        return 1 / len(_cifar.CLASSES)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        return _cifar.splits(
+            sources, task=self.name, train=self.train, test=self.test, convert=lambda pixels: pixels, report=report
+        )
+
+    def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
+        """x: (B, 1024, 3) RGB values 0..255; every sequence is whole, so there is no padding to keep."""
+        from levelfield.tasks._augment_image import augment
+
+        return augment(x, generator)
+
+    @property
+    def augmentation(self) -> str:
+        from levelfield.tasks import _augment_image
+
+        return _augment_image.WORDS
+
+
+TASKS: dict[str, Task] = {"scifar": SCifar(), "scifar_15k": SCifar(train=15_000, test=5_000)}
+EXAMPLES: tuple[Task, ...] = (SCifar(train=100, test=40),)
