@@ -60,18 +60,21 @@ class Unbuildable(MixerConfig):
 
 @dataclass(frozen=True)
 class Attention(Unbuildable):
+    label: ClassVar[str] = "attention"
     heads: int = 4
     rotary: str = "per_head"
 
 
 @dataclass(frozen=True)
 class S4(Unbuildable):
+    label: ClassVar[str] = "s4"
     state: int = 64
     form: str = "dplr"
 
 
 @dataclass(frozen=True)
 class Conv(Unbuildable):
+    label: ClassVar[str] = "conv"
     kernel: int = 5
     hidden: int = 256
 
@@ -249,7 +252,8 @@ def locality() -> tuple[Study, Results]:
         image = run.task.name == "image"
         mixer = run.model.mixers[0]
         if isinstance(mixer, Conv):
-            return 0.3 + 0.12 * np.log2(mixer.kernel) if not image else 0.12 + 0.115 * np.log2(mixer.kernel)
+            reach = np.log2(mixer.kernel)
+            return 0.12 + 0.115 * reach if image else 0.56 - 0.6 / reach**2
         return 0.62 if not image else 0.88
 
     results = assemble(runs, "locality", score, lambda run, value: [])

@@ -26,7 +26,7 @@ from levelfield.report.stats import Summary, binomial_stderr, summarise
 from levelfield.results import Results
 from levelfield.spec import Row, UserError
 
-PERCENT = frozenset({"accuracy"})
+PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent
 NONE = "none"  # the protocol of a baseline row
 FLOOR = ("chance", "label_prior")
 COSTS = ("parameters", "state", "examples", "tokens", "padding", "steps", "flops", "wall_s", "peak_memory_mb")
@@ -116,10 +116,16 @@ class Cells:
 
 
 def shown(value: float | None, unit: str, metric: str) -> float | None:
-    """In the unit of the table: percent for accuracies. None where absent or not finite."""
+    """In the unit of the table: percent for fractions. None where absent or not finite."""
     if value is None or not math.isfinite(value):
         return None
-    return 100 * value if metric in PERCENT and unit != "percent" else value
+    return 100 * value if unit == "fraction" and metric not in PLAIN else value
+
+
+def shown_unit(rows: Iterable[Row], metric: str) -> str:
+    """ "percent", or the unit the metric was measured in."""
+    units = [r.get("unit", "fraction") for r in rows if r.get("metric") == metric]
+    return "percent" if metric not in PLAIN and {"fraction", "percent"} & set(units) else next(iter(units), "")
 
 
 def row_value(row: Row) -> float | None:
@@ -136,10 +142,11 @@ def is_test(row: Row) -> bool:
 
 def arms_of(results: Results) -> dict[str, Arm]:
     """Run id -> arm, for planned and measured runs alike; runs that share all names get a `variant`."""
-    named = {run: _named(run, spec) for run, spec in results.specs.items()}
+    tasks = tuple(dict.fromkeys(row.get("task", "") for row in results.rows))
+    named = {run: _named(run, spec, tasks) for run, spec in results.specs.items()}
     for row in results.rows:
-        if not is_baseline(row) and (run := row.get("run", "")) not in named:
-            named[run] = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+        if not is_baseline(row):
+            named[row.get("run", "")] = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
     groups: dict[Arm, list[str]] = {}
     for run, arm in named.items():
         groups.setdefault(arm, []).append(run)
@@ -149,12 +156,12 @@ def arms_of(results: Results) -> dict[str, Arm]:
     return named
 
 
-def _named(run: str, spec: Mapping[str, Any]) -> Arm:
-    """The names of a planned run, from its description and its id `task-model-protocol-seed-hash`."""
-    model, protocol = spec["model"], spec["protocol"]["name"]
-    label = model.get("name") or "+".join(dict.fromkeys(str(m["kind"]).lower() for m in model["mixers"]))
-    task = run.rsplit("-", 2)[0].removesuffix(f"-{label}-{protocol}")
-    return Arm(task, label, protocol)
+def _named(run: str, spec: Mapping[str, Any], tasks: Sequence[str]) -> Arm:
+    """The names of a planned run, from its id `task-model-protocol-seed-hash`, which may hold hyphens in any name."""
+    protocol = spec["protocol"]["name"]
+    names = run.rsplit("-", 1)[0].removesuffix(f"-{protocol}-{spec['seed']}")
+    task = max((t for t in tasks if names.startswith(f"{t}-")), key=len, default=names.split("-", 1)[0])
+    return Arm(task, names.removeprefix(f"{task}-"), protocol)
 
 
 def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -201,15 +208,16 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
     grouped: dict[Arm, list[str]] = {}
     for run, arm in arms.items():
         grouped.setdefault(arm, []).append(run)
-    cells = [_cell(arm, runs, by_run, results, baselines.get(arm.task, {}), metric) for arm, runs in grouped.items()]
+    unit = shown_unit(results.rows, metric)
+    cells = [_cell(arm, runs, by_run, results, baselines.get(arm.task, {}), unit) for arm, runs in grouped.items()]
     # An arm of another metric only (a regression beside classifications) belongs to another table.
     other = {r.get("run", "") for r in rows if r.get("metric") not in (metric, "chance")}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
-    return Cells(metric, "percent" if metric in PERCENT else "", tuple(cells), baselines)
+    return Cells(metric, unit, tuple(cells), baselines)
 
 
 def _cell(
-    arm: Arm, runs: Sequence[str], by_run: Mapping[str, Row], results: Results, rules: Mapping[str, float], metric: str
+    arm: Arm, runs: Sequence[str], by_run: Mapping[str, Row], results: Results, rules: Mapping[str, float], unit: str
 ) -> Cell:
     scores = []
     for run in runs:
@@ -221,6 +229,5 @@ def _cell(
         else:
             scores.append(Score(run, seed, row_value(row), row.get("status", "ok"), row.get("n")))
     floor = max((v for name, v in rules.items() if name in FLOOR), default=None)
-    unit = "percent" if metric in PERCENT else ""
     scores.sort(key=lambda s: s.seed)
     return Cell(arm, unit, tuple(scores), floor, tuple(results.ledgers[r] for r in runs if r in results.ledgers))

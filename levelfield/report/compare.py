@@ -10,6 +10,7 @@ the reader, who is given n, the interval and the caveats beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,8 +45,8 @@ class Match:
 
 
 def pairs(at: str) -> dict[str, str]:
-    """ "length=1024;depth=50" as a mapping."""
-    return dict(part.split("=", 1) for part in at.split(";") if "=" in part)
+    """ "length=1024;depth=50" or "layer=0,lag<=4" as a mapping."""
+    return dict(re.findall(r"([^=<;,]+)<?=([^;,]*)", at))
 
 
 def _text(value: Any) -> str:

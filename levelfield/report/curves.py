@@ -1,0 +1,225 @@
+"""Figures of scores along an axis: kernel size, sequence length, distance, lag.
+
+    curve(results, cells, "kernel", "accuracy", study.published)     # locality: what a bounded kernel can score
+    curve(results, cells, "length", "accuracy")                      # extrapolation, with the training length marked
+
+A run's place on the axis is what its row says (`at` is "kernel=5") or, where the row says nothing, what its model is
+made of (Conv(kernel=5)). Models without a place, or at "kernel=all", are level lines to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from levelfield.report import style
+from levelfield.report.arms import Arm, field_values
+from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
+from levelfield.report.compare import pairs, printed_curve
+from levelfield.report.plots import Drawing, merged_rules
+from levelfield.report.tables import baseline_name
+from levelfield.results import Results
+from levelfield.spec import Published, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AXES = {
+    "kernel": "kernel size (steps)",
+    "length": "sequence length (steps)",
+    "distance": "distance (steps)",
+    "lag": "lag (steps)",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones."""
+
+    label: str
+    points: tuple[tuple[float, tuple[float, ...]], ...]
+    printed: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def medians(self) -> list[tuple[float, float]]:
+        return [(x, median(values)) for x, values in self.points]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One panel: arms along the axis, level lines of arms that have no place on it, and rules that learn nothing."""
+
+    along: tuple[Line, ...]
+    level: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[Line, ...] = ()
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None:
+    """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it."""
+    at = row.get("at", "")
+    if at:
+        text = pairs(at).get(axis)
+        return None if text is None else (x if (x := _number(text)) is not None else "all")
+    inside = field_values({"model": spec.get("model", {})}, axis)
+    return "all" if len(inside) != 1 else _number(str(inside[0]))
+
+
+def lines_along(results: Results, task: str, axis: str, metric: str, answers: Sequence[Published] = ()) -> Lines:
+    """Everything that one task's panel shows. Places with more keys than needed are left to other views."""
+    arms = arms_of(results)
+    rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
+    placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
+    fewest = min(placed, default=0)
+    in_models = any(field_values({"model": s.get("model", {})}, axis) for s in results.specs.values())
+    # (model, protocol) -> x -> run and remaining place -> value: what a run says of its place beats its description.
+    found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
+    sample: dict[tuple[str, str], tuple[Arm, str]] = {}
+    for row in sorted(rows, key=lambda r: bool(r.get("at"))):
+        run, at, value = row.get("run", ""), row.get("at", ""), row_value(row)
+        x = position(row, results.specs.get(run, {}), axis)
+        if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_models):
+            continue
+        if is_baseline(row) and not at:
+            continue
+        name = (row.get("model", ""), row.get("protocol", ""))
+        rest = ",".join(f"{k}={v}" for k, v in pairs(at).items() if k != axis)
+        found.setdefault(name, {}).setdefault(x, {})[f"{run} {rest}"] = value
+        if not is_baseline(row):
+            sample.setdefault(name, (arms[run], run))
+    return _lines(found, sample, results, axis, metric, answers)
+
+
+def _lines(
+    found: Mapping[tuple[str, str], Mapping[float | str, Mapping[str, float]]],
+    sample: Mapping[tuple[str, str], tuple[Arm, str]],
+    results: Results,
+    axis: str,
+    metric: str,
+    answers: Sequence[Published],
+) -> Lines:
+    several = len({protocol for name, protocol in found if (name, protocol) in sample}) > 1
+    along, rules, level = [], [], {}
+    for (model, protocol), by_x in found.items():
+        label = f"{model} · {protocol}" if several else model
+        numeric = sorted(x for x in by_x if not isinstance(x, str))
+        points = tuple((x, tuple(by_x[x].values())) for x in numeric)
+        if (model, protocol) not in sample:
+            rules.append(Line(baseline_name(model), points))
+        elif numeric:
+            arm, run = sample[model, protocol]
+            printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, answers)
+            along.append(Line(label, points, tuple(printed)))
+        else:
+            level[label] = median(by_x["all"].values())
+    return Lines(tuple(along), level, tuple(rules))
+
+
+def curve(results: Results, cells: Cells, axis: str, metric: str, answers: Sequence[Published] = ()) -> Drawing | None:
+    """A panel per task, with the training length marked on an axis of lengths."""
+    tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
+    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, answers)).along}
+    if not found:
+        return None
+    colour = style.colours(
+        list(dict.fromkeys(n for p in found.values() for n in [*(x.label for x in p.along), *p.level]))
+    )
+    unit = " (%)" if shown_unit(results.rows, metric) == "percent" else ""
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(found), 3.3, columns=2)
+        for panel, (task, lines) in zip(axes, found.items(), strict=True):
+            same = metric == cells.metric
+            moving = {line.label for line in lines.rules}
+            rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
+            _panel(panel, lines, rules, colour)
+            trained = _training_length(results, task) if axis == "length" else None
+            if trained:
+                _mark(panel, trained, "training length")
+            panel.set_title(task, pad=18 if trained else None)
+            panel.set_xlabel(AXES.get(axis, axis))
+            panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
+        drawn = style.render(figure, f"curve-{axis}-{metric}")
+    return Drawing(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
+
+
+def _training_length(results: Results, task: str) -> float | None:
+    """Where every run of the task was trained at one length, that length."""
+    lengths = {
+        float(value)
+        for run, arm in arms_of(results).items()
+        if arm.task == task
+        for value in field_values({"task": results.specs.get(run, {}).get("task", {})}, "length")
+    }
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _mark(axes: Axes, x: float, text: str) -> None:
+    axes.axvline(x, color=style.FAINT, linestyle="--", linewidth=0.9, zorder=0.5)
+    axes.annotate(
+        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
+        ha="center", va="bottom", fontsize=8, color=style.FAINT,
+    )  # fmt: skip
+
+
+def _panel(axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], colour: Mapping[str, str]) -> None:
+    ends: list[tuple[float, str, str]] = []
+    for line in lines.along:
+        _draw(axes, line, colour[line.label])
+        if line.printed:
+            axes.plot(*zip(*line.printed, strict=True), "D--", color=style.INK, mfc="none", markersize=4.5, lw=0.9)
+            ends.append((line.printed[-1][1], f"{line.label}, printed", style.INK))
+        ends.append((line.medians[-1][1], line.label, colour[line.label]))
+    for label, value in lines.level.items():
+        axes.axhline(value, color=colour[label], linewidth=1.6, linestyle=(0, (5, 2)))
+        ends.append((value, label, colour[label]))
+    for line in lines.rules:
+        axes.plot(*zip(*line.medians, strict=True), ":", color=style.FAINT, linewidth=1.2, zorder=0.5)
+        ends.append((line.medians[-1][1], line.label, style.FAINT))
+    for value, name in rules:
+        axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
+        ends.append((value, name, style.FAINT))
+    _scale(axes, sorted({x for line in lines.along for x, _ in line.points}))
+    _end_labels(axes, ends)
+
+
+def _draw(axes: Axes, line: Line, shade: str) -> None:
+    """Median line, band from lowest to highest, every value a dot."""
+    xs, ys = zip(*line.medians, strict=True)
+    lows, highs = [min(v) for _, v in line.points], [max(v) for _, v in line.points]
+    axes.fill_between(xs, lows, highs, color=shade, alpha=0.15, lw=0)
+    axes.plot(xs, ys, color=shade, marker="o", markersize=4)
+    for x, values in line.points:
+        axes.plot([x] * len(values), values, "o", markersize=3, mfc=shade, mec="none", alpha=0.5)
+
+
+def _scale(axes: Axes, xs: Sequence[float]) -> None:
+    """Logarithmic where the axis spans more than a factor of four; ticks where something was measured, nine at most."""
+    positive = [x for x in xs if x > 0]
+    if positive and positive[-1] / positive[0] > 4:
+        if xs[0] > 0:
+            axes.set_xscale("log", base=2)
+        else:
+            axes.set_xscale("symlog", base=2, linthresh=1)
+    every = -(-len(xs) // 9)
+    kept = [x for i, x in enumerate(xs) if (len(xs) - 1 - i) % every == 0]
+    axes.set_xticks(kept, [f"{x:g}" for x in kept])
+    axes.set_xticks([], minor=True)
+
+
+def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names at the right end of their lines, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))
+    for (_, text, shade), height in zip(ends, heights, strict=True):
+        axes.annotate(
+            text, (1, height), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+            va="center", fontsize=8.5, color=shade, annotation_clip=False,
+        )  # fmt: skip

@@ -1,0 +1,179 @@
+"""Figures of final scores: ours beside printed, and the gap between protocols.
+
+Each takes cells or rows and returns a `Drawing`, or None where there is nothing to draw. Every seed is a dot, the
+median is what the eye meets first, and chance, label prior and greedy rules are lines in every panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from levelfield.report import style
+from levelfield.report.arms import Arm
+from levelfield.report.cells import Cell, Cells
+from levelfield.report.compare import Match
+from levelfield.report.tables import baseline_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure. `alt` says in words what it shows, for whoever cannot see it."""
+
+    svg: str
+    png: bytes
+    alt: str
+
+
+def score_label(cells: Cells) -> str:
+    """What the score axis measures, with its unit."""
+    unit = " (%)" if cells.unit == "percent" else ""
+    return f"test {cells.metric.replace('_', ' ')}{unit}"
+
+
+def merged_rules(rules: Mapping[str, float]) -> list[tuple[float, str]]:
+    """(score, names) of the baselines; rules with the same score share one name."""
+    merged: dict[float, list[str]] = {}
+    for name, value in rules.items():
+        merged.setdefault(round(value, 2), []).append(baseline_name(name))
+    return sorted((value, ", ".join(names)) for value, names in merged.items())
+
+
+def _vertical_references(axes: Axes, rules: Mapping[str, float], arms: int) -> None:
+    """Baselines as vertical lines below their names, which stand staggered above the first of `arms` rows."""
+    lines = merged_rules(rules)
+    top = -0.55 - 0.5 * len(lines)
+    for level, (value, text) in enumerate(lines):
+        height = top + 0.5 * (level + 0.5)
+        axes.plot([value, value], [height, arms - 0.5], ":", color=style.FAINT, linewidth=0.9, zorder=0.5)
+        axes.annotate(
+            text,
+            (value, height),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color=style.FAINT,
+        )
+    axes.set_ylim(arms - 0.5, top)
+
+
+def _score_limits(cells: Cells, extra: Sequence[float] = ()) -> tuple[float, float]:
+    """From just below the lowest thing drawn to just above the highest."""
+    values = [s.value for c in cells.cells for s in c.scores if s.value is not None]
+    values += [v for rules in cells.baselines.values() for v in rules.values()] + list(extra)
+    low, high = min(values), max(values)
+    margin = 0.06 * max(high - low, 1e-3)
+    return low - margin, high + margin
+
+
+# ---------------------------------------------------------------- ours beside the printed numbers
+
+
+def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) -> Drawing | None:
+    """A line per arm: its seeds, their median, and the printed numbers as open diamonds."""
+    tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
+    if not tasks:
+        return None
+    colour = style.colours(cells.models)
+    printed = [m.value for matches in beside.values() for m in matches if m.value is not None]
+    rows = max(len(cells.of(t)) for t in tasks)
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=2)
+        for panel, task in zip(axes, tasks, strict=True):
+            _compare_panel(panel, cells, task, beside, colour)
+            panel.set_xlim(*_score_limits(cells, printed))
+            panel.set_xlabel(score_label(cells))
+        if printed:
+            recipe = "" if effort == "paper" else f", printed recipe; ours is effort {effort}"
+            figure.suptitle(
+                f"● a seed   | median   ◇ printed{recipe}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
+            )
+        drawn = style.render(figure, f"compare-{effort}")
+    return Drawing(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
+
+
+def _compare_panel(
+    axes: Axes, cells: Cells, task: str, beside: Mapping[Arm, Sequence[Match]], colour: Mapping[str, str]
+) -> None:
+    mine = cells.of(task)
+    for place, cell in enumerate(mine):
+        shade = colour[cell.arm.model_label]
+        _seed_dots(axes, cell, place, shade)
+        if cell.summary:
+            axes.plot([cell.summary.median] * 2, [place - 0.28, place + 0.28], color=shade, linewidth=2.4)
+        for match in beside.get(cell.arm, ()):
+            if match.value is not None:
+                axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
+    axes.set_yticks(range(len(mine)), [str(c.arm) for c in mine])
+    _vertical_references(axes, cells.baselines.get(task, {}), len(mine))
+    axes.set_title(task)
+
+
+def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
+    values = [s.value for s in cell.scores if s.value is not None]
+    axes.plot(values, [height] * len(values), "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3)
+
+
+# ---------------------------------------------------------------- the gap between protocols
+
+
+def gap(cells: Cells) -> Drawing | None:
+    """A dumbbell per architecture: the first protocol open, the later ones filled, the difference written beside."""
+    protocols = list(dict.fromkeys(c.arm.protocol for c in cells.cells))
+    tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
+    if len(protocols) < 2 or not tasks:
+        return None
+    colour = style.colours(cells.models)
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(cells.models), columns=2)
+        for panel, task in zip(axes, tasks, strict=True):
+            _gap_panel(panel, cells, task, protocols, colour)
+            low, high = _score_limits(cells)
+            panel.set_xlim(low, high + 0.1 * (high - low))
+            panel.set_xlabel(score_label(cells))
+        marks = "○●■◆▲"
+        legend = "   ".join(f"{marks[min(i, 4)]} {p}" for i, p in enumerate(protocols))
+        figure.suptitle(f"median of seeds:   {legend}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
+        drawn = style.render(figure, "gap")
+    return Drawing(*drawn, f"Median test score per architecture under {', '.join(protocols)} on {', '.join(tasks)}.")
+
+
+def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], colour: Mapping[str, str]) -> None:
+    models = [m for m in cells.models if any(c.arm.model_label == m for c in cells.of(task))]
+    for place, name in enumerate(models):
+        mine = {c.arm.protocol: c for c in cells.of(task) if c.arm.model_label == name}
+        medians = [(p, c.summary.median) for p in protocols if (c := mine.get(p)) and c.summary]
+        shade = colour[name]
+        if len(medians) > 1:
+            ends = [v for _, v in medians]
+            axes.plot([min(ends), max(ends)], [place, place], color=shade, linewidth=3.2, alpha=0.3, zorder=1)
+            change = medians[-1][1] - medians[0][1]
+            text = f"{change:+.1f}".replace("-", "−")
+            axes.annotate(
+                text,
+                (max(ends), place),
+                xytext=(9, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8.5,
+                color=shade,
+            )
+        for protocol, value in medians:
+            index = protocols.index(protocol)
+            face = style.PAPER if index == 0 else shade
+            marker = "o" if index == 0 else style.MARKERS[(index - 1) % len(style.MARKERS)]
+            axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3)
+            _seed_ticks(axes, mine[protocol], place + 0.27, shade, 0.5 if index == 0 else 1.0)
+    axes.set_yticks(range(len(models)), models)
+    _vertical_references(axes, cells.baselines.get(task, {}), len(models))
+    axes.set_title(task)
+
+
+def _seed_ticks(axes: Axes, cell: Cell, height: float, shade: str, alpha: float) -> None:
+    values = [s.value for s in cell.scores if s.value is not None]
+    axes.plot(values, [height] * len(values), "|", markersize=6, mec=shade, mew=1.4, alpha=alpha, zorder=2)

@@ -1,0 +1,152 @@
+"""How every figure looks: one colour per architecture, one order, and nothing that is not data.
+
+    with canvas() as plt:
+        figure, axes = plt.subplots(...)
+    svg, png = render(figure, "gap")
+
+Colours are Okabe and Ito's, which readers with any colour vision tell apart, darkened where they would fade on white.
+Text stays text in SVG. Greys carry names that `inline` turns into the page's own colours, so one drawing suits a light
+page, a dark one and paper. matplotlib's settings change only inside `canvas`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#26282b"  # text
+FAINT = "#75787d"  # secondary text and reference lines
+GRID = "#dddfe2"
+PAPER = "#fefefe"
+
+# The first word of a model's label fixes its colour; others take what is left, in the order they appear.
+COLOURS: Mapping[str, str] = {
+    "attention": "#0072b2",
+    "transformer": "#0072b2",
+    "s4": "#d55e00",
+    "dlr": "#b8679b",
+    "conv": "#009e73",
+    "gmlp": "#c08a00",
+}
+SPARE = ("#4a9fd8", "#8a5a44", "#6b5ca5", "#c2a300", "#5f7f2e", "#a33a4d", "#2b7a78", "#7d7f86")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "figure.facecolor": PAPER,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.grid": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "figure.max_open_warning": 0,
+}
+WIDTH = 8.4  # inches: a README's column
+
+
+def colours(models: Sequence[str]) -> dict[str, str]:
+    """Label -> colour. A family's colour goes to its first member; every model of a figure gets its own."""
+    chosen: dict[str, str] = {}
+    for label in models:
+        family = COLOURS.get(re.split(r"[^a-z0-9]", label.lower())[0])
+        spare = [c for c in (*SPARE, *COLOURS.values()) if c not in chosen.values()] or [FAINT]
+        chosen[label] = family if family and family not in chosen.values() else spare[0]
+    return chosen
+
+
+@contextmanager
+def canvas() -> Iterator[Any]:
+    """Our settings, and nobody else's: yields the class of figures, so pyplot's global state is never touched."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(SETTINGS):
+        yield Figure
+
+
+def panels(make: Any, count: int, height: float, columns: int = 3, width: float = WIDTH) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels in rows of at most `columns`; `height` is that of one row, in inches."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = make(figsize=(width, height * rows))
+    grid = figure.subplots(rows, columns, squeeze=False)
+    flat = list(grid.flat)
+    for unused in flat[count:]:
+        unused.set_visible(False)
+    return figure, flat[:count]
+
+
+def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
+    """Label positions at least `gap` apart, in the given order of height, moved as little as needed."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    placed = [positions[i] for i in order]
+    for _ in range(200):
+        moved = False
+        for low, high in zip(range(len(placed) - 1), range(1, len(placed)), strict=True):
+            lack = gap - (placed[high] - placed[low])
+            if lack > 1e-9:
+                placed[low] -= lack / 2
+                placed[high] += lack / 2
+                moved = True
+        if not moved:
+            break
+    result = [0.0] * len(positions)
+    for index, value in zip(order, placed, strict=True):
+        result[index] = value
+    return result
+
+
+def render(figure: Figure, name: str) -> tuple[str, bytes]:
+    """(SVG text, PNG bytes at 200 dots per inch), the same for the same data."""
+    import matplotlib
+
+    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        svg, png = io.StringIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+    return svg.getvalue(), png.getvalue()
+
+
+def inline(svg: str, label: str) -> str:
+    """The drawing as an element of a page: no prolog, no unused ids, greys as the page's own colours."""
+    from html import escape
+
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    used = set(re.findall(r'(?:href="#|url\(#)([\w.-]+)', svg))
+    svg = re.sub(r' id="([\w.-]+)"', lambda m: m.group(0) if m.group(1) in used else "", svg)
+    for colour, name in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (PAPER, "paper")):
+        svg = svg.replace(colour, f"var(--{name})")
+    size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg)
+    if size:
+        pixels = round(float(size.group(1)) * 96 / 72)
+        svg = svg.replace(size.group(0), f'style="width:{pixels}px"', 1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label, quote=True)}"', 1)

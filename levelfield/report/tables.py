@@ -1,0 +1,281 @@
+"""The main comparison: one table of scores and, always with it, one table of what they cost.
+
+    scores, ledger = main_tables(cells, beside, task="listops", effort="minutes")
+    print(scores.markdown())
+
+    | Model     | Protocol   | Seeds | Failed | Median | Min-max   | 95 % interval | ... | Printed | Difference |
+    | attention | scratch    | 3     | 1      | 38.1   | 17.3-39.5 | 0.7-62.5      | ... | 47.90   | -9.9       |
+
+A table is plain text in cells (a line break within a cell is "\n"); HTML, Markdown and CSV are made from the same one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from levelfield.report.arms import Arm, Difference, group
+from levelfield.report.cells import COSTS, Cell, Cells
+from levelfield.report.compare import Match
+from levelfield.spec import Row
+
+DASH = "–"
+BASELINE_NAMES = {"chance": "chance", "label_prior": "label prior", "greedy_root": "greedy root rule"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading; numbers are set flush right, `help` says what the column holds."""
+
+    name: str
+    number: bool = False
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of text. `quiet` counts leading rows that are baselines, set in grey."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    quiet: int = 0
+    caption: str = ""
+
+    def html(self) -> str:
+        heads = "".join(
+            f'<th scope="col"{_class(c)}{f" title={_quoted(c.help)}" if c.help else ""}>{escape(c.name)}</th>'
+            for c in self.columns
+        )
+        body = "".join(self._row(cells, index < self.quiet) for index, cells in enumerate(self.rows))
+        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        return f'<div class="scroll"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+    def _row(self, cells: Sequence[str], quiet: bool) -> str:
+        inside = "".join(
+            f"<td{_class(c)}>{escape(text).replace(chr(10), '<br>')}</td>"
+            for c, text in zip(self.columns, cells, strict=True)
+        )
+        return f"<tr{' class=quiet' if quiet else ''}>{inside}</tr>"
+
+    def markdown(self) -> str:
+        lines = [[c.name for c in self.columns], ["---:" if c.number else "---" for c in self.columns], *self.rows]
+        clean = [[str(t).replace("|", "\\|").replace("\n", "<br>") for t in line] for line in lines]
+        return "".join(f"| {' | '.join(line)} |\n" for line in clean)
+
+
+def _class(column: Column) -> str:
+    return ' class="number"' if column.number else ""
+
+
+def _quoted(text: str) -> str:
+    return f'"{escape(text, quote=True)}"'
+
+
+# ---------------------------------------------------------------- numbers as text
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Fixed decimals with a true minus; a dash where there is none."""
+    return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float | None, digits: int = 1) -> str:
+    return DASH if value is None else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def si(value: float | None) -> str:
+    """Three figures and a letter: 804874 is "805 k", 3.1e13 is "31.0 T"."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    power = 0 if abs(value) < 1000 else min(6, int(math.log10(abs(value)) // 3))
+    scaled = value / 1000**power
+    if power and abs(scaled) >= 999.5 and power < 6:
+        power, scaled = power + 1, scaled / 1000
+    digits = 0 if power == 0 and scaled == int(scaled) else max(0, 2 - int(math.log10(max(abs(scaled), 1))))
+    return f"{scaled:.{digits}f}{['', ' k', ' M', ' G', ' T', ' P', ' E'][power]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds below two minutes, minutes below two hours, then hours."""
+    if seconds is None:
+        return DASH
+    for limit, unit, per in ((120, "s", 1), (7200, "min", 60)):
+        if seconds < limit:
+            return f"{seconds / per:.3g} {unit}"
+    return f"{seconds / 3600:.3g} h"
+
+
+def _decimals(unit: str) -> int:
+    return 1 if unit == "percent" else 3
+
+
+def _range(low: float, high: float, unit: str) -> str:
+    return f"{number(low, _decimals(unit))} to {number(high, _decimals(unit))}"
+
+
+def interval_text(cell: Cell) -> str:
+    """The 95 % interval; cut at 0 and 100 percent, and never hidden because it is wide."""
+    if not cell.summary or cell.summary.interval is None:
+        return DASH
+    low, high = cell.summary.interval
+    if cell.unit == "percent":
+        low, high = max(0.0, low), min(100.0, high)
+    return _range(low, high, cell.unit)
+
+
+def failures_text(cell: Cell) -> str:
+    return "\n".join(f"{count} {why}" for why, count in cell.failures.items()) or "0"
+
+
+def baseline_name(rule: str) -> str:
+    return BASELINE_NAMES.get(rule, rule.replace("_", " "))
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def main_tables(cells: Cells, beside: Mapping[Arm, Sequence[Match]], task: str, effort: str) -> tuple[Table, Table]:
+    """(scores, ledger) of one task: the same arms in the same order."""
+    mine = cells.of(task)
+    rules = cells.baselines.get(task, {})
+    printed = any(c.arm in beside for c in mine)
+    columns = _score_columns(cells, effort, printed)
+    baseline_rows = [_baseline_row(baseline_name(n), v, len(columns), cells.unit) for n, v in rules.items()]
+    rows = [_score_row(cell, beside.get(cell.arm, ()), printed) for cell in mine]
+    return Table(columns, (*baseline_rows, *rows), quiet=len(baseline_rows)), ledger_table(mine)
+
+
+def _score_columns(cells: Cells, effort: str, printed: bool) -> tuple[Column, ...]:
+    unit = " %" if cells.unit == "percent" else ""
+    ours = (
+        Column("Model"),
+        Column("Protocol"),
+        Column("Seeds", True, "finished, of those planned"),
+        Column("Failed", True, "diverged, not finished, or no better than chance and the label prior"),
+        Column(f"Median{unit}", True),
+        Column("Min to max", True, "over seeds"),
+        Column("95 % interval", True, "of the mean over seeds, Student's t"),
+        Column("± test", True, "binomial standard error of the median over test examples"),
+    )
+    note = "Printed" if effort == "paper" else f"Printed (not our recipe: effort {effort})"
+    theirs = (Column(note, True), Column("Difference", True, "our median minus the printed number"), Column("Source"))
+    return ours + theirs if printed else ours
+
+
+def _baseline_row(name: str, value: float, width: int, unit: str) -> tuple[str, ...]:
+    cells = [name, "no training", DASH, DASH, number(value, _decimals(unit))]
+    return (*cells, *[""] * (width - len(cells)))
+
+
+def _score_row(cell: Cell, matches: Sequence[Match], printed: bool) -> tuple[str, ...]:
+    summary, digits = cell.summary, _decimals(cell.unit)
+    done = sum(s.value is not None for s in cell.scores)
+    ours = (
+        cell.arm.model_label,
+        cell.arm.protocol,
+        str(done) if done == len(cell.scores) else f"{done} of {len(cell.scores)}",
+        failures_text(cell),
+        number(summary.median if summary else None, digits),
+        _range(summary.low, summary.high, cell.unit) if summary and summary.n > 1 else DASH,
+        interval_text(cell),
+        number(cell.stderr),
+    )
+    if not printed:
+        return ours
+    if not matches:
+        return (*ours, DASH, DASH, "")
+    theirs = "\n".join(m.status if m.value is None else number(m.value, 2 if digits == 1 else 3) for m in matches)
+    apart = "\n".join(signed(m.difference, digits) for m in matches)
+    return (*ours, theirs, apart, "\n".join(m.where for m in matches))
+
+
+def ledger_table(cells: Sequence[Cell]) -> Table:
+    """What each score cost: medians over seeds, of one run, all phases together."""
+    columns = (
+        Column("Model"),
+        Column("Protocol"),
+        Column("Parameters", True, "trainable numbers of the scored network"),
+        Column("State", True, "numbers a causal copy carries from step to step"),
+        Column("Tokens", True, "steps of sequence trained on, padding apart, all phases"),
+        Column("Padding", True, "share of all positions computed that were padding"),
+        Column("Steps", True, "optimizer steps, all phases"),
+        Column("FLOPs", True, "forward and backward, counted from dispatched operators"),
+        Column("Wall time", True),
+        Column("Tuning trials", True),
+        Column("Device"),
+    )
+    return Table(columns, tuple(_ledger_row(cell) for cell in cells), caption="Ledger: the cost of one run")
+
+
+def _ledger_row(cell: Cell) -> tuple[str, ...]:
+    tokens, padding = cell.cost("tokens"), cell.cost("padding")
+    share = f"{100 * padding / (tokens + padding):.0f} %" if tokens and padding is not None else DASH
+    threads = cell.words("threads")
+    return (
+        cell.arm.model_label,
+        cell.arm.protocol,
+        si(cell.cost("parameters")),
+        si(cell.cost("state")),
+        si(tokens),
+        share,
+        si(cell.cost("steps")),
+        si(cell.cost("flops")),
+        duration(cell.cost("wall_s")),
+        si(cell.cost("tuning_trials")),
+        (cell.words("device") or DASH) + (f", {threads} threads" if threads else ""),
+    )
+
+
+def differences_table(found: Sequence[Difference], arms: Sequence[Arm]) -> Table:
+    """What differs between the arms of one task: a field once, then its values and who has them."""
+    rows = []
+    for difference in found:
+        for index, (value, having) in enumerate(difference.values.items()):
+            rows.append(("" if index else difference.field, value, group(having, arms)))
+    return Table((Column("Field"), Column("Value"), Column("Arms")), tuple(rows))
+
+
+# ---------------------------------------------------------------- files
+
+
+def summary_records(
+    cells: Cells, beside: Mapping[Arm, Sequence[Match]], study: str, effort: str
+) -> list[dict[str, Any]]:
+    """One record per arm and task, numbers unrounded: what `summary.csv` holds. Absent means it does not apply."""
+    records: list[dict[str, Any]] = []
+    for task, rules in cells.baselines.items():
+        for name, value in rules.items():
+            record = {"study": study, "effort": effort, "task": task, "model": name, "protocol": "none"}
+            records.append(record | {"metric": cells.metric, "unit": cells.unit, "median": value})
+    for cell in cells.cells:
+        record = {"study": study, "effort": effort, "task": cell.arm.task, "model": cell.arm.model_label}
+        record |= {"protocol": cell.arm.protocol, "metric": cells.metric, "unit": cells.unit}
+        record |= {"planned": len(cell.scores), "failed": sum(cell.failures.values())}
+        record |= {"failures": "; ".join(f"{n} {why}" for why, n in cell.failures.items()), "examples": cell.examples}
+        if cell.summary:
+            low, high = cell.summary.interval or (None, None)
+            record |= {"n": cell.summary.n, "median": cell.summary.median, "mean": cell.summary.mean}
+            record |= {"min": cell.summary.low, "max": cell.summary.high, "interval_low": low, "interval_high": high}
+            record |= {"test_stderr": cell.stderr}
+        record |= {key: cell.cost(key) for key in (*COSTS, "tuning_trials")} | {"device": cell.words("device")}
+        for index, m in enumerate(beside.get(cell.arm, ())):
+            tail = f"_{index + 1}" if index else ""
+            record |= {f"printed{tail}": m.value, f"printed_status{tail}": m.status, f"printed_source{tail}": m.where}
+            record |= {f"difference{tail}": m.difference}
+        records.append({k: v for k, v in record.items() if v not in (None, "")})
+    return records
+
+
+def to_csv(records: Sequence[Mapping[str, Any]] | Sequence[Row]) -> str:
+    """Comma-separated, one column per key that occurs, in order of first appearance."""
+    keys = list(dict.fromkeys(k for record in records for k in record))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dict(record) for record in records)
+    return text.getvalue()
