@@ -1,4 +1,4 @@
-"""Finds what the command line names: a study, a probe, a user's mixer, the runs that a pattern chooses.
+"""Finds what the command line names: a study, its runs that a pattern chooses, the run behind a directory.
 
     Source("protocol_gap").load()             the study of levelfield/studies/protocol_gap.py
     Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import pkgutil
 import sys
 import traceback
@@ -22,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from levelfield.spec import EFFORTS, Effort, Probe, Run, Study, UserError, closest
+from levelfield.spec import EFFORTS, Effort, Run, Study, UserError, closest
 
 HERE = Path(__file__).parent
 
@@ -73,19 +74,25 @@ def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
     return chosen
 
 
-def probe_classes() -> dict[str, type[Probe]]:
-    """Name -> class, of every probe in levelfield/probes."""
-    modules = [import_module(f"levelfield.probes.{name}") for name in listing("probes")]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
-    return {cls.name: cls for cls in found if issubclass(cls, Probe) and cls is not Probe}
+def find_run(run_id: str, out: Path, study: str = "") -> Run:
+    """The run of a directory in `out`, from the study that was run there, or from the study or file named.
 
-
-def find_probe(name: str) -> Probe:
-    """The probe of that name with its default settings. Raises UserError where there is none."""
-    classes = probe_classes()
-    if name not in classes:
-        raise UserError(f"There is no probe '{name}': {closest(name, sorted(classes))}")
-    return classes[name]()
+    Raises UserError for an unknown id, and where the study no longer has that run.
+    """
+    named: dict[str, tuple[str, Effort]] = {}
+    for path in sorted((out / "studies").glob("*.json")):
+        index = json.loads(path.read_text())
+        named |= dict.fromkeys(index["runs"], (index["study"], index["effort"]))
+    if run_id not in named:
+        near = closest(run_id, sorted(named)) if 0 < len(named) <= 12 else "ids are the names of its folders."
+        raise UserError(f"There is no run '{run_id}' in {out}: {near}")
+    name, effort = named[run_id]
+    if not study and name not in listing("studies"):
+        raise UserError(f"{run_id} belongs to {name}, which is not a study of levelfield: name its file with --study.")
+    for run in load_study(study or name).runs(effort):
+        if run.id == run_id:
+            return run
+    raise UserError(f"{study or name} at effort {effort} no longer has the run {run_id}: it has changed since.")
 
 
 def _module(name: str) -> ModuleType:

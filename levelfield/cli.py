@@ -1,0 +1,289 @@
+"""The command line: it parses, loads what was named, calls, and says what went wrong in one sentence.
+
+    levelfield demo
+    levelfield plan protocol_gap --effort minutes
+    levelfield run mine/study.py --only "*attention*" --jobs 4
+
+Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C. Everything that takes
+time to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tyro.conf import Positional, arg
+from tyro.extras import SubcommandApp
+
+from levelfield import __version__
+from levelfield.spec import Effort, UserError, closest
+
+DESCRIPTION = "A level playing field for long-sequence models."
+STOPPED = "stopped; run the same command again to continue"
+COMMANDS = ("demo", "list", "plan", "run", "report", "compare", "probe", "data", "results")
+Kind = Literal["tasks", "mixers", "protocols", "studies", "probes"]
+StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
+
+app = SubcommandApp()
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+@app.command
+def demo(
+    out: Path = Path("runs"), data: Path = Path("data"), jobs: int | None = None, to: Path = Path("report")
+) -> None:
+    """The quick study end to end, then its report.
+
+    Args:
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core)
+        to: folder of reports
+    """
+    from levelfield import commands
+    from levelfield.loading import Source
+    from levelfield.worker import Order
+
+    order = Order(Source("demo"), "minutes", out, data)
+    complete = commands.execute(order, jobs, say)
+    commands.write_report(order.source, order.effort, out, to, say)
+    _exit(complete)
+
+
+@app.command(name="list")
+def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) -> None:
+    """What there is: tasks, mixers, protocols, studies, probes.
+
+    Args:
+        kind: one of them; all without
+    """
+    from levelfield import listings
+
+    for name, lines in listings.ALL.items():
+        if kind in (None, name):
+            if kind is None:
+                say(f"{name}:")
+            for label, about in lines():
+                say(f"  {label:<16} {about}")
+
+
+@app.command
+def plan(study: StudyName, effort: Effort = "minutes", only: str = "", out: Path = Path("runs")) -> None:
+    """Runs, cost and what differs between the arms; trains nothing.
+
+    Args:
+        study: a name or a Python file
+        effort: how much compute the study may take
+        only: pattern of run ids, such as "*attention*"
+        out: folder of run directories, to see what is done
+    """
+    from levelfield import planning, store
+    from levelfield.loading import choose, load_study
+
+    loaded = load_study(study)
+    runs = choose(loaded, effort, only)
+    done = sum(store.complete(store.directory(out, r)) for r in runs)
+    say("\n".join(planning.lines(runs, done, f"{loaded.name} at effort {effort}")))
+
+
+@app.command
+def run(
+    study: StudyName,
+    effort: Effort = "minutes",
+    only: str = "",
+    device: str = "auto",
+    engine: Literal["local"] = "local",
+    out: Path = Path("runs"),
+    data: Path = Path("data"),
+    jobs: int | None = None,
+    threads: int = 1,
+) -> None:
+    """Train, evaluate and measure whatever is not done yet.
+
+    Args:
+        study: a name or a Python file
+        effort: how much compute the study may take
+        only: pattern of run ids, such as "*attention*"
+        device: auto, cpu, cuda or cuda:1
+        engine: where runs execute
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core, or one per GPU)
+        threads: processor threads of each worker
+    """
+    from levelfield import commands
+    from levelfield.loading import Source
+    from levelfield.worker import Order
+
+    _exit(commands.execute(Order(Source(study), effort, out, data, only, device, threads), jobs, say))
+
+
+@app.command
+def compare(
+    mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
+    tasks: tuple[str, ...] = (),
+    protocols: tuple[str, ...] = (),
+    effort: Effort = "minutes",
+    device: str = "auto",
+    out: Path = Path("runs"),
+    data: Path = Path("data"),
+    jobs: int | None = None,
+    to: Path = Path("report"),
+) -> None:
+    """Your own nn.Module beside tuned baselines, at equal budget, then the report.
+
+    Args:
+        mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
+        tasks: task names (default: the study's own)
+        protocols: protocol names (default: the study's own)
+        effort: how much compute the study may take
+        device: auto, cpu, cuda or cuda:1
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core, or one per GPU)
+        to: folder of reports
+    """
+    from levelfield import commands
+    from levelfield.loading import Source
+    from levelfield.worker import Order
+
+    order = Order(Source("compare", mixer, tasks, protocols), effort, out, data, device=device)
+    complete = commands.execute(order, jobs, say)
+    commands.write_report(order.source, effort, out, to, say)
+    _exit(complete)
+
+
+@app.command
+def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"), to: Path = Path("report")) -> None:
+    """HTML, CSV and figures, from rows alone.
+
+    Args:
+        study: a name or a Python file
+        effort: the effort it was run at
+        out: folder of run directories
+        to: folder of reports
+    """
+    from levelfield import commands
+    from levelfield.loading import Source
+
+    commands.write_report(Source(study), effort, out, to, say)
+
+
+@app.command
+def probe(
+    probe: Annotated[Positional[str], arg(metavar="PROBE")],
+    run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
+    study: str = "",
+    out: Path = Path("runs"),
+    data: Path = Path("data"),
+    device: str = "auto",
+) -> None:
+    """One more measurement on a finished run.
+
+    Args:
+        probe: name of the probe
+        run_id: name of the run's directory
+        study: the file that defines the run, where it is not a study of levelfield
+        out: folder of run directories
+        data: folder of prepared data
+        device: auto, cpu, cuda or cuda:1
+    """
+    from levelfield import store
+    from levelfield.loading import find_run
+    from levelfield.probes import find
+    from levelfield.run import execute
+
+    chosen, found = find(probe), find_run(run_id, out, study)
+    where = store.directory(out, found)
+    if not store.complete(where):
+        raise UserError(f"{run_id} is not complete: run its study first.")
+    execute(found, where, data, device, [chosen])
+    path = where / f"probe-{chosen.name}.jsonl"
+    for row in store.read_rows(path):
+        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row['value']:.4g}")
+    say(f"Wrote {path}")
+
+
+@app.command(name="data")
+def data_(
+    action: Positional[Literal["prepare", "verify"]],
+    task: Annotated[Positional[str], arg(metavar="TASK|all")],
+    data: Path = Path("data"),
+    sources: Path | None = None,
+) -> None:
+    """Prepare the arrays of a task, or check them against their recorded hashes.
+
+    Args:
+        action: prepare or verify
+        task: a task's name, or all
+        data: folder of prepared data
+        sources: folder of official files, for tasks that are not generated
+    """
+    from levelfield import commands
+
+    _exit(commands.prepare(task, data, sources, say) if action == "prepare" else commands.verify(task, data, say))
+
+
+@app.command
+def results(
+    sql: Annotated[Positional[str], arg(metavar="SQL")], out: Path = Path("runs"), csv: Path | None = None
+) -> None:
+    """SQL over the tables `rows` (measured) and `published` (printed in the papers).
+
+    Args:
+        sql: the query
+        out: folder of run directories
+        csv: file to write the answer to, instead of showing it
+    """
+    from levelfield.query import ask
+
+    answer = ask(sql, out)
+    if csv is not None:
+        csv.write_text(answer.to_csv())
+        say(f"Wrote {csv}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*answer.columns)
+    for record in answer.records:
+        table.add_row(
+            *("" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in record)
+        )
+    Console().print(table)
+
+
+def _exit(well: bool) -> None:
+    """With code 1 where something failed that other things did not wait for."""
+    if not well:
+        raise SystemExit(1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Always ends the process with an exit code unless all is well."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if words == ["--version"]:
+        say(__version__)
+        return
+    try:
+        if not words[0].startswith("-") and words[0] not in COMMANDS:
+            raise UserError(f"There is no command '{words[0]}': {closest(words[0], COMMANDS)}")
+        app.cli(prog="levelfield", description=DESCRIPTION, args=words, config=(tyro.conf.FlagConversionOff,))
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"levelfield: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None

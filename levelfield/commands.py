@@ -1,0 +1,105 @@
+"""What the longer commands do, once their words have been understood.
+
+execute(Source("demo"), "minutes", ...)      run a study in the local engine, on a screen
+write_report(Source("demo"), ...)            its report
+prepare("all", ...), verify("all", ...)      data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from levelfield import data, progress, store, tasks
+from levelfield.engines import Local, Outcome, devices
+from levelfield.loading import Source, choose
+from levelfield.spec import Effort, Run, UserError, closest
+from levelfield.worker import ERROR, Order
+
+Say = Callable[[str], None]
+
+
+def execute(order: Order, jobs: int | None, say: Say) -> bool:
+    """Run what is left of a study and name the files; whether every run is complete."""
+    from levelfield.run import check
+
+    study = order.source.load()
+    runs = choose(study, order.effort, order.only)
+    for run in runs:
+        check(run)
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs {jobs} leaves nobody to do the work: give 1 or more.")
+    places = devices(order.device, jobs)[: len(runs)]
+    store.index(order.out, study.name, order.effort, choose(study, order.effort))
+    console = Console()
+    with progress.screen(console) as screen:
+        outcome = Local(order, places).execute(runs, screen)
+    _conclude(study.name, order, runs, outcome, say)
+    return not outcome.failed
+
+
+def _conclude(name: str, order: Order, runs: list[Run], outcome: Outcome, say: Say) -> None:
+    say(f"{name} at effort {order.effort}: {len(outcome.done)} of {len(runs)} runs complete, in {order.out}/")
+    if len(runs) <= 12:
+        for run_id in sorted(outcome.done):
+            say(f"  {order.out / run_id}/rows.jsonl")
+    for run_id, why in outcome.failed.items():
+        say(f"  failed: {run_id}: {why} (see {order.out / run_id / ERROR})")
+
+
+def write_report(source: Source, effort: Effort, out: Path, to: Path, say: Say) -> None:
+    """The report of what has been measured so far."""
+    from levelfield import report
+
+    study = source.load()
+    for path in report.write(study, store.read(out, study.name, effort), effort, to / f"{study.name}-{effort}"):
+        say(f"Wrote {path}")
+
+
+def prepare(name: str, root: Path, sources: Path | None, say: Say) -> bool:
+    """Build the arrays of one task or of all; whether all could be built. One task that cannot be raises UserError."""
+    if name != "all":
+        _prepare(name, root, sources, say)
+        return True
+    complete = True
+    for each in tasks.names():
+        try:
+            _prepare(each, root, sources, say)
+        except UserError as error:
+            complete = False
+            say(f"{each}: {error}")
+    return complete
+
+
+def _prepare(name: str, root: Path, sources: Path | None, say: Say) -> None:
+    task = tasks.find(name)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        rows: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in rows:
+                rows[what] = bar.add_task(what)
+            bar.update(rows[what], completed=done, total=total)
+
+        at = data.prepare(task, root, sources, show)
+    say(f"{name}: {at}")
+
+
+def verify(name: str, root: Path, say: Say) -> bool:
+    """Check every prepared folder of a task, whatever its settings, or of all; whether all are sound."""
+    if name != "all" and name not in tasks.names():
+        raise UserError(f"There is no task '{name}': {closest(name, tasks.names())}")
+    own = name if name == "all" else tasks.find(name).name
+    folders = [at for at in sorted(root.glob("*-*")) if at.is_dir() and not at.name.startswith(".")]
+    folders = [at for at in folders if own == "all" or at.name.rsplit("-", 1)[0] == own]
+    if not folders:
+        raise UserError(f"Nothing of {name} is prepared in {root}: start with `levelfield data prepare {name}`.")
+    sound = True
+    for at in folders:
+        faults = data.verify(at)
+        sound &= not faults
+        say(f"{at}: {'sound' if not faults else ''.join(f'{chr(10)}  {fault}' for fault in faults)}")
+    return sound

@@ -1,0 +1,69 @@
+"""What there is, for `levelfield list`: (name, one line about it) per noun. Each loads only what it lists."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+
+from levelfield.spec import Label, Study, Task, Tokens
+
+Line = tuple[str, str]
+
+
+def tasks() -> Iterator[Line]:
+    from levelfield import tasks as found
+
+    for name in found.names():
+        yield name, _task(found.find(name))
+
+
+def _task(task: Task) -> str:
+    given, wanted = task.input, task.output
+    left = f"{given.symbols} symbols" if isinstance(given, Tokens) else f"{given.channels} channels"
+    right = f"{wanted.classes} classes" if isinstance(wanted, Label) else f"{wanted.dims} values"
+    return f"{left}, up to {task.max_length:,} steps, {right}"
+
+
+def mixers() -> Iterator[Line]:
+    from levelfield.mixers import MIXERS
+
+    for mixer in MIXERS:
+        yield mixer.label, mixer.paper
+
+
+def protocols() -> Iterator[Line]:
+    from levelfield import protocols as found
+
+    for name, value in vars(found).items():
+        public = inspect.isfunction(value) and value.__module__ == found.__name__ and not name.startswith("_")
+        if public and value.__annotations__.get("return") == "Protocol":
+            yield name, _first_line(value)
+
+
+def studies() -> Iterator[Line]:
+    from levelfield.loading import listing, load_study
+
+    for name in listing("studies"):
+        study: Study = load_study(name)
+        yield name, study.claim
+
+
+def probes() -> Iterator[Line]:
+    from levelfield.probes import PROBES
+
+    for probe in PROBES:
+        yield probe.name, _first_line(sys.modules[probe.__module__])
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").split("\n")[0]
+
+
+ALL: dict[str, Callable[[], Iterator[Line]]] = {
+    "tasks": tasks,
+    "mixers": mixers,
+    "protocols": protocols,
+    "studies": studies,
+    "probes": probes,
+}

@@ -1,0 +1,113 @@
+"""What a study will do and cost, before it does anything: `levelfield plan`.
+
+    demo at effort minutes: 6 runs, 2 done
+    listops            parameters   per example   phases                                   seeds
+      attention · scratch    42,890   31.2 MFLOP    classify 1,000 steps                    0 1 2
+    What differs between the arms of listops (all else is one object)
+      model.mixers       Attention(heads=4)    attention (all protocols)
+
+The cost per example is counted on one made-up sequence of the task's full length, so nothing is trained or prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from levelfield.batches import Loaded
+from levelfield.ledger import flops_per_example, parameters
+from levelfield.objectives import Trainable, default_objective
+from levelfield.report.arms import Arm, differences, group
+from levelfield.report.cells import arms_of
+from levelfield.results import Results
+from levelfield.run import build_net, check
+from levelfield.spec import Examples, Label, Run, Task, Tokens, UserError, describe
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one arm. flops: forward and backward of one example at full length, in its last phase."""
+
+    parameters: int
+    flops: float
+
+
+def example(task: Task) -> Examples:
+    """One made-up sequence of the task's greatest length, of zeros."""
+    shape = (1, task.max_length) if isinstance(task.input, Tokens) else (1, task.max_length, task.input.channels)
+    x = np.zeros(shape, dtype=np.uint8 if isinstance(task.input, Tokens) else np.float32)
+    y = np.zeros(1, np.int64) if isinstance(task.output, Label) else np.zeros((1, task.output.dims), np.float32)
+    return Examples.of_equal_length(x, y)
+
+
+def cost(run: Run) -> Cost:
+    """Builds the network and passes one example through it. Raises UserError for a run that cannot work."""
+    try:
+        return _cost(run)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's own layer raises
+        raise UserError(f"{run.id} cannot take one example: {type(error).__name__}: {error}") from error
+
+
+def _cost(run: Run) -> Cost:
+    check(run)
+    last = run.protocol.phases[-1].objective if run.protocol.phases else default_objective(run.task)
+    assert isinstance(last, Trainable)
+    net = build_net(run, last)
+    one = Loaded(example(run.task), torch.device("cpu")).gather(torch.tensor([0]))
+    return Cost(parameters(net)["parameters"], flops_per_example(net, one, last, run.task))
+
+
+def si(value: float) -> str:
+    """si(31_200_000) is "31.2 M"."""
+    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return f"{value / scale:.1f} {letter}"
+    return f"{value:.0f} "
+
+
+def phases(run: Run) -> str:
+    """ "masked 20 epochs, then classify 1,000 steps"."""
+    parts = []
+    for phase in run.protocol.phases:
+        key = getattr(phase.objective, "key", type(phase.objective).__name__.lower())
+        part = f" on {phase.fraction:.0%} of the data" if phase.fraction < 1 else ""
+        parts.append(f"{key} {phase.recipe.budget}{' augmented' if phase.augment else ''}{part}")
+    return ", then ".join(parts) or "as given"
+
+
+def lines(runs: Sequence[Run], done: int, title: str) -> list[str]:
+    """The whole plan as text."""
+    specs = {run.id: describe(run) for run in runs}
+    arms = arms_of(Results(specs=specs))
+    by_task: dict[str, dict[Arm, list[Run]]] = {}
+    for run in runs:
+        by_task.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
+    text = [f"{title}: {len(runs)} runs, {done} done"]
+    for task, found in by_task.items():
+        text += ["", task, *_table(found), "", *_differences(task, found)]
+    return text
+
+
+def _table(found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+    rows = [("arm", "parameters", "per example", "phases", "seeds")]
+    for arm, runs in found.items():
+        spent = cost(runs[0])
+        seeds = " ".join(str(run.seed) for run in runs)
+        rows.append((str(arm), f"{spent.parameters:,}", f"{si(spent.flops)}FLOP", phases(runs[0]), seeds))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+
+
+def _differences(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+    if len(found) < 2:
+        return []
+    text = [f"What differs between the arms of {task} (all else is one object):"]
+    for difference in differences({arm: describe(runs[0]) for arm, runs in found.items()}):
+        text.append(f"  {difference.field}")
+        text += [f"    {value}   [{group(arms, found)}]" for value, arms in difference.values.items()]
+    return text
