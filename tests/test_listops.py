@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest

@@ -1,0 +1,206 @@
+"""Prepared data survives what happens to disks and processes: kills, full disks, damage, two writers at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_data import SLOW, Parity
+
+from levelfield import data
+from levelfield.spec import SPLITS, UserError
+
+TASK = Parity()
+
+
+def child(code: str, log: Path, root: Path, seconds: float = 0.0) -> subprocess.Popen[str]:
+    """A process that prepares `task` in `root` as `code` says; a build takes `seconds`."""
+    lines = [
+        "import sys, time",
+        "from pathlib import Path",
+        "import numpy",
+        "from toy_data import Parity",
+        "from levelfield import data",
+        "task, root = Parity(log=sys.argv[1]), Path(sys.argv[2])",
+    ]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), SLOW: str(seconds)}
+    command = [sys.executable, "-c", "\n".join([*lines, code]), str(log), str(root)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def leftovers(root: Path) -> list[str]:
+    return [p.name for p in root.iterdir() if p.name.endswith(".partial")]
+
+
+def test_what_is_loaded_is_what_was_built(tmp_path: Path) -> None:
+    loaded, expected = data.load(TASK, tmp_path), TASK.build(None)
+    for split in SPLITS:
+        assert np.array_equal(loaded[split].x, expected[split].x) and loaded[split].x.dtype == np.uint8
+        assert np.array_equal(loaded[split].offsets, expected[split].offsets)
+        assert np.array_equal(loaded[split].y, expected[split].y)
+        assert np.array_equal(loaded[split].slices["length"], expected[split].slices["length"])
+        assert isinstance(loaded[split].x, np.memmap) and not loaded[split].x.flags.writeable
+    assert data.verify(data.folder(TASK, tmp_path)) == [] and leftovers(tmp_path) == []
+
+
+def test_the_manifest_says_what_it_is(tmp_path: Path) -> None:
+    manifest = json.loads((data.prepare(TASK, tmp_path) / data.MANIFEST).read_text())
+    assert manifest["counts"] == {"train": 20, "val": 5, "test": 5}
+    assert manifest["settings"]["train"] == 20 and manifest["settings"]["version"] == 1
+    assert manifest["source"] and manifest["split_rule"]
+
+
+def test_built_once_and_again_for_another_setting(tmp_path: Path) -> None:
+    task = Parity(log=str(tmp_path / "log"))
+    for _ in range(3):
+        data.load(task, tmp_path / "data")
+    assert len((tmp_path / "log").read_text().split()) == 1
+    data.load(replace(task, seed=1), tmp_path / "data")
+    assert len((tmp_path / "log").read_text().split()) == 2
+
+
+def test_another_version_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = data.folder(TASK, tmp_path)
+    monkeypatch.setattr(Parity, "version", 2)
+    assert data.folder(TASK, tmp_path) != before
+
+
+@pytest.mark.parametrize("name", ["train.x", "val.offsets", "test.y", "train.slices.length"])
+def test_a_flipped_byte_is_found(tmp_path: Path, name: str) -> None:
+    path = data.prepare(TASK, tmp_path) / f"{name}.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    (fault,) = data.verify(path.parent)
+    assert path.name in fault and "remove the folder" in fault
+
+
+def test_a_missing_array_and_a_missing_manifest_are_found(tmp_path: Path) -> None:
+    at = data.prepare(TASK, tmp_path)
+    (at / "val.y.npy").unlink()
+    assert "val.y.npy is missing" in data.verify(at)[0]
+    with pytest.raises(UserError, match=r"val\.y\.npy cannot be read"):
+        data.load(TASK, tmp_path)
+    (at / data.MANIFEST).unlink()
+    assert "no manifest" in data.verify(at)[0]
+
+
+def test_a_truncated_array_is_told(tmp_path: Path) -> None:
+    path = data.prepare(TASK, tmp_path) / "train.x.npy"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(UserError, match=r"train\.x\.npy cannot be read"):
+        data.load(TASK, tmp_path)
+
+
+def test_a_folder_without_manifest_is_made_anew(tmp_path: Path) -> None:
+    """Such as one whose making was cut off by something that does not rename, a copy for example."""
+    at = data.prepare(TASK, tmp_path)
+    (at / data.MANIFEST).unlink()
+    (at / "train.x.npy").write_bytes(b"half")
+    data.load(TASK, tmp_path)
+    assert data.verify(at) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_killed_half_way_is_never_read(tmp_path: Path, seconds: float) -> None:
+    """Killed with its first array written, which SIGKILL leaves where it is, or while it builds."""
+    root, log = tmp_path / "data", tmp_path / "log"
+    code = (
+        "save = numpy.save\n"
+        "def slow(path, array):\n"
+        "    save(path, array)\n"
+        "    time.sleep(60)\n"
+        "numpy.save = slow\n"
+        "data.prepare(task, root)\n"
+    )
+    process = child(code, log, root, seconds)
+    deadline = time.monotonic() + 60
+    while not (log.exists() if seconds else list(root.glob(".*.partial/train.x.npy"))):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    task = Parity(log=str(log))
+    assert not data.folder(task, root).exists()
+    assert bool(leftovers(root)) == (seconds == 0)
+    assert len(data.load(task, root)["train"]) == 20
+    assert data.verify(data.folder(task, root)) == [] and leftovers(root) == []
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_save(monkeypatch, errno.EIO)
+    with pytest.raises(OSError):
+        data.prepare(TASK, tmp_path)
+    assert leftovers(tmp_path) == [] and not data.folder(TASK, tmp_path).exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    failing_save(monkeypatch, number)
+    with pytest.raises(UserError, match=r"No room left for parity .* free some space"):
+        data.prepare(TASK, tmp_path)
+    assert leftovers(tmp_path) == []
+    monkeypatch.undo()
+    assert len(data.load(TASK, tmp_path)["train"]) == 20
+
+
+def failing_save(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The third array does not fit."""
+    save, calls = np.save, []
+
+    def full(path: Path, array: np.ndarray) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise OSError(number, os.strerror(number))
+        save(path, array)
+
+    monkeypatch.setattr(np, "save", full)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UserError, match=r"Cannot write to .* choose another --data folder"):
+        data.prepare(TASK, tmp_path / "data")
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot write to"):
+        data.prepare(TASK, tmp_path / "file" / "data")
+
+
+def test_prepared_data_in_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.prepare(TASK, tmp_path)
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(np, "save", refuse)
+    assert len(data.load(TASK, tmp_path)["train"]) == 20
+
+
+def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
+    root, log = tmp_path / "data", tmp_path / "log"
+    code = "print(len(data.load(task, root)['train']))"
+    processes = [child(code, log, root, seconds=1.0) for _ in range(3)]
+    outputs = [p.communicate(timeout=60) for p in processes]
+    assert [out for out, _ in outputs] == ["20\n"] * 3, outputs
+    assert len(log.read_text().split()) == 1
+    assert leftovers(root) == []
