@@ -145,6 +145,7 @@ def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
         (Attention(heads=0), "into 0 heads"),
         (Attention(heads=4, rotary="per_head"), "pairs of channels"),
         (Attention(heads=4, rotary_half=True), "needs rotary"),
+        (Attention(heads=2, rotary="per_head", rotary_base=0.0), "must be positive"),
     ],
 )
 def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:

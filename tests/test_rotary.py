@@ -86,6 +86,14 @@ def test_a_table_first_used_in_inference_mode_serves_training() -> None:
     assert x.grad is not None and torch.isfinite(x.grad).all()
 
 
+@pytest.mark.parametrize("cut", [slice(1, 9), slice(0, 8), slice(2, 18, 2)])
+def test_any_memory_layout_will_do(cut: slice) -> None:
+    """Pairs are read as complex numbers, which the strides and offsets of a slice can forbid."""
+    x = _normal(2, 5, 19)[..., cut]
+    torch.testing.assert_close(rotate(x), rotate_naive(x.contiguous()))
+    torch.testing.assert_close(rotate(x.transpose(0, 1)), rotate_naive(x.transpose(0, 1).contiguous()))
+
+
 def test_odd_widths_are_refused() -> None:
     with pytest.raises(ValueError, match="pairs of channels"):
         rotate(_normal(1, 3, 6), heads=2)

@@ -45,6 +45,8 @@ class Attention(MixerConfig):
         turned = width // self.heads if self.rotary == "per_head" else width
         if self.rotary != "none" and turned % 2:
             raise UserError(f"Rotary positions turn pairs of channels, not {turned}: choose an even width per head.")
+        if self.rotary_base <= 0:
+            raise UserError(f"Attention(rotary_base={self.rotary_base:g}) must be positive; the papers use 10000.")
         return AttentionLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
