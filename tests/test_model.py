@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from toys import MODEL, FirstSymbol, RunningMean
+from tiny import MODEL, FirstSymbol, RunningMean
 
 from levelfield.model import BatchNorm, Net, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tiny import MODEL, FirstSymbol
 from torch.nn import functional as F
-from toys import MODEL, FirstSymbol
 
 from levelfield.batches import Batch, Loaded, encode, order
 from levelfield.model import Net

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import MODEL, FirstSymbol, RunningMean, recipe
+from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
 from levelfield.objectives import Classify

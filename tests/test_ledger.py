@@ -1,0 +1,110 @@
+"""The ledger against counts done by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tiny import MODEL, FirstSymbol
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.batches import Loaded
+from levelfield.ledger import flops_per_example, match_width, parameters, state_size
+from levelfield.model import Net
+from levelfield.objectives import Classify, heads
+from levelfield.spec import Block, Examples, MixerConfig, Model
+
+T, D, B = 32, 16, 3
+
+
+@dataclass(frozen=True)
+class Probe(MixerConfig):
+    """A mixer that is one known operation."""
+
+    label: ClassVar[str] = "probe"
+    paper: ClassVar[str] = ""
+    kind: str = "none"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        return _Operation(self.kind, causal)
+
+    def state_size(self, width: int, length: int) -> int | None:
+        return None if self.kind == "none" else width * length
+
+
+class _Operation(nn.Module):
+    def __init__(self, kind: str, causal: bool) -> None:
+        super().__init__()
+        self.kind, self.causal = kind, causal
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.kind == "attention":
+            q = x.unflatten(-1, (2, D // 2)).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q, q, is_causal=self.causal).transpose(1, 2).flatten(2)
+        if self.kind == "fft":
+            return torch.fft.irfft(torch.fft.rfft(x, n=2 * T, dim=1), n=2 * T, dim=1)[:, :T]
+        return x
+
+
+def flops(kind: str, causal: bool = False, feedforward: int = 0) -> float:
+    task = FirstSymbol()
+    model = Model((Probe(kind),), 1, D, causal=causal, block=Block(feedforward=feedforward))
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    examples = Examples.of_equal_length(np.zeros((B, T), np.uint8), np.zeros(B, np.int64))
+    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(B))
+    return flops_per_example(net, batch, Classify(), task)
+
+
+def test_dense_layers():
+    # Forward 2 M N K; backward twice that. The label's head is 16 x 4, once per example.
+    head = 3 * 2 * D * 4
+    assert flops("none") == head
+    assert flops("none", feedforward=40) - head == 3 * 2 * 2 * T * D * 40
+
+
+def test_attention_on_a_cpu_is_counted_and_causal_is_half():
+    forward = 2 * 2 * T * T * D
+    assert flops("attention") - flops("none") == pytest.approx(3.5 * forward)
+    assert flops("attention", causal=True) - flops("none") == pytest.approx(3.5 * forward / 2)
+
+
+def test_fourier_transforms_are_counted():
+    one = 2.5 * 2 * T * np.log2(2 * T) * D
+    counted = flops("fft") - flops("none")
+    # Two real transforms forward, two back; autograd does one of these as a complex transform of twice the cost.
+    assert 4 * one <= counted <= 5 * one + 1
+
+
+def test_parameters_are_split_into_trunk_and_heads():
+    task = FirstSymbol(continuous=True)
+    net = Net(MODEL, task.input, heads(Classify(), task), flag=True, seed=0)
+    counts = parameters(net)
+    assert counts["parameters"] == sum(p.numel() for p in net.parameters())
+    assert counts["parameters_heads"] == 16 * 4 + 4
+    assert counts["parameters"] == counts["parameters_trunk"] + counts["parameters_heads"] + 16
+
+
+def test_state_is_that_of_all_layers_or_absent():
+    assert state_size(dataclasses.replace(MODEL, depth=5), 100) == 5 * 17
+    assert state_size(Model((Probe("fft"), Probe("none")), 2, D), 10) is None
+    assert state_size(Model((Probe("fft"),), 3, D), 10) == 3 * D * 10
+
+
+def test_width_is_matched_to_a_parameter_count():
+    task = FirstSymbol()
+
+    def count(model: Model) -> int:
+        return parameters(Net(model, task.input, heads(Classify(), task), flag=False, seed=0))["parameters"]
+
+    target = count(dataclasses.replace(MODEL, width=88))
+    assert match_width(MODEL, count, target).width == 88
+    near = match_width(dataclasses.replace(MODEL, depth=7), count, target)
+    assert all(
+        abs(count(near) - target) <= abs(count(dataclasses.replace(near, width=near.width + d)) - target)
+        for d in (-8, 8)
+    )

@@ -1,0 +1,157 @@
+"""Probes against models whose behaviour is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tiny import MODEL, FirstSymbol, RunningMean, recipe
+from torch import Generator, Tensor, nn
+
+from levelfield import probes, protocols
+from levelfield.model import Net
+from levelfield.objectives import Classify, heads
+from levelfield.probes._lags import doublings
+from levelfield.probes.locality import receptive_field
+from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
+
+TASK = FirstSymbol(length=40, classes=8)
+
+
+@dataclass(frozen=True)
+class Shift(MixerConfig):
+    """Step t gets what step t - lag had: it sees exactly that far."""
+
+    label: ClassVar[str] = "shift"
+    paper: ClassVar[str] = ""
+    lag: int = 3
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        return _Shift(self.lag)
+
+    def state_size(self, width: int, length: int) -> int:
+        return self.lag * width
+
+    @property
+    def receptive_field(self) -> int:
+        return self.lag + 1
+
+    def kernel(self, layer: nn.Module, length: int) -> Tensor:
+        kernel = torch.zeros(2, length)
+        kernel[0, 0] = 3.0
+        kernel[1, self.lag] = -1.0
+        return kernel
+
+
+class _Shift(nn.Module):
+    def __init__(self, lag: int) -> None:
+        super().__init__()
+        self.lag = lag
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return torch.cat([torch.zeros_like(x[:, : self.lag]), x], 1)[:, : x.shape[1]]
+
+
+class Oracle(Net):
+    """Answers with the first symbol, right whenever the label is below `knows`."""
+
+    knows = 8
+
+    def features(self, x: Tensor, mask: Tensor | None, hidden: Tensor | None = None) -> Tensor:
+        answer = x[:, :1] - 2
+        guess = torch.where(answer < self.knows, answer, (answer + 1) % 8)
+        return nn.functional.one_hot(guess, 8).float().expand(-1, x.shape[1], -1)
+
+    def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
+        return features[:, 0]
+
+
+def measure(name: str, model: Model, net: Net | None = None, task: Task = TASK) -> list[Row]:
+    run = Run(task, model, protocols.scratch(recipe()), 0)
+    net = net or Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+
+    def load(wanted: Task) -> Mapping[SplitName, Examples]:
+        return wanted.build(None)
+
+    return list(probes.find(name).measure(net.eval(), run, load))
+
+
+def oracle(knows: int = 8, model: Model = MODEL) -> Oracle:
+    net = Oracle(model, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    net.knows = knows
+    return net
+
+
+def test_slices_are_the_scores_of_their_examples():
+    measured = measure("slices", MODEL, oracle(knows=4))
+    rows = {r.get("at"): r for r in measured}
+    test = TASK.build(None)["test"]
+    for value in np.unique(test.slices["length"]):
+        here = test.slices["length"] == value
+        row = rows[f"length={value}"]
+        assert row.get("value") == pytest.approx(np.mean(test.y[here] < 4))
+        assert row.get("n") == here.sum()
+        for label in np.unique(test.y[here]):
+            assert rows[f"length={value},label={label}"].get("value") == float(label < 4)
+    assert len(rows) == len(measured)
+
+
+def test_extrapolation_keeps_the_score_of_a_rule_that_does_not_care():
+    rows = [r for r in measure("extrapolation", MODEL, oracle()) if r.get("model") != "label_prior"]
+    assert [r.get("at") for r in rows] == ["length=40", "length=80", "length=160"]
+    assert [r.get("value") for r in rows] == [1.0, 1.0, 1.0]
+
+
+def test_extrapolation_stops_at_the_bound():
+    bounded = dataclasses.replace(MODEL, positions="learned", max_positions=100)
+    rows = measure("extrapolation", bounded, oracle(model=bounded))
+    assert {r.get("at") for r in rows} == {"length=40", "length=80"}
+
+
+def test_locality_places_the_score_at_the_kernel():
+    bounded = Model((Shift(3),), 4, 16, block=Block())
+    score, field = measure("locality", bounded, oracle(knows=4, model=bounded))
+    assert (score.get("at"), field.get("at"), field.get("value")) == ("kernel=4", "kernel=4", 13.0)
+    assert score.get("value") == pytest.approx(np.mean(TASK.build(None)["test"].y < 4))
+    assert receptive_field(MODEL) is None
+    (row,) = measure("locality", MODEL, oracle())
+    assert row.get("at") == "kernel=all"
+
+
+def test_reach_is_the_distance_a_model_really_looks():
+    local = Model((Shift(3),), 2, 16)
+    shares = {r.get("at"): r.get("value", 0.0) for r in measure("reach", local)}
+    assert 0 < shares["distance<=0"] < 1
+    assert shares["distance<=2"] == pytest.approx(shares["distance<=0"])  # lags 0, 3 and 6 only
+    assert shares["distance<=4"] > shares["distance<=2"]
+    assert shares["distance<=8"] == pytest.approx(1.0)
+    everywhere = {r.get("at"): r.get("value", 0.0) for r in measure("reach", MODEL)}
+    assert everywhere["distance<=8"] < 0.999
+    assert list(everywhere.values()) == sorted(everywhere.values())
+
+
+def test_kernel_energy_by_lag():
+    rows = measure("kernels", Model((Shift(5), RunningMean()), 3, 16))
+    values = {r.get("at"): r.get("value") for r in rows}
+    assert {r.get("at", "").split(",")[0] for r in rows} == {"layer=0", "layer=2"}
+    assert values["layer=0,lag<=0"] == values["layer=0,lag<=4"] == 0.5
+    assert values["layer=2,lag<=8"] == values["layer=2,lag<=39"] == 1.0
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 9, 100])
+def test_doublings_end_at_the_last_lag(length: int):
+    lags = doublings(length)
+    assert lags[0] == 0
+    assert lags[-1] == length - 1
+    assert lags == sorted(set(lags))
+
+
+def test_unknown_probe(tmp_path: Path):
+    with pytest.raises(UserError, match="did you mean 'locality'"):
+        probes.find("localty")

@@ -1,0 +1,61 @@
+"""Protocols as tuples of phases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import MODEL, FirstSymbol, recipe
+
+from levelfield import protocols
+from levelfield.objectives import Causal, Classify, Masked, Sum
+from levelfield.run import check
+from levelfield.spec import Duration, Phase, Protocol, Run, UserError
+
+R = recipe()
+
+
+def test_shapes():
+    assert [type(p.objective) for p in protocols.scratch(R).phases] == [Classify]
+    masked = protocols.spt_masked(R, R, 0.5, loss="l1", block=4)
+    assert masked.phases[0].objective == Masked(ratio=0.5, block=4, loss_kind="l1")
+    assert [p.start for p in masked.phases] == ["fresh", "previous"]
+    assert protocols.spt_causal(R, R).phases[0].objective == Causal()
+    rich = protocols.enriched(R, augment=True, denoise=protocols.DENOISE).phases[0]
+    assert rich.augment
+    assert isinstance(rich.objective, Sum)
+    assert (protocols.DENOISE.ratio, protocols.DENOISE.random) == (0.3, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize("shares", [None, (0.4, 0.6), (0.0, 1.0)])
+def test_matched_arms_cost_the_same(shares: tuple[float, ...] | None):
+    total = Duration(1000, "examples")
+    spt = protocols.matched(protocols.spt_masked(R, R, 0.3), total, shares)
+    scratch = protocols.matched(protocols.scratch(R), total)
+    assert sum(p.recipe.budget.value for p in spt.phases) == pytest.approx(1000)
+    assert [p.recipe.budget for p in scratch.phases] == [total]
+    assert spt.name == "spt_masked_matched"
+    with pytest.raises(UserError, match="2 phases"):
+        protocols.matched(protocols.spt_masked(R, R, 0.3), total, (0.5, 0.6))
+
+
+def test_causal_protocols_make_the_model_causal():
+    protocol = protocols.spt_causal(R, R)
+    with pytest.raises(UserError, match="causal=True"):
+        check(Run(FirstSymbol(), MODEL, protocol, 0))
+    assert protocols.arm(MODEL, protocol).causal
+    assert protocols.arm(MODEL, protocols.scratch(R)) is MODEL
+    check(Run(FirstSymbol(), protocols.arm(MODEL, protocol), protocol, 0))
+
+
+def test_a_first_phase_cannot_follow_nothing():
+    headless = Protocol("odd", (Phase(Classify(), R, start="previous"),))
+    with pytest.raises(UserError, match="first phase"):
+        check(Run(FirstSymbol(), MODEL, headless, 0))
+
+
+def test_pretrained_needs_its_file(tmp_path: Path):
+    with pytest.raises(UserError, match="No weights"):
+        protocols.pretrained(tmp_path / "none.safetensors")
+    (tmp_path / "w.safetensors").write_bytes(b"x")
+    assert protocols.pretrained(tmp_path / "w.safetensors").phases == ()

@@ -1,0 +1,307 @@
+"""One run: selection, rows, ledger, and above all that no kill, damage or crowd loses or repeats work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import MODEL, FirstSymbol, RunningMean, recipe
+
+from levelfield import checkpoint, protocols, store
+from levelfield import run as running
+from levelfield.run import execute, load_net
+from levelfield.spec import Duration, Examples, Run, SplitName, UserError
+
+TASK = FirstSymbol()
+DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))
+SPT = Run(TASK, DROPPING, protocols.spt_masked(recipe(40), recipe(60), 0.3), 0)
+FILES = ("weights.safetensors", "rows.jsonl", "log.jsonl")
+
+
+def contents(where: Path) -> dict[str, bytes]:
+    return {name: (where / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run, done in another process without a disturbance."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert start(out, pace=0).wait() == 0
+    return store.directory(out, SPT)
+
+
+def start(out: Path, pace: float) -> subprocess.Popen[bytes]:
+    """The run in a process of its own: `pace` seconds a step, a checkpoint after every third."""
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch
+torch.set_num_threads(1)
+from levelfield import run as running, store
+from levelfield.batches import Loaded
+from test_run import SPT
+from pathlib import Path
+running.SAVE_EVERY_S = {3 * pace}
+gather = Loaded.gather
+def slow(self, indices):
+    time.sleep({pace})
+    return gather(self, indices)
+Loaded.gather = slow
+out = Path({str(out)!r})
+with store.claim(store.directory(out, SPT)) as mine:
+    assert mine
+    running.execute(SPT, store.directory(out, SPT), out / "data", "cpu")
+"""
+    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.mark.parametrize("wanted", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(undisturbed: Path, tmp_path: Path, wanted: int):
+    dice = random.Random(4)
+    where = store.directory(tmp_path, SPT)
+    kills = 0
+    while not store.complete(where) and kills < wanted:
+        process = start(tmp_path, pace=0.02)
+        deadline = time.monotonic() + 60
+        steps = dice.randrange(5, 60)
+        while (
+            process.poll() is None and time.monotonic() < deadline and made(where) < (kills * 90 // wanted + steps) % 95
+        ):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert start(tmp_path, pace=0).wait() == 0
+    assert kills >= 2
+    assert contents(where) == contents(undisturbed)
+
+
+def made(where: Path) -> int:
+    """Steps in all phases, as far as the progress file tells."""
+    try:
+        shown = json.loads((where / "progress.json").read_text())
+    except (OSError, ValueError):
+        return 0
+    return shown.get("step", 0) + 40 * (shown.get("phase", 1) - 1)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(undisturbed: Path, tmp_path: Path, capsys: Any):
+    where = store.directory(tmp_path, SPT)
+    stop_in_the_middle(where, tmp_path, after=70)
+    newest = checkpoint.listing(where)[0]
+    content = bytearray(newest.read_bytes())
+    content[-5] ^= 1
+    newest.write_bytes(content)
+    execute(SPT, where, tmp_path / "data", "cpu")
+    assert "damaged" in capsys.readouterr().out
+    assert contents(where) == contents(undisturbed)
+
+
+def test_with_all_checkpoints_damaged_it_starts_again(undisturbed: Path, tmp_path: Path):
+    where = store.directory(tmp_path, SPT)
+    stop_in_the_middle(where, tmp_path, after=70)
+    for path in checkpoint.listing(where):
+        path.write_bytes(b"x")
+    execute(SPT, where, tmp_path / "data", "cpu")
+    assert contents(where) == contents(undisturbed)
+
+
+def stop_in_the_middle(where: Path, tmp_path: Path, after: int) -> None:
+    """Raises inside the loop after some validations' worth of steps, with checkpoints written at every step."""
+
+    class Stop(Exception):
+        pass
+
+    seen = 0
+    save = checkpoint.write
+
+    def counted(*arguments: Any) -> None:
+        nonlocal seen
+        save(*arguments)
+        seen += 1
+        if seen == after:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "SAVE_EVERY_S", 0.0)
+        patch.setattr(checkpoint, "write", counted)
+        patch.setattr(running._Journal, "_save", saving_always)
+        with pytest.raises(Stop):
+            execute(SPT, where, tmp_path / "data", "cpu")
+    assert len(checkpoint.listing(where)) == 2
+    assert not store.complete(where)
+
+
+def saving_always(journal: Any, state: Any, now: float) -> None:
+    checkpoint.write(journal.work.where, journal.number, state, {"wall_s": 1.0, "costs": journal.costs})
+
+
+def test_a_finished_run_is_left_alone(undisturbed: Path, tmp_path: Path):
+    before = {p.name: p.stat().st_mtime_ns for p in undisturbed.iterdir() if p.name in FILES}
+    execute(SPT, undisturbed, tmp_path / "data", "cpu")
+    assert before == {p.name: p.stat().st_mtime_ns for p in undisturbed.iterdir() if p.name in FILES}
+
+
+def test_two_processes_cannot_have_one_run(tmp_path: Path):
+    with store.claim(tmp_path / "run") as first, store.claim(tmp_path / "run") as second:
+        assert (first, second) == (True, False)
+    with store.claim(tmp_path / "run") as again:
+        assert again
+
+
+def test_test_is_read_once_and_validation_selects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looked: list[str] = []
+    sizes = {64: "val", 32: "test"}
+    run = Run(SizedApart(), MODEL, protocols.spt_masked(recipe(20), recipe(30), 0.3), 0)
+    evaluate = running.evaluate
+
+    def noting(net: Any, split: Any, *arguments: Any, **named: Any) -> Any:
+        looked.append(sizes[len(split)])
+        return evaluate(net, split, *arguments, **named)
+
+    monkeypatch.setattr(running, "evaluate", noting)
+    execute(run, tmp_path / "run", tmp_path / "data", "cpu")
+    assert looked == ["val"] * 5 + ["val", "test"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedApart(FirstSymbol):
+    """Validation and test of different sizes, to tell them apart."""
+
+    def build(self, sources: Path | None, report: Any = None) -> Mapping[SplitName, Examples]:
+        splits = super().build(sources)
+        return {**splits, "test": splits["test"].take(np.arange(32))}
+
+
+def test_rows_and_ledger(undisturbed: Path):
+    rows = store.read_rows(undisturbed / "rows.jsonl")
+    test = next(r for r in rows if r["split"] == "test" and r["model"] == "mean")
+    assert (test["task"], test["protocol"], test["n"], test["seed"]) == ("first_symbol", "spt_masked", 64, 0)
+    assert test["stderr"] == pytest.approx((test["value"] * (1 - test["value"]) / 63) ** 0.5)
+    ledger = json.loads((undisturbed / "ledger.json").read_text())
+    assert (ledger["steps"], ledger["examples"], [p["steps"] for p in ledger["phases"]]) == (100, 1600, [40, 60])
+    assert ledger["tokens"] == sum(p["tokens"] for p in ledger["phases"])
+    assert 0 < ledger["tokens"] < 1600 * 12
+    chance = next(r for r in rows if r["model"] == "chance")
+    assert (chance["value"], chance["protocol"]) == (0.25, "none")
+
+
+def test_the_test_score_is_that_of_the_selected_weights(undisturbed: Path):
+    net = load_net(SPT, undisturbed)
+    splits = TASK.build(None)
+    right = 0
+    for i in range(len(splits["test"])):
+        ids = torch.from_numpy(splits["test"].sequence(i).astype(np.int64))[None] + 2
+        right += int(net.head("label", net.features(ids, None), None).argmax() == splits["test"].y[i])
+    rows = store.read_rows(undisturbed / "rows.jsonl")
+    assert next(r["value"] for r in rows if r["split"] == "test") == pytest.approx(right / 64)
+
+
+def test_pretraining_reads_no_row_of_validation_or_test(tmp_path: Path):
+    """Another validation or test set changes which weights are selected, never the pretraining steps."""
+    logs = []
+    for offset in (0, 1):
+        task = Offset(shift=offset)
+        run = Run(task, MODEL, protocols.spt_masked(recipe(20), recipe(5), 0.3), 0)
+        execute(run, tmp_path / str(offset), tmp_path / "data", "cpu")
+        log = store.read_rows(tmp_path / str(offset) / "log.jsonl")
+        logs.append([r["loss"] for r in log if r["phase"] == 0])
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Offset(FirstSymbol):
+    """Held-out symbols moved by `shift`, training ones not."""
+
+    shift: int = 0
+
+    def build(self, sources: Path | None, report: Any = None) -> Mapping[SplitName, Examples]:
+        splits = dict(super().build(sources))
+        for name in ("val", "test"):
+            x = (splits[name].x + self.shift) % 8
+            splits[name] = dataclasses.replace(splits[name], x=x)
+        return splits
+
+
+def test_a_fraction_is_a_nested_prefix():
+    train = TASK.build(None)["train"]
+    small, large = running._subset(train, 0.1, 5), running._subset(train, 0.5, 5)
+    assert (len(small), len(large)) == (26, 128)
+    assert np.array_equal(small.x, large.x[: len(small.x)])
+    assert running._subset(train, 1.0, 5) is train
+
+
+def test_pretrained_weights_are_evaluated_as_given(undisturbed: Path, tmp_path: Path):
+    weights = tmp_path / "given.safetensors"
+    weights.write_bytes((undisturbed / "weights.safetensors").read_bytes())
+    run = Run(TASK, DROPPING, protocols.pretrained(weights), 0)
+    execute(run, tmp_path / "run", tmp_path / "data", "cpu")
+    first, second = (store.read_rows(p / "rows.jsonl") for p in (undisturbed, tmp_path / "run"))
+    values = [next(r["value"] for r in rows if r["split"] == "test") for rows in (first, second)]
+    assert values[0] == values[1]
+    assert json.loads((tmp_path / "run" / "ledger.json").read_text())["steps"] == 0
+    weights.write_bytes(b"other")
+    with pytest.raises(UserError, match="has changed"):
+        execute(run, tmp_path / "again", tmp_path / "data", "cpu")
+
+
+def test_pretrained_weights_can_be_fine_tuned(undisturbed: Path, tmp_path: Path):
+    tune = dataclasses.replace(SPT.protocol.phases[1], start="previous")
+    protocol = protocols.pretrained(undisturbed / "weights.safetensors", (tune,))
+    execute(Run(TASK, DROPPING, protocol, 0), tmp_path / "run", tmp_path / "data", "cpu")
+    trained = load_file(tmp_path / "run" / "weights.safetensors")
+    given = load_file(undisturbed / "weights.safetensors")
+    assert not torch.equal(trained["encoder.embed.weight"], given["encoder.embed.weight"])
+
+
+def test_divergence_is_a_status_not_a_crash(tmp_path: Path):
+    wild = dataclasses.replace(recipe(200, lr=1e20), clip=None, warmup=Duration(0, "steps"), schedule="constant")
+    run = Run(FirstSymbol(continuous=True), MODEL, protocols.scratch(wild), 0)
+    execute(run, tmp_path / "run", tmp_path / "data", "cpu")
+    rows = store.read_rows(tmp_path / "run" / "rows.jsonl")
+    assert {r["status"] for r in rows if r["model"] == "mean"} <= {"diverged", "chance"}
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
+):
+    where = store.directory(tmp_path, SPT)
+    write = Path.write_bytes
+    monkeypatch.setattr(running, "SAVE_EVERY_S", 0.0)
+
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match="No room left"):
+        execute(SPT, where, tmp_path / "data", "cpu")
+    monkeypatch.setattr(Path, "write_bytes", write)
+    execute(SPT, where, tmp_path / "data", "cpu")
+    assert contents(where) == contents(undisturbed)
+
+
+def test_bad_combinations_are_refused_before_any_compute():
+    bounded = dataclasses.replace(MODEL, positions="learned", max_positions=5)
+    with pytest.raises(UserError, match="5 steps"):
+        running.check(Run(TASK, bounded, protocols.scratch(recipe()), 0))
+    with pytest.raises(UserError, match="cpu, cuda or auto"):
+        running.pick_device("warp")
+
+
+def test_unfinished_runs_have_no_network(tmp_path: Path):
+    with pytest.raises(UserError, match="not complete"):
+        load_net(SPT, tmp_path / "nowhere")
