@@ -1,4 +1,4 @@
-"""The CIFAR augmentation of miralles2025 (section 3.2), for a whole batch of tensors at once.
+"""The CIFAR augmentation of miralles2025 (section 3), for a whole batch of tensors at once.
 
     augment(x, generator)        # x: (B, 1024) gray or (B, 1024, 3) RGB raw values; the same shape comes back
 
@@ -25,7 +25,7 @@ WORDS = (
     "Horizontal flip (probability 0.5); one of the 25 CIFAR-10 sub-policies of AutoAugment; invert, contrast, "
     "sharpness, autocontrast, equalize, posterize, color, brightness and solarize, each with its own probability; a "
     "random affine map (10 degrees, shift 0.1, scale 0.9 to 1.1, shear 10 degrees, black outside, bilinear). "
-    "miralles2025 section 3.2 and its code."
+    "miralles2025 section 3 and its code."
 )
 
 SIDE = 32

@@ -135,9 +135,14 @@ def bilinear(pictures: Tensor, maps: Tensor) -> Tensor:
     left, top = (px - 0.5).floor(), (py - 0.5).floor()
     dx, dy = (px - 0.5 - left)[:, None], (py - 0.5 - top)[:, None]
     column, row = left.long(), top.long()
-    corners = [_pick(pictures, column + i, row + j).to(maps.dtype) for j in (0, 1) for i in (0, 1)]
-    upper, lower = (near + (far - near) * dx for near, far in (corners[:2], corners[2:]))
-    return (upper + (lower - upper) * dy).byte() * inside[:, None]
+    corners = (_pick(pictures, column + i, row + j).to(maps.dtype) for j in (0, 1) for i in (0, 1))
+    upper, lower = _between(next(corners), next(corners), dx), _between(next(corners), next(corners), dx)
+    return _between(upper, lower, dy).byte() * inside[:, None]
+
+
+def _between(near: Tensor, far: Tensor, share: Tensor) -> Tensor:
+    """near + (far - near) * share, written over `far`: fresh memory would cost more than the arithmetic."""
+    return far.sub_(near).mul_(share).add_(near)
 
 
 def _fixed(value: Tensor) -> Tensor:

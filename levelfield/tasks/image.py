@@ -35,9 +35,10 @@ def luma(pixels: np.ndarray) -> np.ndarray:
 class Image(Task):
     """CIFAR-10 in gray, 1,024 steps, ten classes.
 
-    The augmentation is the policy of miralles2025 section 3.2, applied to the gray picture. The original applies it to
+    The augmentation is the policy of miralles2025 section 3, applied to the gray picture. The original applies it to
     the colour picture and takes gray afterwards; the arrays of a task hold what a model sees, so colour is gone by
-    then. See `augmentation` and the table in docs/image.md for what that changes, operation by operation.
+    then. With the same random numbers the outcomes differ by 2.8 gray levels in the mean, where two draws of the policy
+    differ by 78; equalize (4.9) and solarize (3.6) differ most. docs/image.md has the table.
     """
 
     name: ClassVar[str] = "image"
