@@ -143,7 +143,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, answers: Seque
             trained = _training_length(results, task) if axis == "length" else None
             if trained:
                 _mark(panel, trained, "training length")
-            panel.set_title(task, pad=18 if trained else None)
+            panel.set_title(style.short(task, 26), pad=18 if trained else None)
             panel.set_xlabel(AXES.get(axis, axis))
             panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
         drawn = style.render(figure, f"curve-{axis}-{metric}")
@@ -219,7 +219,8 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     low, high = axes.get_ylim()
     heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))
     for (_, text, shade), height in zip(ends, heights, strict=True):
+        name = style.short(text)
         axes.annotate(
-            text, (1, height), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+            name, (1, height), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
             va="center", fontsize=8.5, color=shade, annotation_clip=False,
         )  # fmt: skip

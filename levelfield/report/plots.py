@@ -51,7 +51,7 @@ def _vertical_references(axes: Axes, rules: Mapping[str, float], arms: int) -> N
         height = top + 0.5 * (level + 0.5)
         axes.plot([value, value], [height, arms - 0.5], ":", color=style.FAINT, linewidth=0.9, zorder=0.5)
         axes.annotate(
-            text,
+            style.short(text, 34),
             (value, height),
             xytext=(3, 0),
             textcoords="offset points",
@@ -83,13 +83,14 @@ def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) ->
     printed = [m.value for matches in beside.values() for m in matches if m.value is not None]
     rows = max(len(cells.of(t)) for t in tasks)
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=2)
+        columns = 2 if max(len(str(c.arm)) for c in cells.cells) <= 24 else 1
+        figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _compare_panel(panel, cells, task, beside, colour)
             panel.set_xlim(*_score_limits(cells, printed))
             panel.set_xlabel(score_label(cells))
         if printed:
-            recipe = "" if effort == "paper" else f", printed recipe; ours is effort {effort}"
+            recipe = "" if effort == "paper" else f" (not our recipe: effort {effort})"
             figure.suptitle(
                 f"● a seed   | median   ◇ printed{recipe}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
             )
@@ -109,9 +110,9 @@ def _compare_panel(
         for match in beside.get(cell.arm, ()):
             if match.value is not None:
                 axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
-    axes.set_yticks(range(len(mine)), [str(c.arm) for c in mine])
+    axes.set_yticks(range(len(mine)), [style.short(c.arm) for c in mine])
     _vertical_references(axes, cells.baselines.get(task, {}), len(mine))
-    axes.set_title(task)
+    axes.set_title(style.short(task, 26))
 
 
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
@@ -169,9 +170,9 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
             marker = "o" if index == 0 else style.MARKERS[(index - 1) % len(style.MARKERS)]
             axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3)
             _seed_ticks(axes, mine[protocol], place + 0.27, shade, 0.5 if index == 0 else 1.0)
-    axes.set_yticks(range(len(models)), models)
+    axes.set_yticks(range(len(models)), [style.short(m) for m in models])
     _vertical_references(axes, cells.baselines.get(task, {}), len(models))
-    axes.set_title(task)
+    axes.set_title(style.short(task, 26))
 
 
 def _seed_ticks(axes: Axes, cell: Cell, height: float, shade: str, alpha: float) -> None:

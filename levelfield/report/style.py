@@ -104,6 +104,13 @@ def panels(make: Any, count: int, height: float, columns: int = 3, width: float 
     return figure, flat[:count]
 
 
+def short(text: object, most: int = 30) -> str:
+    """A label that leaves room for the data: the middle of a long one is left out."""
+    whole = str(text)
+    half = (most - 1) // 2
+    return whole if len(whole) <= most else f"{whole[: most - 1 - half]}…{whole[-half:]}"
+
+
 def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
     """Label positions at least `gap` apart, in the given order of height, moved as little as needed."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])

@@ -44,7 +44,7 @@ def training(results: Results, cells: Cells, task: str) -> Drawing | None:
                 log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
                 _line(upper, log, "loss", colour[arm.model_label])
                 _line(lower, log, "score", colour[arm.model_label])
-            upper.set_title(title, fontsize=8.5)
+            upper.set_title(style.short(title, 26), fontsize=8.5)
             lower.set_xlabel("step")
             lower.locator_params(axis="x", nbins=4)
         grid[0][0].set_ylabel("training loss")
@@ -74,7 +74,14 @@ def _legend(figure: Any, present: set[str], order: Sequence[str], colour: Mappin
 
     names = [name for name in order if name in present]
     handles = [Line2D([], [], color=colour[name], linewidth=2.2) for name in names]
-    figure.legend(handles, names, loc="outside upper left", ncols=len(names), handlelength=1.2, columnspacing=1.4)
+    figure.legend(
+        handles,
+        [style.short(n, 24) for n in names],
+        loc="outside upper left",
+        ncols=min(len(names), 5),
+        handlelength=1.2,
+        columnspacing=1.4,
+    )
 
 
 # ---------------------------------------------------------------- slices
@@ -100,18 +107,33 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
         figure, axes = style.panels(make, len(found), 1.1 + 0.17 * tallest, columns=2)
         for panel, (task, by_value) in zip(axes, found.items(), strict=True):
             _slice_panel(panel, by_value, names, colour)
-            panel.set_title(f"{task}, by {axis}")
+            panel.set_title(style.short(f"{task}, by {axis}", 30))
             panel.set_xlabel(score_label(cells))
         _legend(figure, set(names), names, colour)
         drawn = style.render(figure, f"slices-{axis}")
     return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
 
 
+def slice_axes(results: Results) -> list[str]:
+    """Names that scores are sliced by, one key to a place, with values that are not all numbers."""
+    found: dict[str, set[str]] = {}
+    for row in results.rows:
+        here = pairs(row.get("at", ""))
+        if len(here) == 1 and not is_baseline(row):
+            for key, value in here.items():
+                found.setdefault(key, set()).add(value)
+    return [key for key, values in found.items() if not all(_is_number(v) for v in values)]
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdigit()
+
+
 def _slice_panel(
     axes: Axes, by_value: Mapping[str, Mapping[str, list[float]]], names: Sequence[str], colour: Mapping[str, str]
 ) -> None:
     height, ticks = 0.0, []
-    numeric = all(v.lstrip("-").replace(".", "", 1).isdigit() for v in by_value)
+    numeric = all(_is_number(v) for v in by_value)
     for value, by_arm in sorted(by_value.items(), key=lambda item: float(item[0]) if numeric else 0.0):
         mine = [n for n in names if n in by_arm]
         ticks.append((height + (len(mine) - 1) / 2, value))
@@ -121,7 +143,7 @@ def _slice_panel(
             axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=colour[name], mec=style.PAPER, mew=0.4)
             height += 1
         height += 1
-    axes.set_yticks([t for t, _ in ticks], [v for _, v in ticks])
+    axes.set_yticks([t for t, _ in ticks], [style.short(v, 20) for _, v in ticks])
     axes.set_ylim(height - 1, -0.9)
     axes.set_xlim(left=0)
 
@@ -138,7 +160,7 @@ def cost(results: Results, cells: Cells) -> Drawing | None:
         return None
     colour = style.colours(cells.models)
     several = len({c.arm.task for c in mine}) > 1
-    names = [f"{c.arm.task}: {c.arm}" if several else str(c.arm) for c in mine]
+    names = [style.short(f"{c.arm.task}: {c.arm}" if several else c.arm, 40) for c in mine]
     with style.canvas() as make:
         figure = make(figsize=(style.WIDTH, 0.9 + 0.24 * len(mine)))
         grid = figure.subplots(1, len(MEASURES), sharey=True)

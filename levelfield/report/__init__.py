@@ -1,0 +1,144 @@
+"""A report, made from rows and ledgers alone: offline, without torch, without starting a run.
+
+    report.build(study, "minutes", store.read(Path("runs"), study.name, "minutes"), Path("reports/protocol_gap"))
+    # report.html  summary.csv  summary.md  rows.csv  figures/gap.svg  figures/gap.png ...
+
+What a study shows is its `views`; the table of scores, its ledger, what differs between the arms, the failures and the
+cost are in every report, asked for or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from levelfield.report import curves, plots, tables, traces
+from levelfield.report.arms import Arm
+from levelfield.report.cells import Cells, gather, is_baseline, is_test
+from levelfield.report.compare import Match, all_beside
+from levelfield.report.page import Contents, Picture, page
+from levelfield.report.plots import Drawing
+from levelfield.results import Results
+from levelfield.spec import Effort, Study, UserError, View
+
+DEFAULT_VIEWS = (View("compare", "Every seed of every arm"), View("training", "Training curves"))
+
+
+def build(study: Study, effort: Effort, results: Results, out: Path) -> list[Path]:
+    """Writes the report into the folder `out` and returns the files, the page first.
+
+    Raises UserError where nothing has finished, or a run has rows but no ledger.
+    """
+    if not any(not is_baseline(row) for row in results.rows):
+        raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.")
+    by_metric = [gather(results, metric) for metric in _metrics(results)]
+    beside = {cells.metric: all_beside(cells, results, study.published) for cells in by_metric}
+    pictures = list(_pictures(study, effort, results, by_metric, beside))
+    cost = traces.cost(results, by_metric[0])
+    drawings = {p.file: p.drawing for p in pictures} | ({"cost": cost} if cost else {})
+    texts = _texts(study, effort, results, by_metric, beside)
+    names = [*texts, *(f"figures/{name}.{ending}" for name in drawings for ending in ("svg", "png"))]
+    verdict = _verdict(study, results)
+    contents = Contents(study, effort, results, by_metric, beside, pictures, cost, verdict, names)
+    return _write(out, {"report.html": page(contents), **texts}, drawings)
+
+
+def _metrics(results: Results) -> list[str]:
+    """What runs were scored by, as a whole, on test: accuracy first."""
+    found = dict.fromkeys(
+        row.get("metric", "")
+        for row in results.rows
+        if not is_baseline(row) and is_test(row) and not row.get("at") and row.get("metric") != "chance"
+    )
+    return sorted(found, key=lambda metric: metric != "accuracy") or ["accuracy"]
+
+
+def _verdict(study: Study, results: Results) -> str | None:
+    """The study's own sentence; where the runs do not suffice yet, one that says so."""
+    if study.verdict is None:
+        return None
+    try:
+        return study.verdict(results.rows)
+    except (LookupError, ValueError, ArithmeticError, TypeError) as error:
+        missing = len(results.specs) - len(results.ledgers)
+        return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({type(error).__name__}: {error})."
+
+
+def _pictures(
+    study: Study,
+    effort: Effort,
+    results: Results,
+    by_metric: Sequence[Cells],
+    beside: Mapping[str, Mapping[Arm, Sequence[Match]]],
+) -> Iterator[Picture]:
+    """The study's views, those that have something to show; a name is never used twice."""
+    used: set[str] = set()
+    for view in study.views or DEFAULT_VIEWS:
+        cells = next((c for c in by_metric if c.metric == view.metric), by_metric[0])
+        for name, drawing in _draw(view, study, effort, results, cells, beside.get(cells.metric, {})):
+            if drawing is None:
+                continue
+            slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
+            while slug in used:
+                slug += "-2"
+            used.add(slug)
+            yield Picture(view.title, view.note, slug, drawing)
+
+
+def _draw(
+    view: View, study: Study, effort: Effort, results: Results, cells: Cells, beside: Mapping[Arm, Sequence[Match]]
+) -> Iterator[tuple[str, Drawing | None]]:
+    match view.kind:
+        case "compare":
+            yield "compare", plots.compare(cells, beside, effort)
+        case "gap":
+            yield "gap", plots.gap(cells)
+        case "curve":
+            yield f"curve-{view.axis}", curves.curve(results, cells, view.axis, view.metric, study.published)
+        case "training":
+            for task in cells.tasks:
+                yield f"training-{task}", traces.training(results, cells, task)
+        case "slices":
+            for axis in [view.axis] if view.axis else traces.slice_axes(results):
+                yield f"slices-{axis}", traces.slices(results, cells, axis)
+        case "samples":
+            raise UserError(f"Study {study.name} asks for samples, which results do not hold: drop the view.")
+
+
+def _texts(
+    study: Study,
+    effort: Effort,
+    results: Results,
+    by_metric: Sequence[Cells],
+    beside: Mapping[str, Mapping[Arm, Sequence[Match]]],
+) -> dict[str, str]:
+    """File name -> text of everything that is not a picture."""
+    records = [r for c in by_metric for r in tables.summary_records(c, beside[c.metric], study.name, effort)]
+    blocks = []
+    for cells in by_metric:
+        for task in (t for t in cells.tasks if cells.of(t)):
+            scores, ledger = tables.main_tables(cells, beside[cells.metric], task, effort)
+            heading = f"### {task}: test {cells.metric.replace('_', ' ')}"
+            blocks.append(f"{heading}\n\n{scores.markdown()}\nLedger, one run:\n\n{ledger.markdown()}")
+    return {
+        "summary.csv": tables.to_csv(records),
+        "summary.md": "\n".join(blocks),
+        "rows.csv": tables.to_csv(results.rows),
+    }
+
+
+def _write(out: Path, texts: Mapping[str, str], drawings: Mapping[str, Drawing]) -> list[Path]:
+    written: list[Path] = []
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            written.append(out / name)
+            written[-1].write_text(text, encoding="utf-8")
+        for name, drawing in drawings.items():
+            written += [out / "figures" / f"{name}.svg", out / "figures" / f"{name}.png"]
+            written[-2].write_text(drawing.svg, encoding="utf-8")
+            written[-1].write_bytes(drawing.png)
+    except OSError as error:
+        raise UserError(f"Cannot write the report to {out} ({error.strerror}): choose another folder.") from error
+    return written

@@ -1,0 +1,236 @@
+"""The HTML page: one file, nothing loaded from anywhere, complete without JavaScript, on screens light, dark and small,
+and on paper.
+
+It answers in this order: what came out, what was claimed, the numbers with what they cost, the pictures, what differs
+between the arms, what failed, and how every number was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+
+from levelfield import published
+from levelfield.report.arms import Arm, differences
+from levelfield.report.cells import Cells, arms_of
+from levelfield.report.compare import Match
+from levelfield.report.plots import Drawing
+from levelfield.report.style import inline
+from levelfield.report.tables import differences_table, main_tables
+from levelfield.results import Results
+from levelfield.spec import Effort, Study
+
+METHOD = (
+    (
+        "Median, min to max",
+        "Over the seeds that have a score, failed ones included. They are what another reader should expect to see.",
+    ),
+    (
+        "95 % interval",
+        "Of the mean over seeds, by Student's t with one degree of freedom fewer than there are seeds. With two seeds "
+        "the factor is 12.7 and the interval is very wide, as two seeds deserve; one seed has none. It takes seeds to "
+        "scatter like a bell: where some of them fail they do not, so read the failures and the range first.",
+    ),
+    (
+        "± test",
+        "Binomial standard error of the median score over the test examples: what another test set of the same size "
+        "would change. It says nothing about other seeds.",
+    ),
+    (
+        "Failed",
+        "Seeds that diverged, did not finish, or ended at the floor: no better than the higher of chance and the label "
+        "prior, allowing two binomial standard errors.",
+    ),
+    (
+        "Difference",
+        "Our median minus the printed number. Printed numbers are mostly single runs, without a spread of their own; a "
+        "difference inside our interval is not a proof of agreement, one outside it not a refutation.",
+    ),
+    (
+        "Ledger",
+        "Medians over seeds of one run, all its phases together. One function counts parameters, state, tokens and "
+        "FLOPs for every model. Tuning trials are the settings tried per arm before these runs.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing with the words around it. `file` is its name without ending."""
+
+    title: str
+    note: str
+    file: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All a page is made of."""
+
+    study: Study
+    effort: Effort
+    results: Results
+    tables: Sequence[Cells]  # one per metric
+    beside: Mapping[str, Mapping[Arm, Sequence[Match]]]  # metric -> arm -> printed numbers
+    pictures: Sequence[Picture]
+    cost: Drawing | None
+    verdict: str | None
+    files: Sequence[str]
+
+
+def page(contents: Contents) -> str:
+    """The whole document."""
+    study = contents.study
+    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
+    sections = [_top(contents), _scores(contents), _figures(contents.pictures), _arms(contents.results)]
+    sections += [_cost(contents.cost), _failures(contents), _method(), _sources(contents)]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(study.name)}, effort {escape(contents.effort)}: levelfield</title>\n"
+        f"<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(s for s in sections if s)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(anchor: str, title: str, *parts: str) -> str:
+    return f'<section id="{anchor}">\n<h2>{escape(title)}</h2>\n' + "\n".join(p for p in parts if p) + "\n</section>"
+
+
+def _list(items: Iterable[str]) -> str:
+    inside = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f"<ul>{inside}</ul>" if inside else ""
+
+
+def _top(contents: Contents) -> str:
+    study, results = contents.study, contents.results
+    done = len(results.ledgers)
+    planned = max(len(results.specs), done)
+    lead = contents.verdict or study.claim
+    claim = f'<p class="claim">Claim: {escape(study.claim)}</p>' if contents.verdict else ""
+    banner = ""
+    if study.published and contents.effort != "paper":
+        banner = (
+            f'<p class="banner"><b>Not the printed recipe: effort {escape(contents.effort)}.</b> Models, data or '
+            "training are smaller than printed, so a difference to a printed number is no finding about it.</p>"
+        )
+    deviations = "<p>Knowingly different from the printed experiment:</p>" + _list(study.deviations)
+    links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
+    nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
+    return (
+        f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(contents.effort)} · '
+        f"{done} of {planned} runs finished</p>\n<h1>{escape(lead)}</h1>\n{claim}\n{banner}\n"
+        f"{deviations if study.deviations else ''}\n<nav>{nav}</nav>\n</header>"
+    )
+
+
+def _scores(contents: Contents) -> str:
+    parts = []
+    for cells in contents.tables:
+        beside = contents.beside.get(cells.metric, {})
+        for task in cells.tasks:
+            if not cells.of(task):
+                continue
+            scores, ledger = main_tables(cells, beside, task, contents.effort)
+            parts.append(f"<h3>{escape(task)}: test {escape(cells.metric.replace('_', ' '))}</h3>")
+            parts.append(_test_size(cells, task))
+            parts += [scores.html(), ledger.html()]
+            caveats = dict.fromkeys(
+                f"{m.where}, {m.model}: {text}"
+                for c in cells.of(task)
+                for m in beside.get(c.arm, ())
+                for text in m.caveats
+            )
+            if caveats:
+                parts.append('<p class="note">What else differs from the printed runs:</p>' + _list(caveats))
+    return _section("scores", "Scores, and what they cost", *parts)
+
+
+def _test_size(cells: Cells, task: str) -> str:
+    sizes = sorted({c.examples for c in cells.of(task) if c.examples})
+    return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.</p>' if sizes else ""
+
+
+def _figure(title: str, note: str, drawing: Drawing) -> str:
+    words = f"<b>{escape(title)}</b>" + (f'<span class="note">{escape(note)}</span>' if note else "")
+    picture = inline(drawing.svg, drawing.alt)
+    return f'<figure>\n<figcaption>{words}</figcaption>\n<div class="scroll">{picture}</div>\n</figure>'
+
+
+def _figures(pictures: Sequence[Picture]) -> str:
+    drawn = [_figure(p.title, p.note, p.drawing) for p in pictures]
+    return _section("figures", "Figures", *drawn) if drawn else '<section id="figures"></section>'
+
+
+def arm_specs(results: Results, task: str) -> dict[Arm, Mapping[str, object]]:
+    """One description per arm of a task: of its first seed."""
+    specs: dict[Arm, Mapping[str, object]] = {}
+    for run, arm in arms_of(results).items():
+        if arm.task == task and run in results.specs:
+            specs.setdefault(arm, results.specs[run])
+    return specs
+
+
+def _arms(results: Results) -> str:
+    """What differs, once for all tasks whose arms differ in the same way."""
+    alike: dict[str, list[str]] = {}
+    for task in dict.fromkeys(arm.task for arm in arms_of(results).values()):
+        specs = arm_specs(results, task)
+        if found := differences(specs):
+            alike.setdefault(differences_table(found, list(specs)).html(), []).append(task)
+    lead = '<p class="note">Fields that are not listed are the same in every arm.</p>'
+    blocks = [f"<h3>{escape(', '.join(tasks))}</h3>{table}" for table, tasks in alike.items()]
+    return _section("arms", "What differs between the arms", *([lead, *blocks] if blocks else ["<p>Nothing.</p>"]))
+
+
+def _cost(drawing: Drawing | None) -> str:
+    if drawing is None:
+        return ""
+    note = "One run, median over seeds; phases before the last are paler."
+    return _section("cost", "How long and how much compute", _figure("", note, drawing))
+
+
+def _failures(contents: Contents) -> str:
+    """Every seed that failed, by name: nothing is averaged away."""
+    lines = []
+    for cells in contents.tables:
+        for cell in cells.cells:
+            for score in cell.scores:
+                why = cell.failure(score)
+                if why:
+                    reason = contents.results.failures.get(score.run, "")
+                    lines.append(f"{cell.arm.task}, {cell.arm}, seed {score.seed}: {why}. {reason}".strip())
+    lines = list(dict.fromkeys(lines))
+    return _section("failures", "Runs that failed", _list(lines) or "<p>None.</p>")
+
+
+def _method() -> str:
+    inside = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in METHOD)
+    return _section("method", "How the numbers are made", f"<dl>{inside}</dl>")
+
+
+def _sources(contents: Contents) -> str:
+    keys = dict.fromkeys(answer.paper for answer in contents.study.published)
+    for by_arm in contents.beside.values():
+        keys |= dict.fromkeys(m.origin for matches in by_arm.values() for m in matches)
+    papers = [p for key in keys if (p := published.papers().get(key))]
+    cited = "".join(
+        f"<li><b>{escape(p.key)}</b> {escape(p.citation)} "
+        f'<a href="{escape(p.url, quote=True)}">{escape(p.url)}</a></li>'
+        for p in papers
+    )
+    devices = dict.fromkeys(
+        " · ".join(f"{name} {ledger[name]}" for name in ("device", "threads", "torch") if ledger.get(name) is not None)
+        for ledger in contents.results.ledgers.values()
+    )
+    return _section(
+        "sources",
+        "Sources and files",
+        f"<ul>{cited}</ul>" if cited else "",
+        "<p>Measured with:</p>" + _list(d for d in devices if d),
+        "<p>Beside this page:</p>" + _list(contents.files),
+    )
