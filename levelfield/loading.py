@@ -118,7 +118,8 @@ def _from_file(path: Path) -> ModuleType:
             f"There is no study file {path}: give a Python file or {closest(path.stem, listing('studies'))}"
         )
     name = f"levelfield_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    full = str(path.resolve())
+    spec = importlib.util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file: give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
@@ -130,7 +131,7 @@ def _from_file(path: Path) -> ModuleType:
     except SyntaxError as error:
         raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
     except Exception as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == full]
         where = f", line {lines[-1]}" if lines else ""
         raise UserError(f"{path}{where}: {type(error).__name__}: {error}") from error
     return module

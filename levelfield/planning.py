@@ -2,7 +2,7 @@
 
     demo at effort minutes: 6 runs, 2 done
     listops            parameters   per example   phases                                   seeds
-      attention · scratch    42,890   31.2 MFLOP    classify 1,000 steps                    0 1 2
+      attention · scratch    42,890   31.2 MFLOP    label 1000 steps                    0 1 2
     What differs between the arms of listops (all else is one object)
       model.mixers       Attention(heads=4)    attention (all protocols)
 
@@ -71,7 +71,7 @@ def si(value: float) -> str:
 
 
 def phases(run: Run) -> str:
-    """ "masked 20 epochs, then classify 1,000 steps"."""
+    """ "masked 20 epochs, then label 1000 steps"."""
     parts = []
     for phase in run.protocol.phases:
         key = getattr(phase.objective, "key", type(phase.objective).__name__.lower())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,10 @@ def _measured(out: Path) -> list[Row]:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
-    hints = get_type_hints(Row)
-    columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in hints.items())
-    connection.execute(f"CREATE TABLE {table} ({columns})")
-    if rows:
-        marks = ", ".join("?" for _ in hints)
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", [[row.get(c) for c in hints] for row in rows])
+    """All rows in one statement: inserting them one by one takes seconds."""
+    columns = {name: TYPES[kind] for name, kind in get_type_hints(Row).items()}
+    declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    connection.execute(f"CREATE TABLE {table} ({declared})")
+    filled = [{name: row.get(name) for name in columns} for row in rows]
+    insert = f"INSERT INTO {table} SELECT unnest(from_json(?, ?), recursive := true)"
+    connection.execute(insert, [json.dumps(filled), json.dumps([columns])])

@@ -1,136 +1,96 @@
-"""A task and a mixer small enough to train in a second, for tests of everything around them."""
+"""A study of seconds for the tests of engines and commands: which of two symbols comes first.
+
+`write(folder)` puts it into a file. `traps` says, per seed, what that run's layer does to its process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from pathlib import Path
+
+TEXT = """
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Generator, Tensor, nn
+from torch import nn
 
+from levelfield.protocols import scratch
 from levelfield.spec import (
-    Duration,
-    Examples,
-    Input,
-    Label,
-    MixerConfig,
-    Model,
-    Output,
-    Recipe,
-    Report,
-    Signal,
-    SplitName,
-    Task,
-    Tokens,
-    silent,
+    Duration, Examples, Label, MixerConfig, Model, Recipe, Run, Study, Task, Tokens, silent
 )
 
-
-@dataclass(frozen=True)
-class FirstSymbol(Task):
-    """The label is the first symbol of a ragged sequence (or the sign of the first value, for continuous input)."""
-
-    name: ClassVar[str] = "first_symbol"
-    version: ClassVar[int] = 1
-    source: ClassVar[str] = "made here"
-    split_rule: ClassVar[str] = "drawn one after the other"
-    classes: int = 4
-    length: int = 12
-    train: int = 256
-    held_out: int = 64
-    continuous: bool = False
-    seed: int = 0
-
-    @property
-    def input(self) -> Input:
-        return Signal(1, (4.0,), (4.0,), levels=8) if self.continuous else Tokens(8)
-
-    @property
-    def output(self) -> Output:
-        return Label(self.classes)
-
-    @property
-    def max_length(self) -> int:
-        return self.length
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.classes
-
-    @property
-    def augmentation(self) -> str:
-        return "every symbol after the first is replaced by 7"
-
-    def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-        real[:, 0] = False
-        return torch.where(real, torch.full_like(x, 7), x)
-
-    def at_length(self, length: int, examples: int | None = None) -> Task:
-        return replace(self, length=length, train=examples or self.train, held_out=examples or self.held_out)
-
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        rng = np.random.default_rng(self.seed)
-        return {
-            "train": self._draw(rng, self.train),
-            "val": self._draw(rng, self.held_out),
-            "test": self._draw(rng, self.held_out),
-        }
-
-    def _draw(self, rng: np.random.Generator, count: int) -> Examples:
-        sequences = [rng.integers(0, 8, rng.integers(2, self.length + 1), dtype=np.uint8) for _ in range(count)]
-        for sequence in sequences:
-            sequence[0] = rng.integers(0, self.classes)
-        y = np.array([s[0] for s in sequences], dtype=np.int64)
-        return Examples.of_sequences(sequences, y, {"length": np.array([len(s) // 4 for s in sequences])})
+TRAPS, STEPS, RUNS, PAUSE = {traps!r}, {steps}, {runs}, {pause}
+MARK = Path(__file__).with_name("died")
 
 
 @dataclass(frozen=True)
-class RunningMean(MixerConfig):
-    """The mean of all steps so far (or of all steps), then a linear map with dropout."""
+class Toy(Task):
+    name = "toy"
+    version = 1
+    source = "none"
+    split_rule = "drawn"
+    input = Tokens(2)
+    output = Label(2)
+    max_length = 6
+    chance = 0.5
 
-    label: ClassVar[str] = "mean"
-    paper: ClassVar[str] = "made here"
-    dropout: float = 0.0
-
-    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        return _Mean(width, causal, self.dropout, generator)
-
-    def state_size(self, width: int, length: int) -> int:
-        return width + 1
+    def build(self, sources, report=silent):
+        codes = np.arange(64)
+        x = ((codes[:, None] >> np.arange(6)) & 1).astype(np.uint8)
+        parts = {{"train": codes % 4 < 2, "val": codes % 4 == 2, "test": codes % 4 == 3}}
+        return {{k: Examples.of_equal_length(x[p], x[p][:, 5].astype(np.int64)) for k, p in parts.items()}}
 
 
-class _Mean(nn.Module):
-    def __init__(self, width: int, causal: bool, dropout: float, generator: Generator) -> None:
+class Layer(nn.Module):
+    def __init__(self, width, trap):
         super().__init__()
-        self.causal = causal
-        self.weight = nn.Parameter(torch.randn(width, width, generator=generator) / width**0.5)
-        self.dropout = nn.Dropout(dropout)
+        self.scale = nn.Parameter(torch.ones(width))
+        self.trap = trap
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x if mask is None else x * mask.unsqueeze(-1)
-        if self.causal:
-            mean = x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-        else:
-            count = x.shape[1] if mask is None else mask.sum(1)[:, None, None]
-            mean = (x.sum(1, keepdim=True) / count).expand_as(x)
-        return self.dropout(mean) @ self.weight
-
-
-def recipe(steps: int = 30, batch: int = 16, lr: float = 1e-2) -> Recipe:
-    return Recipe(
-        lr=lr,
-        weight_decay=0.01,
-        batch=batch,
-        budget=Duration(steps, "steps"),
-        warmup=Duration(2, "steps"),
-        schedule="cosine",
-        clip=1.0,
-        validate_every=Duration(10, "steps"),
-    )
+    def forward(self, x, mask):
+        time.sleep(PAUSE)
+        if self.trap == "raise":
+            raise ValueError("no such luck")
+        if self.trap == "die" or (self.trap == "die once" and not MARK.exists()):
+            MARK.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x * self.scale
 
 
-MODEL = Model(mixers=(RunningMean(),), depth=2, width=16)
+@dataclass(frozen=True)
+class Trap(MixerConfig):
+    trap: str = ""
+    label: ClassVar[str] = "trap"
+    paper: ClassVar[str] = ""
+
+    def build(self, width, *, causal, layer, generator):
+        return Layer(width, self.trap)
+
+    def state_size(self, width, length):
+        return 0
+
+
+def runs(effort):
+    recipe = Recipe(lr=1e-2, weight_decay=0.0, batch=8, budget=Duration(STEPS, "steps"), warmup=Duration(0, "steps"),
+                    schedule="constant", clip=None, validate_every=Duration(STEPS, "steps"))
+    models = [Model(mixers=(Trap(TRAPS.get(seed, "")),), depth=1, width=4) for seed in range(RUNS)]
+    return [Run(Toy(), model, scratch(recipe), seed) for seed, model in enumerate(models)]
+
+
+study = Study(name="toys", claim="none", runs=runs)
+"""
+
+
+def write(
+    path: Path, *, traps: Mapping[int, str] | None = None, steps: int = 3, runs: int = 1, pause: float = 0
+) -> None:
+    """The study file at `path`. pause: seconds that each pass through the layer takes."""
+    path.write_text(TEXT.format(traps=dict(traps or {}), steps=steps, runs=runs, pause=pause))

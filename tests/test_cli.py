@@ -1,0 +1,220 @@
+"""The command line: exit codes, one-sentence errors with the fix, and every command on a toy study."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import toys
+
+from levelfield import cli, commands, progress, store
+from levelfield.cli import main
+from levelfield.loading import Source, choose, find_run, load_study
+from levelfield.query import ask
+from levelfield.spec import UserError
+from levelfield.worker import Order, attempt
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with a toy study in it."""
+    monkeypatch.chdir(tmp_path)
+    toys.write(tmp_path / "toys.py", runs=2)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory where the toy study was run, in this process."""
+    folder = tmp_path_factory.mktemp("finished")
+    toys.write(folder / "toys.py", runs=2)
+    order = Order(Source(str(folder / "toys.py")), "minutes", folder / "runs", folder / "data")
+    runs = choose(order.source.load(), "minutes")
+    store.index(order.out, "toys", "minutes", runs)
+    assert [attempt(run, order, ()) for run in runs] == [("done", "")] * 2
+    return folder
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The sentence on standard error of a command that ends with exit code 2."""
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    return shown
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["lst"], "did you mean 'list'?"),
+        (["plan", "nowhere.py"], "no study file nowhere.py"),
+        (["plan", "no_such_study"], "no study 'no_such_study'"),
+        (["plan", "toys"], "give it with its .py"),
+        (["plan", "toys.py", "--only", "x*"], "ids look like toy-trap-scratch-0-"),
+        (["data", "prepare", "listop"], "did you mean 'listops'?"),
+        (["data", "verify", "listop"], "did you mean 'listops'?"),
+        (["data", "verify", "listops"], "levelfield data prepare listops"),
+        (["report", "toys.py"], "levelfield run toys"),
+        (["probe", "localty", "x"], "did you mean 'locality'?"),
+        (["probe", "locality", "x"], "There is no run 'x' in runs"),
+        (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "give 1 or more"),
+        (["run", "toys.py", "--device", "abacus"], "Device 'abacus' cannot be used here"),
+        (["results", "SELECT nothing FROM rows"], "columns: source, table"),
+        (["results", "SELECT * FROM read_csv('toys.py')"], "disabled"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_one_sentence_with_the_fix(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    assert expected in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("x = (\n", "line 1"),
+        ("import math\nx = 1 / 0\n", "line 2: ZeroDivisionError"),
+        ("import no_such_package\n", "line 1: ModuleNotFoundError"),
+        ("x = 1\n", "defines no study"),
+        ("study = 'mine'\n", "defines no study"),
+    ],
+)
+def test_a_broken_study_file_is_named_with_its_line(
+    here: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
+) -> None:
+    (here / "mine.py").write_text(text)
+    shown = refused(capsys, "plan", "mine.py")
+    assert "mine.py" in shown and expected in shown
+
+
+def test_a_misspelt_option_is_refused_with_its_likely_meaning(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "toys.py", "--efort", "smoke"])
+    assert stop.value.code == 2
+    assert "--effort" in capsys.readouterr().err
+
+
+def test_plan_shows_arms_costs_and_differences_and_trains_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toys.write(here / "toys.py", traps={1: "none of these"}, runs=2)
+    main(["plan", "toys.py"])
+    shown = capsys.readouterr().out
+    assert "2 runs, 0 done" in shown
+    assert "label 3 steps" in shown
+    assert "none of these" in shown  # the only field in which the two arms differ
+    assert not (here / "runs").exists() and not (here / "data").exists()
+
+
+def test_plan_counts_parameters_as_the_model_has_them(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", str(finished / "toys.py"), "--out", str(finished / "runs")])
+    shown = capsys.readouterr().out
+    ledger = json.loads(next((finished / "runs").glob("*/ledger.json")).read_text())
+    assert f" {ledger['parameters']:,} " in shown
+    assert "2 runs, 2 done" in shown
+
+
+def test_run_does_the_study_in_workers_and_names_the_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toys.write(here / "toys.py", traps={1: "raise"}, runs=2)
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "toys.py", "--device", "cpu", "--jobs", "1"])
+    assert stop.value.code == 1  # one run failed
+    shown = capsys.readouterr().out
+    assert "1 of 2 runs complete" in shown
+    (rows,) = (here / "runs").glob("*/rows.jsonl")
+    assert str(rows.relative_to(here)) in shown
+    assert "no such luck" in shown and "error.txt" in shown
+    results = store.read(here / "runs", "toys", "minutes")
+    assert len(results.ledgers) == 1 and list(results.failures.values()) == ["ValueError: no such luck"]
+
+
+def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next((finished / "runs").glob("toy-*-0-*"))
+    places = ["--out", str(finished / "runs"), "--data", str(finished / "data")]
+    assert "--study" in refused(capsys, "probe", "locality", run.name, *places)
+    main(["probe", "locality", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
+    assert (run / "probe-locality.jsonl").exists()
+    assert str(run / "probe-locality.jsonl") in capsys.readouterr().out
+
+
+def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_path: Path) -> None:
+    run = next((finished / "runs").glob("toy-*-1-*"))
+    toys.write(tmp_path / "toys.py", runs=1)
+    with pytest.raises(UserError, match="no longer has"):
+        find_run(run.name, finished / "runs", str(tmp_path / "toys.py"))
+
+
+def test_results_answers_over_measured_and_printed_rows(finished: Path, tmp_path: Path) -> None:
+    sql = "SELECT seed, value FROM rows WHERE split = 'test' AND model = 'trap' AND \"at\" IS NULL ORDER BY seed"
+    main(["results", sql, "--out", str(finished / "runs"), "--csv", str(tmp_path / "answer.csv")])
+    with (tmp_path / "answer.csv").open() as file:
+        found = [(int(r["seed"]), float(r["value"])) for r in csv.DictReader(file)]
+    files = sorted((finished / "runs").glob("toy-*/rows.jsonl"))
+    kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert found == [(r["seed"], r["value"]) for r in kept if r["split"] == "test" and r["model"] == "trap"]
+    printed = ask("SELECT count(*) FROM published WHERE source = 'amos2025'", tmp_path).records
+    assert printed[0][0] > 100
+
+
+def test_verify_tells_sound_data_from_changed_data(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished / "data", tmp_path / "data")
+    main(["data", "verify", "all", "--data", str(tmp_path / "data")])
+    assert "sound" in capsys.readouterr().out
+    array = next((tmp_path / "data").glob("toy-*/train.y.npy"))
+    array.write_bytes(array.read_bytes()[:-1] + b"\7")
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "verify", "all", "--data", str(tmp_path / "data")])
+    assert stop.value.code == 1
+    assert "train.y.npy" in capsys.readouterr().out
+
+
+def test_interrupting_says_how_to_go_on(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "execute", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "toys.py"])
+    assert stop.value.code == 130
+    assert cli.STOPPED in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["tasks", "mixers", "protocols", "studies", "probes"])
+def test_everything_listed_has_a_line_about_it(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["list", kind])
+    for line in capsys.readouterr().out.splitlines():
+        name, about = line.split(None, 1)
+        assert name and about
+
+
+def test_every_shipped_study_loads_under_its_file_name() -> None:
+    from levelfield.loading import listing
+
+    for name in listing("studies"):
+        assert load_study(name).name == name
+
+
+def test_progress_reads_what_a_run_wrote_and_survives_half_a_file(tmp_path: Path) -> None:
+    assert progress.read(tmp_path) == {}
+    (tmp_path / "progress.json").write_text('{"state": "trai')
+    assert progress.read(tmp_path) == {}
+    facts = {"state": "training", "objective": "masked", "phase": 1, "phases": 2, "step": 50, "steps": 200}
+    facts |= {"loss": 1.5, "best": 0.25, "elapsed_s": 40.0}
+    (tmp_path / "progress.json").write_text(json.dumps(facts))
+    assert progress.columns(progress.read(tmp_path)) == (
+        "masked 1/2",
+        "50/200",
+        "loss 1.500",
+        "best 0.250",
+        "2 min left",
+    )
