@@ -68,6 +68,8 @@ def test_a_folder_with_the_archive_or_the_bare_batches_is_found(tmp_path: Path) 
     tiny.pack(folder, "binary")
     packed = COLOUR.build(folder)
     assert np.array_equal(bare["test"].x, packed["test"].x)
+    above = COLOUR.build(tiny.write(tmp_path / "all" / "cifar10", "parquet").parent)
+    assert np.array_equal(bare["test"].x, above["test"].x)
 
 
 def test_batches_pickled_by_python_3_are_read(tmp_path: Path) -> None:

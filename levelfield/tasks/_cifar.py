@@ -48,7 +48,7 @@ OFFICIAL_TRAIN = (
 )
 OFFICIAL_TEST = ("803d5f7f4d78ea53de84dbe85f74fb6d",)
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
-FOLDERS = (".", "cifar-10-batches-py", "cifar-10-batches-bin")
+PLACES = (".", "cifar-10-batches-py", "cifar-10-batches-bin", "plain_text", "cifar10")  # where files lie in a folder
 TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 TEST_BATCHES = ("test_batch",)
 LARGEST_MEMBER = 64 * 2**20  # bytes; an official batch has 31 MB
@@ -164,16 +164,16 @@ def _reader(sources: Path, report: Report) -> Reader:
         raise UserError(f"{sources} does not exist: name the folder that holds the CIFAR-10 files from {PAGE}.")
     if sources.is_file():
         return _npz(sources) if sources.suffix == ".npz" else _batches(_archive(sources, report), sources, report)
-    for name in ARCHIVES:
-        if (sources / name).exists():
-            return _batches(_archive(sources / name, report), sources / name, report)
-    for folder in (sources / name for name in FOLDERS):
+    for folder in (sources / place for place in PLACES):
+        for name in ARCHIVES:
+            if (folder / name).exists():
+                return _batches(_archive(folder / name, report), folder / name, report)
         if any(folder.glob("data_batch_*")):
             return _batches(_folder(folder), folder, report)
-    if any(sources.rglob("*.parquet")):
-        return _parquet(sources, report)
-    if found := sorted(sources.glob("*.npz")):
-        return _npz(found[0])
+        if any(folder.glob("*.parquet")):
+            return _parquet(folder, report)
+        if found := sorted(folder.glob("*.npz")):
+            return _npz(found[0])
     raise UserError(f"{sources} holds no CIFAR-10 files: put {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE} there.")
 
 
@@ -273,7 +273,7 @@ def _parquet(folder: Path, report: Report) -> Reader:
     """Columns `img` or `image` (bytes, or a struct with them: lossless PNG or WebP) and `label` or `labels`."""
 
     def reader(split: str, count: int) -> Pictures:
-        files = sorted(p for p in folder.rglob("*.parquet") if p.name.startswith(split) or p.parent.name == split)
+        files = sorted(folder.glob(f"{split}*.parquet"))
         if not files:
             raise UserError(f"{folder} has no {split}-*.parquet: a copy of CIFAR-10 has train and test files.")
         pixels, labels = np.empty((count, PIXELS, 3), np.uint8), np.empty(count, np.int64)
