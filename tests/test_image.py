@@ -220,7 +220,7 @@ def test_a_wrong_label(tmp_path: Path, form: tiny.Form, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("form", tiny.FORMS)
 def test_too_few_pictures(tmp_path: Path, form: tiny.Form) -> None:
-    with pytest.raises(UserError, match=r"holds 40 of 10,000 test pictures.*set test=40") as call:
+    with pytest.raises(UserError, match=r"holds 40 of 10,000 test pictures.*with test=40") as call:
         replace(GRAY, test=41).build(tiny.write(tmp_path, form))
     sentence(call)
 

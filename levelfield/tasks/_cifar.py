@@ -141,7 +141,8 @@ def _check(pictures: Pictures, split: str, count: int, official: Sequence[str], 
         full = TRAIN if split == "train" else TEST
         raise UserError(
             f"{sources} holds {len(pictures):,} of {full:,} {split} pictures, but {count:,} are asked for: get the "
-            f"full set from {PAGE}, or set {split}={len(pictures)} to work on a part of CIFAR-10."
+            f"full set from {PAGE}, or work on a part of CIFAR-10 with {split}={len(pictures)}, or by the names "
+            "image_15k and scifar_15k with the first 15,000."
         )
     if not 0 <= pictures.labels.min() <= pictures.labels.max() < len(CLASSES):
         raise UserError(f"{sources} has a {split} label outside 0..9: it is not CIFAR-10; get the set from {PAGE}.")
