@@ -10,6 +10,7 @@ look like skill. Each check therefore changes what must not matter and looks for
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -23,39 +24,41 @@ TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence 
 STIR = 0.05
 
 
-def check(config: MixerConfig, width: int, causal: bool, length: int = 33, padding: bool = True) -> None:
+def check(
+    config: MixerConfig, width: int, causal: bool, length: int = 33, padding: bool = True, device: str = "cpu"
+) -> None:
     """Raise UserError, in one sentence, on the first rule that the layer of `config` breaks.
 
     Shapes, finite outputs and gradients, repeatability in eval mode, no memory between calls, length 1, independence
     of batch neighbours, no future in the causal direction, and with `padding` no influence of padded steps on real
-    ones. Parameters that never get a gradient only raise a warning. Takes well under a second on a CPU.
+    ones. Parameters that never get a gradient only raise a warning. Takes well under a second on a CPU; `device` is
+    for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
     """
     name = config.label
     length = min(length, config.max_length or length)
-    net = _build(config, width, causal, name)
+    net = _build(config, width, causal, name).to(device)
     generator = Generator().manual_seed(1)
-    with torch.random.fork_rng(devices=[]):
-        _bounds(net, config, width, causal, generator)
-        idle = _rules(net, name, width, causal, length, padding, generator)
+
+    def normal(batch: int, steps: int) -> Tensor:
+        return torch.randn(batch, steps, width, generator=generator).to(device)
+
+    with torch.random.fork_rng(_devices(device)):
+        idle = _rules(net, name, normal(3, length), normal(3, length), causal, padding)
+        _bounds(net, config, causal, normal)
         _stir(net, generator)
-        probe = torch.randn(2, length, width, generator=generator)
-        if torch.isfinite(net(probe, None)).all():
-            idle &= _rules(net, name, width, causal, length, padding, generator)
+        if torch.isfinite(net(normal(2, length), None)).all():
+            idle &= _rules(net, name, normal(3, length), normal(3, length), causal, padding)
     if idle:
         warnings.warn(
             f"{name} has parameters that get no gradient: {', '.join(sorted(idle))}; remove or use them.", stacklevel=2
         )
 
 
-def _rules(
-    net: nn.Module, name: str, width: int, causal: bool, length: int, padding: bool, generator: Generator
-) -> set[str]:
+def _rules(net: nn.Module, name: str, x: Tensor, other: Tensor, causal: bool, padding: bool) -> set[str]:
     """All rules in order of what explains most. Returns the names of parameters without a gradient."""
-    x = torch.randn(3, length, width, generator=generator)
-    other = torch.randn(3, length, width, generator=generator)
     with torch.no_grad():
         _shape(net, name, x)
         _repeatable(net, name, x, other)
@@ -66,6 +69,11 @@ def _rules(
         if padding:
             _padding(net, name, x, other)
     return _gradients(net, name, x, padding)
+
+
+def _devices(device: str | torch.device) -> list[int]:
+    """Which generators besides the CPU's a module there can draw from."""
+    return [torch.cuda.current_device()] if torch.device(device).type == "cuda" else []
 
 
 def _build(config: MixerConfig, width: int, causal: bool, name: str) -> nn.Module:
@@ -106,20 +114,21 @@ def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
 
 def _repeatable(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    state = torch.get_rng_state()
-    first = net(x, None)
-    torch.set_rng_state(state)
-    same_draws = net(x, None)
-    again = net(x, None)
+    with torch.random.fork_rng(_devices(x.device)):
+        first = _call(net, name, x, None)
+    with torch.random.fork_rng(_devices(x.device)):
+        same_draws = _call(net, name, x, None)
+    again = _call(net, name, x, None)
+    other_draws = _call(net, name, x, None)
     for key, value in net.state_dict().items():
         if not torch.equal(value, before[key]):
             raise UserError(f"{name} changes its own '{key}' when called in eval mode: a mixer has no memory of calls.")
     if _differ(first, same_draws):
         raise UserError(f"{name} gives another output when called again: a mixer has no memory of calls.")
-    if _differ(first, again):
+    if _differ(again, other_draws):
         raise UserError(f"{name} draws random numbers in eval mode: draw them only where self.training is True.")
-    net(other[:, : max(1, x.shape[1] // 2)], None)
-    if _differ(first, net(x, None)):
+    _call(net, name, other[:, : max(1, x.shape[1] // 2)], None)
+    if _differ(first, _call(net, name, x, None)):
         raise UserError(f"{name} remembers the sequence it saw before: a mixer has no memory of calls.")
 
 
@@ -131,12 +140,14 @@ def _length_one(net: nn.Module, name: str, x: Tensor) -> None:
 
 
 def _neighbours(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
-    together = net(x, None)
+    together = _call(net, name, x, None)
     for row in (0, len(x) - 1):  # both ends, as a batch axis taken for time shows in one of them only
         changed = 3 * other
         changed[row] = x[row]
         one = slice(row, row + 1)
-        if _differ(together[one], net(changed, None)[one]) or _differ(together[one], net(x[one], None)):
+        if _differ(together[one], _call(net, name, changed, None)[one]) or _differ(
+            together[one], _call(net, name, x[one], None)
+        ):
             raise UserError(
                 f"{name} lets the sequences of a batch see each other: check that the axes are (batch, length, width) "
                 "and that nothing is averaged over the batch."
@@ -144,10 +155,10 @@ def _neighbours(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
 
 
 def _future(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
-    expected = net(x, None)
+    expected = _call(net, name, x, None)
     for step in range(x.shape[1] - 1):
         changed = torch.cat([x[:, : step + 1], 3 * other[:, step + 1 :]], 1)
-        wrong = _steps_apart(expected[:, : step + 1], net(changed, None)[:, : step + 1])
+        wrong = _steps_apart(expected[:, : step + 1], _call(net, name, changed, None)[:, : step + 1])
         if wrong:
             raise UserError(
                 f"{name} is built as causal, but its output at step {wrong[0]} depends on inputs after step {step}: "
@@ -156,18 +167,16 @@ def _future(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
 
 
 def _padding(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
-    """Row 0 is whole, row 1 is cut, row 2 is all padding."""
-    length = x.shape[1]
-    real = max(1, 2 * length // 3)
-    mask = torch.arange(length) < torch.tensor([length, real, 0])[:, None]
+    real = max(1, 2 * x.shape[1] // 3)
+    mask = _mask(x, real)
     y = _call(net, name, x, mask)
     if not torch.isfinite(y).all():
         raise UserError(
             f"{name} returns NaN or infinite numbers where a sequence is padded: mind rows of padding alone."
         )
     changed = torch.where(mask.unsqueeze(-1), x, 3 * other)
-    cut = net(x[1:2, :real], None)
-    if _differ(y[mask], net(changed, mask)[mask]):
+    cut = _call(net, name, x[1:2, :real], None)
+    if _differ(y[mask], _call(net, name, changed, mask)[mask]):
         raise UserError(f"{name} lets what lies in padded steps reach real ones: {_ADVICE}")
     if _differ(y[1:2, :real], cut):
         raise UserError(f"{name} gives real steps another output when padding is added after them: {_ADVICE}")
@@ -176,33 +185,36 @@ def _padding(net: nn.Module, name: str, x: Tensor, other: Tensor) -> None:
 _ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
 
 
-def _bounds(net: nn.Module, config: MixerConfig, width: int, causal: bool, generator: Generator) -> None:
+def _bounds(net: nn.Module, config: MixerConfig, causal: bool, normal: Callable[[int, int], Tensor]) -> None:
     """What the config declares about lengths is true: nothing beyond `max_length`, nothing seen beyond the field."""
     bound, field = config.max_length, config.receptive_field
     if bound is not None:
         try:
-            net(torch.zeros(1, bound + 1, width), None)
+            net(normal(1, bound + 1), None)
         except UserError:
             pass
         else:
             raise UserError(f"{config.label} declares max_length {bound} but takes {bound + 1} steps: raise UserError.")
     if field is None or causal:
         return
-    x = torch.randn(1, 2 * field + 1, width, generator=generator).requires_grad_()
+    x = normal(1, 2 * field + 1).requires_grad_()
     net(x, None)[0, field].square().sum().backward()
     assert x.grad is not None
-    seen = x.grad[0].abs().amax(-1).nonzero().flatten() - field
-    if int(seen.abs().max()) > field // 2:
-        raise UserError(
-            f"{config.label} declares a receptive field of {field} steps but sees {int(seen.abs().max())} away."
-        )
+    away = int((x.grad[0].abs().amax(-1).nonzero().flatten() - field).abs().max())
+    if away > field // 2:
+        raise UserError(f"{config.label} declares a receptive field of {field} steps but sees {away} away.")
+
+
+def _mask(x: Tensor, real: int) -> Tensor:
+    """(3, T) bool: row 0 is whole, row 1 has `real` real steps, row 2 is all padding."""
+    return torch.arange(x.shape[1], device=x.device) < torch.tensor([x.shape[1], real, 0], device=x.device)[:, None]
 
 
 def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
+    """In training mode, whole and padded."""
+    net.train()
     x = x.clone().requires_grad_()
-    masks: list[Tensor | None] = [None]
-    if padding:
-        masks.append(torch.arange(x.shape[1]) < torch.tensor([x.shape[1], 1, 0])[:, None])
+    masks = [None, _mask(x, 1)] if padding else [None]
     idle = {key for key, value in net.named_parameters() if value.requires_grad}
     for mask in masks:
         net.zero_grad()
@@ -211,7 +223,7 @@ def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
         if not y.requires_grad:
             raise UserError(f"{name} cuts the gradient: its output does not depend on its input and parameters.")
         # Squares at growing weights: a plain sum is blind to whatever a normalisation holds constant.
-        (y.square() * torch.linspace(0.5, 1.5, y.numel()).view_as(y)).sum().backward()
+        (y.square() * torch.linspace(0.5, 1.5, y.numel(), device=y.device).view_as(y)).sum().backward()
         grads = {key: value.grad for key, value in net.named_parameters() if value.grad is not None}
         for key, grad in [*grads.items(), ("its input", x.grad)]:
             if grad is not None and not torch.isfinite(grad).all():
@@ -220,6 +232,7 @@ def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
                 )
         idle -= {key for key, grad in grads.items() if grad.abs().max() > 0}
     net.zero_grad()
+    net.eval()
     return idle
 
 
@@ -227,7 +240,7 @@ def _stir(net: nn.Module, generator: Generator) -> None:
     with torch.no_grad():
         for value in net.parameters():
             if value.is_floating_point() or value.is_complex():
-                value += STIR * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+                value += STIR * torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device)
 
 
 def _differ(a: Tensor, b: Tensor) -> bool:
@@ -240,4 +253,5 @@ def _steps_apart(a: Tensor, b: Tensor) -> list[int]:
 
 
 def _apart(a: Tensor, b: Tensor) -> Tensor:
-    return ~((a - b).abs() <= TOLERANCE * a.abs().max().clamp(min=1e-6))  # so that NaN counts as apart
+    tolerance = TOLERANCE if a.device.type == "cpu" else 100 * TOLERANCE  # devices may round products to ten bits
+    return ~((a - b).abs() <= tolerance * a.abs().max().clamp(min=1e-6))  # so that NaN counts as apart

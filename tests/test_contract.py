@@ -106,6 +106,14 @@ def fails_with_mask(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
     return sound(layer, x, None) if mask is None else x[mask]
 
 
+def fixed_length(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+    return x.reshape(x.shape[0], 33, -1) @ layer.weight
+
+
+def breaks_in_training(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+    return sound(layer, x, mask) / (0 if layer.training else 1)
+
+
 FUTURE = {"causal": True, "padding": False}
 FAULTS: dict[str, tuple[Rule, dict[str, Any], str]] = {
     "shape": (lambda m, x, k: (x @ m.weight)[:, :-1], {}, r"\(3, 33, 16\) into \(3, 32, 16\)"),
@@ -129,6 +137,8 @@ FAULTS: dict[str, tuple[Rule, dict[str, Any], str]] = {
     "changes a buffer": (counts_calls, {}, "changes its own 'count'"),
     "length one": (one_step_breaks, {"padding": False}, "sequences of one step"),
     "length one raises": (one_step_raises, {}, r"\(3, 1, 16\) with no mask: AssertionError: needs two steps"),
+    "one length only": (fixed_length, {}, r"fails on an input of shape \(3, 16, 16\) with no mask: RuntimeError"),
+    "training": (breaks_in_training, {}, "NaN or infinite gradient"),
     "gradient": (root_of_zero, {}, "NaN or infinite gradient"),
     "detached": (lambda m, x, k: (x @ m.weight).detach(), {}, "cuts the gradient"),
 }

@@ -14,7 +14,9 @@ from levelfield.mixers import MIXERS, find
 from levelfield.spec import MixerConfig, UserError, digest
 
 WIDTH = 16
-EXAMPLES: list[MixerConfig] = [e for config in MIXERS for e in sys.modules[config.__module__].EXAMPLES]
+EXAMPLES: list[MixerConfig] = [
+    example for config in MIXERS for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
+]
 CASES = [
     pytest.param(config, direction == "causal", id=f"{config}-{direction}")
     for config in EXAMPLES
