@@ -233,32 +233,16 @@ def data_(
 
 
 @app.command
-def results(
-    sql: Annotated[Positional[str], arg(metavar="SQL")], out: Path = Path("runs"), csv: Path | None = None
-) -> None:
-    """SQL over the tables `rows` (measured) and `published` (printed in the papers).
+def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Path = Path("runs")) -> None:
+    """SQL over the tables `rows` (measured) and `published` (printed); a table on a terminal, CSV in a pipe.
 
     Args:
-        sql: the query
+        sql: the query; the column "table" is also a word of SQL and needs its quotes
         out: folder of run directories
-        csv: file to write the answer to, instead of showing it
     """
-    from levelfield.query import ask
+    from levelfield import commands
 
-    answer = ask(sql, out)
-    if csv is not None:
-        csv.write_text(answer.to_csv())
-        say(f"Wrote {csv}")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*answer.columns)
-    for record in answer.records:
-        table.add_row(
-            *("" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in record)
-        )
-    Console().print(table)
+    commands.answer(sql, out)
 
 
 def _exit(well: bool) -> None:

@@ -7,11 +7,14 @@ prepare("all", ...), verify("all", ...)      data
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
+from rich.table import Table
 
 from levelfield import data, progress, store, tasks
 from levelfield.engines import Local, Outcome, devices
@@ -55,8 +58,9 @@ def write_report(source: Source, effort: Effort, out: Path, to: Path, say: Say) 
     from levelfield import report
 
     study = source.load()
-    for path in report.write(study, store.read(out, study.name, effort), effort, to / f"{study.name}-{effort}"):
-        say(f"Wrote {path}")
+    for path in report.build(study, effort, store.read(out, study.name, effort), to / f"{study.name}-{effort}"):
+        if path.suffix != ".svg":  # each figure is there as .png too
+            say(f"Wrote {path}")
 
 
 def prepare(name: str, root: Path, sources: Path | None, say: Say) -> bool:
@@ -103,3 +107,18 @@ def verify(name: str, root: Path, say: Say) -> bool:
         sound &= not faults
         say(f"{at}: {'sound' if not faults else ''.join(f'{chr(10)}  {fault}' for fault in faults)}")
     return sound
+
+
+def answer(sql: str, out: Path) -> None:
+    """Prints what a query over measured and printed rows gives."""
+    from levelfield.report.query import find_files, query
+
+    columns, records = query(sql, find_files(out))
+    console = Console()
+    if not console.is_terminal:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])
+        return
+    table = Table(*columns)
+    for record in records:
+        table.add_row(*("" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in record))
+    console.print(table)

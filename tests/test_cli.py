@@ -13,7 +13,6 @@ import toys
 from levelfield import cli, commands, progress, store
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run, load_study
-from levelfield.query import ask
 from levelfield.spec import UserError
 from levelfield.worker import Order, attempt
 
@@ -134,6 +133,13 @@ def test_run_does_the_study_in_workers_and_names_the_files(here: Path, capsys: p
     assert len(results.ledgers) == 1 and list(results.failures.values()) == ["ValueError: no such luck"]
 
 
+def test_the_report_of_a_finished_study(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", str(finished / "toys.py"), "--out", str(finished / "runs"), "--to", str(tmp_path)])
+    page = tmp_path / "toys-minutes" / "report.html"
+    assert f"Wrote {page}\n" in capsys.readouterr().out
+    assert "trap" in page.read_text()
+
+
 def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((finished / "runs").glob("toy-*-0-*"))
     places = ["--out", str(finished / "runs"), "--data", str(finished / "data")]
@@ -150,16 +156,17 @@ def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_p
         find_run(run.name, finished / "runs", str(tmp_path / "toys.py"))
 
 
-def test_results_answers_over_measured_and_printed_rows(finished: Path, tmp_path: Path) -> None:
+def test_results_answers_over_measured_and_printed_rows(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As CSV, since nobody sits at a terminal here."""
     sql = "SELECT seed, value FROM rows WHERE split = 'test' AND model = 'trap' AND \"at\" IS NULL ORDER BY seed"
-    main(["results", sql, "--out", str(finished / "runs"), "--csv", str(tmp_path / "answer.csv")])
-    with (tmp_path / "answer.csv").open() as file:
-        found = [(int(r["seed"]), float(r["value"])) for r in csv.DictReader(file)]
+    main(["results", sql, "--out", str(finished / "runs")])
+    shown = csv.DictReader(capsys.readouterr().out.splitlines())
     files = sorted((finished / "runs").glob("toy-*/rows.jsonl"))
     kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert found == [(r["seed"], r["value"]) for r in kept if r["split"] == "test" and r["model"] == "trap"]
-    printed = ask("SELECT count(*) FROM published WHERE source = 'amos2025'", tmp_path).records
-    assert printed[0][0] > 100
+    wanted = [(r["seed"], r["value"]) for r in kept if r["split"] == "test" and r["model"] == "trap" and "at" not in r]
+    assert [(int(r["seed"]), float(r["value"])) for r in shown] == wanted
+    main(["results", "SELECT count(*) FROM published WHERE source = 'amos2025'"])
+    assert int(capsys.readouterr().out.splitlines()[1]) > 100
 
 
 def test_verify_tells_sound_data_from_changed_data(
