@@ -76,32 +76,33 @@ def _pictures(
     used: set[str] = set()
     for view in study.views or DEFAULT_VIEWS:
         cells = next((c for c in by_metric if c.metric == view.metric), by_metric[0])
-        for name, drawing in _draw(view, study, effort, results, cells, beside.get(cells.metric, {})):
+        for name, detail, drawing in _draw(view, study, effort, results, cells, beside.get(cells.metric, {})):
             if drawing is None:
                 continue
             slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
             while slug in used:
                 slug += "-2"
             used.add(slug)
-            yield Picture(view.title, view.note, slug, drawing)
+            yield Picture(f"{view.title}: {detail}" if detail else view.title, view.note, slug, drawing)
 
 
 def _draw(
     view: View, study: Study, effort: Effort, results: Results, cells: Cells, beside: Mapping[Arm, Sequence[Match]]
-) -> Iterator[tuple[str, Drawing | None]]:
+) -> Iterator[tuple[str, str, Drawing | None]]:
+    """(file name, what to add to the title, drawing) of each figure that a view asks for."""
     match view.kind:
         case "compare":
-            yield "compare", plots.compare(cells, beside, effort)
+            yield "compare", "", plots.compare(cells, beside, effort)
         case "gap":
-            yield "gap", plots.gap(cells)
+            yield "gap", "", plots.gap(cells)
         case "curve":
-            yield f"curve-{view.axis}", curves.curve(results, cells, view.axis, view.metric, study.published)
+            yield f"curve-{view.axis}", "", curves.curve(results, cells, view.axis, view.metric, study.published)
         case "training":
             for task in cells.tasks:
-                yield f"training-{task}", traces.training(results, cells, task)
+                yield f"training-{task}", task if len(cells.tasks) > 1 else "", traces.training(results, cells, task)
         case "slices":
             for axis in [view.axis] if view.axis else traces.slice_axes(results):
-                yield f"slices-{axis}", traces.slices(results, cells, axis)
+                yield f"slices-{axis}", "", traces.slices(results, cells, axis)
         case "samples":
             raise UserError(f"Study {study.name} asks for samples, which results do not hold: drop the view.")
 

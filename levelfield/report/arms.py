@@ -56,7 +56,9 @@ def compact(value: Any) -> str:
             return f"{value['value']:g} {value['unit']}"
         return f"{value['kind']}({inside})" if "kind" in value else f"{{{inside}}}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " + ".join(compact(v) for v in value) if value else "none"
+        parts = [compact(v) for v in value]
+        # Mixers and phases follow one another; numbers are a tuple.
+        return " + ".join(parts) if any(isinstance(v, Mapping) for v in value) else f"({', '.join(parts)})"
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value)

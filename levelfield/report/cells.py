@@ -3,7 +3,7 @@
     table = gather(results, metric="accuracy")
     table.cells[0].arm            # Arm(task="listops", model="attention", protocol="scratch")
     table.cells[0].summary        # n, median, low, high, mean, interval over the seeds that finished
-    table.cells[0].failures       # {"at floor": 1, "not finished": 1}
+    table.cells[0].failures       # {"at chance": 1, "not finished": 1}
     table.baselines["listops"]    # {"chance": 10.0, "label_prior": 17.1}
 
 Scores are shown in percent, whatever unit they were measured in; R2, errors and losses stay as they are. A run counts
@@ -78,11 +78,11 @@ class Cell:
         if score.status in ("unfinished", "diverged"):
             return {"unfinished": "not finished"}.get(score.status, score.status)
         if score.status == "chance" or score.value is None:
-            return "at floor" if score.value is not None else "no score"
+            return "at chance" if score.value is not None else "no score"
         if self.floor is None or self.unit != "percent" or not score.examples:
             return None
         slack = 200 * binomial_stderr(self.floor / 100, score.examples)
-        return "at floor" if score.value <= self.floor + slack else None
+        return "at chance" if score.value <= self.floor + slack else None
 
     def cost(self, key: str) -> float | None:
         """Median over seeds of one ledger entry; None where no seed has it."""

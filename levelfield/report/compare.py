@@ -37,11 +37,13 @@ class Match:
     caveats: tuple[str, ...]
 
     @property
+    def table_name(self) -> str:
+        return f"{self.paper} {'table ' if self.table.isdigit() else ''}{self.table}"
+
+    @property
     def where(self) -> str:
-        quoted = "" if self.origin in ("", "this_paper") else f", quoting {self.origin}"
-        return (
-            f"{self.paper} table {self.table}{quoted}" if self.table.isdigit() else f"{self.paper} {self.table}{quoted}"
-        )
+        """ "amos2025 table 2, quoting gu2022"."""
+        return self.table_name + ("" if self.origin in ("", "this_paper") else f", quoting {self.origin}")
 
 
 def pairs(at: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ METHOD = (
     ),
     (
         "Failed",
-        "Seeds that diverged, did not finish, or ended at the floor: no better than the higher of chance and the label "
+        "Seeds that diverged, did not finish, or ended at chance: no better than the higher of chance and the label "
         "prior, allowing two binomial standard errors.",
     ),
     (
@@ -101,16 +101,16 @@ def _section(anchor: str, title: str, *parts: str) -> str:
     return f'<section id="{anchor}">\n<h2>{escape(title)}</h2>\n' + "\n".join(p for p in parts if p) + "\n</section>"
 
 
-def _list(items: Iterable[str]) -> str:
+def _list(items: Iterable[str], style: str = "") -> str:
     inside = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<ul>{inside}</ul>" if inside else ""
+    return f'<ul class="{style}">{inside}</ul>' if inside else ""
 
 
 def _top(contents: Contents) -> str:
     study, results = contents.study, contents.results
     done = len(results.ledgers)
     planned = max(len(results.specs), done)
-    lead = contents.verdict or study.claim
+    lead = contents.verdict or f"Claim under test: {study.claim}"
     claim = f'<p class="claim">Claim: {escape(study.claim)}</p>' if contents.verdict else ""
     banner = ""
     if study.published and contents.effort != "paper":
@@ -140,13 +140,14 @@ def _scores(contents: Contents) -> str:
             parts.append(_test_size(cells, task))
             parts += [scores.html(), ledger.html()]
             caveats = dict.fromkeys(
-                f"{m.where}, {m.model}: {text}"
+                f"{m.table_name}, {m.model}: {t}"
                 for c in cells.of(task)
                 for m in beside.get(c.arm, ())
-                for text in m.caveats
+                for t in m.caveats
             )
             if caveats:
-                parts.append('<p class="note">What else differs from the printed runs:</p>' + _list(caveats))
+                words = '<p class="note">What else differs from the printed runs:</p>'
+                parts.append(words + _list(caveats, "note"))
     return _section("scores", "Scores, and what they cost", *parts)
 
 

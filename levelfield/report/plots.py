@@ -90,9 +90,9 @@ def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) ->
             panel.set_xlim(*_score_limits(cells, printed))
             panel.set_xlabel(score_label(cells))
         if printed:
-            recipe = "" if effort == "paper" else f" (not our recipe: effort {effort})"
+            recipe = "" if effort == "paper" else f" (ours is not the printed recipe: effort {effort})"
             figure.suptitle(
-                f"● a seed   | median   ◇ printed{recipe}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
+                f"● a seed · | median · ◇ printed{recipe}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
             )
         drawn = style.render(figure, f"compare-{effort}")
     return Drawing(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
@@ -130,16 +130,19 @@ def gap(cells: Cells) -> Drawing | None:
     if len(protocols) < 2 or not tasks:
         return None
     colour = style.colours(cells.models)
+    columns = 2 if max(map(len, cells.models)) <= 20 else 1
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(cells.models), columns=2)
+        figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(cells.models), columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _gap_panel(panel, cells, task, protocols, colour)
             low, high = _score_limits(cells)
             panel.set_xlim(low, high + 0.1 * (high - low))
             panel.set_xlabel(score_label(cells))
         marks = "○●■◆▲"
-        legend = "   ".join(f"{marks[min(i, 4)]} {p}" for i, p in enumerate(protocols))
-        figure.suptitle(f"median of seeds:   {legend}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
+        legend = " · ".join(f"{marks[min(i, 4)]} {p}" for i, p in enumerate(protocols))
+        figure.suptitle(
+            f"median of seeds: {legend}; ticks below: the seeds", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
+        )
         drawn = style.render(figure, "gap")
     return Drawing(*drawn, f"Median test score per architecture under {', '.join(protocols)} on {', '.join(tasks)}.")
 

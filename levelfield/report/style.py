@@ -137,6 +137,8 @@ def render(figure: Figure, name: str) -> tuple[str, bytes]:
 
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
         svg, png = io.StringIO(), io.BytesIO()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, for both files
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
     return svg.getvalue(), png.getvalue()
@@ -152,6 +154,8 @@ def inline(svg: str, label: str) -> str:
     svg = re.sub(r' id="([\w.-]+)"', lambda m: m.group(0) if m.group(1) in used else "", svg)
     for colour, name in ((INK, "ink"), (FAINT, "faint"), (GRID, "grid"), (PAPER, "paper")):
         svg = svg.replace(colour, f"var(--{name})")
+    for colour in {*COLOURS.values(), *SPARE}:
+        svg = svg.replace(colour, f"var(--c{colour[1:]}, {colour})")
     size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg)
     if size:
         pixels = round(float(size.group(1)) * 96 / 72)

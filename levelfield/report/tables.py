@@ -35,6 +35,7 @@ class Column:
     name: str
     number: bool = False
     help: str = ""
+    wrap: bool = False  # long text that may be broken into lines
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Table:
 
 
 def _class(column: Column) -> str:
-    return ' class="number"' if column.number else ""
+    name = "number" if column.number else "wrap" if column.wrap else ""
+    return f' class="{name}"' if name else ""
 
 
 def _quoted(text: str) -> str:
@@ -157,12 +159,12 @@ def _score_columns(cells: Cells, effort: str, printed: bool) -> tuple[Column, ..
         Column("Protocol"),
         Column("Seeds", True, "finished, of those planned"),
         Column("Failed", True, "diverged, not finished, or no better than chance and the label prior"),
-        Column(f"Median{unit}", True),
+        Column(f"Median{unit}".replace(" ", "\u00a0"), True),
         Column("Min to max", True, "over seeds"),
         Column("95 % interval", True, "of the mean over seeds, Student's t"),
         Column("± test", True, "binomial standard error of the median over test examples"),
     )
-    note = "Printed" if effort == "paper" else f"Printed (not our recipe: effort {effort})"
+    note = "Printed" if effort == "paper" else f"Printed (ours is not the printed recipe: effort {effort})"
     theirs = (Column(note, True), Column("Difference", True, "our median minus the printed number"), Column("Source"))
     return ours + theirs if printed else ours
 
@@ -237,7 +239,7 @@ def differences_table(found: Sequence[Difference], arms: Sequence[Arm]) -> Table
     for difference in found:
         for index, (value, having) in enumerate(difference.values.items()):
             rows.append(("" if index else difference.field, value, group(having, arms)))
-    return Table((Column("Field"), Column("Value"), Column("Arms")), tuple(rows))
+    return Table((Column("Field"), Column("Value", wrap=True), Column("Arms", wrap=True)), tuple(rows))
 
 
 # ---------------------------------------------------------------- files

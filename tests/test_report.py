@@ -1,0 +1,527 @@
+"""A report is true to its rows, self-contained, safe against its own contents, and never hides what failed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import fixtures_rows as fixtures
+import matplotlib
+import pytest
+
+from levelfield import published, report
+from levelfield.report import curves, style, traces
+from levelfield.report.arms import ABSENT, Arm, compact, differences, group
+from levelfield.report.cells import arms_of, gather
+from levelfield.report.compare import all_beside, pairs
+from levelfield.report.query import find_files, query
+from levelfield.report.stats import summarise, t_95
+from levelfield.report.tables import DASH, duration, main_tables, number, si
+from levelfield.results import Results
+from levelfield.spec import Published, Row, UserError, View
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    out = tmp_path_factory.mktemp("report")
+    study, results = fixtures.gap()
+    return out, report.build(study, "minutes", results, out)
+
+
+def scores_of(results: Results, **names: Any) -> list[float]:
+    """The plainest reading of the rows: finite test scores at no particular place, in percent."""
+    rows = [dict(r) for r in results.rows if r.get("split") == "test" and not r.get("at")]
+    return [100 * r["value"] for r in rows if "value" in r and all(r.get(k) == v for k, v in names.items())]
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def t_integral(upper: float, degrees: int, steps: int = 20_000) -> float:
+    """P(|T| < upper) by Simpson's rule on the density."""
+    scale = math.gamma((degrees + 1) / 2) / (math.sqrt(degrees * math.pi) * math.gamma(degrees / 2))
+    width = upper / steps
+    weights = [1 if i in (0, steps) else 4 if i % 2 else 2 for i in range(steps + 1)]
+    total = sum(w * (1 + (i * width) ** 2 / degrees) ** (-(degrees + 1) / 2) for i, w in enumerate(weights))
+    return 2 * scale * total * width / 3
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 30, 31, 60])
+def test_t_quantiles_hold_95_percent(degrees: int):
+    assert t_integral(t_95(degrees), degrees) == pytest.approx(0.95, abs=3e-5)
+
+
+def test_summary_of_two_seeds_is_honestly_wide():
+    found = summarise([60.0, 61.0])
+    assert found is not None and found.interval is not None
+    low, high = found.interval
+    assert (found.median, found.low, found.high) == (60.5, 60.0, 61.0)
+    assert high - low == pytest.approx(2 * 12.706 * 0.5, rel=1e-6), "12.7 times the standard error, to each side"
+
+
+def test_nothing_finite_has_no_summary():
+    assert summarise([]) is None and summarise([math.nan]) is None
+    alone = summarise([math.nan, 5.0])
+    assert alone is not None and (alone.n, alone.interval) == (1, None)
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def test_table_numbers_are_those_of_the_rows():
+    study, results = fixtures.gap()
+    cells = gather(results)
+    beside = all_beside(cells, results, study.published)
+    for task in ("listops", "image"):
+        scores, ledger = main_tables(cells, beside, task, "minutes")
+        heads = [c.name for c in scores.columns]
+        for line in scores.rows[scores.quiet :]:
+            shown = dict(zip(heads, line, strict=True))
+            values = scores_of(results, task=task, model=shown["Model"], protocol=shown["Protocol"])
+            assert shown["Median\u00a0%"] == f"{statistics.median(values):.1f}"
+            assert shown["Min to max"] == f"{min(values):.1f} to {max(values):.1f}"
+            share = statistics.median(values) / 100
+            assert shown["± test"] == f"{100 * math.sqrt(share * (1 - share) / fixtures.EXAMPLES):.1f}"
+        assert [row[:2] for row in ledger.rows] == [row[:2] for row in scores.rows[scores.quiet :]]
+
+
+def test_failures_are_counted_and_named(built: tuple[Path, list[Path]]):
+    _, results = fixtures.gap()
+    failed = {(c.arm.task, str(c.arm)): dict(c.failures) for c in gather(results).cells if c.failures}
+    assert failed == {
+        ("listops", "attention · scratch"): {"at chance": 1},
+        ("image", "attention · spt_masked"): {"not finished": 1},
+        ("image", "s4 · scratch"): {"diverged": 1},
+    }
+    html = (built[0] / "report.html").read_text()
+    assert "35 of 36 runs finished" in html
+    assert "image, attention · spt_masked, seed 2: not finished. Stopped by the system" in html
+    assert "listops, attention · scratch, seed 2: at chance" in html
+    assert "2 of 3" in html
+
+
+def test_label_prior_counts_as_chance():
+    """A model that always says the commonest label has learned nothing, though it beats uniform guessing."""
+    _, results = fixtures.gap()
+    stuck = [
+        Row(**{**r, "value": 0.18, "status": "ok"}) if r.get("model") == "conv" and r.get("task") == "listops" else r
+        for r in results.rows
+    ]
+    cells = gather(replace(results, rows=stuck)).of("listops")
+    assert all(c.failures == {"at chance": 3} for c in cells if c.arm.model == "conv")
+
+
+def test_printed_numbers_stand_beside_with_their_difference():
+    study, results = fixtures.gap()
+    cells = gather(results)
+    beside = all_beside(cells, results, study.published)
+    by_name = {(a.task, str(a)): m for a, m in beside.items()}
+    printed = {(m.paper, m.table): m for m in by_name["image", "attention · scratch"]}
+    assert printed["amos2025", "2"].value == 75.04 and printed["miralles2025", "4"].value == 58.84
+    ours = statistics.median(scores_of(results, task="image", model="attention", protocol="scratch"))
+    assert printed["amos2025", "2"].difference == pytest.approx(ours - 75.04)
+    assert by_name["image", "s4 · scratch"][0].where == "amos2025 table 2, quoting gu2022"
+    assert not any(a.model == "conv" for a in beside), "no convolution is printed in those tables"
+
+
+def test_a_model_is_matched_by_what_it_is_not_by_its_name():
+    """Sinusoidal positions are another row of table 4 than rotary ones; no position encoding is none of them."""
+    _, results = fixtures.gap()
+    answers = [Published("miralles2025", "4")]
+    cells = gather(results)
+
+    def values(**fields: Any) -> set[float | None]:
+        specs = {run: json.loads(json.dumps(spec)) for run, spec in results.specs.items()}
+        for spec in specs.values():
+            spec["model"]["positions"] = fields["positions"]
+            spec["model"]["mixers"][0]["rotary"] = fields["rotary"]
+            spec["protocol"]["name"] = "enriched"
+        rows = [Row(**{**r, "protocol": "enriched"}) if r.get("protocol") == "scratch" else r for r in results.rows]
+        changed = replace(results, rows=rows, specs=specs)
+        found = all_beside(gather(changed), changed, answers)
+        return {m.value for a, matches in found.items() if a.task == "image" for m in matches}
+
+    assert values(positions="sinusoidal", rotary="none") == {85.52}
+    assert values(positions="learned", rotary="none") == {67.87}
+    assert values(positions="none", rotary="across_heads") == {88.15}
+    assert values(positions="none", rotary="none") == set()
+    assert all(a.protocol == "scratch" for a in all_beside(cells, results, answers))
+
+
+def test_printed_kernels_are_found_by_the_field_of_the_model():
+    study, results = fixtures.locality()
+    beside = all_beside(gather(results), results, study.published)
+    found = {(a.task, a.variant): m[0].value for a, m in beside.items()}
+    wanted = {(r["task"], r["at"].replace("_size", "")): r["value"] for r in map(dict, published.rows("miralles2025", "1")) if r["metric"] == "accuracy"}  # fmt: skip  # noqa: E501
+    assert found == {k: v for k, v in wanted.items() if k[0] in ("listops", "image")} and len(found) == 12
+
+
+def test_r2_is_not_shown_in_percent():
+    row: dict[str, Any] = {"run": "r", "task": "bidmc_hr", "model": "s4", "protocol": "scratch", "seed": 0}
+    row |= {"metric": "r2", "unit": "fraction", "value": 0.987, "split": "test", "status": "ok", "n": 100}
+    cells = gather(Results([Row(**row)], {"r": {"parameters": 1}}), "r2")
+    scores, _ = main_tables(cells, {}, "bidmc_hr", "paper")
+    assert "0.987" in scores.rows[0] and cells.unit == "fraction"
+
+
+# ---------------------------------------------------------------- what must not render
+
+
+def test_a_run_without_its_ledger_does_not_render(tmp_path: Path):
+    study, results = fixtures.gap()
+    lost = next(iter(results.ledgers))
+    without = replace(results, ledgers={k: v for k, v in results.ledgers.items() if k != lost})
+    with pytest.raises(UserError, match=re.escape(lost)):
+        report.build(study, "minutes", without, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_finished_is_one_sentence(tmp_path: Path):
+    study, results = fixtures.gap()
+    with pytest.raises(UserError, match="no run of protocol_gap at effort smoke"):
+        report.build(study, "smoke", Results(specs=results.specs), tmp_path)
+
+
+def test_a_verdict_that_cannot_be_drawn_yet_says_so(tmp_path: Path):
+    study, results = fixtures.extrapolation()
+    hopeful = replace(study, verdict=lambda rows: str(rows[10**9]), views=(View("compare", "Seeds"),))
+    report.build(hopeful, "minutes", results, tmp_path)
+    assert "No verdict yet" in (tmp_path / "report.html").read_text()
+
+
+def test_nan_and_absent_values_are_absent():
+    _, results = fixtures.gap()
+    broken = [
+        Row(**{**r, "value": math.nan}) if r.get("model") == "conv" and r.get("seed") == 1 else r for r in results.rows
+    ]
+    cells = gather(replace(results, rows=broken))
+    conv = [c for c in cells.cells if c.arm.model == "conv"]
+    assert all(c.summary and c.summary.n == 2 and c.failures == {"no score": 1} for c in conv)
+    text = "".join("".join(row) for task in cells.tasks for row in main_tables(cells, {}, task, "paper")[0].rows)
+    assert "nan" not in text.lower() and "-1" not in text
+
+
+# ---------------------------------------------------------------- the page
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects ids, links and whatever would load something."""
+
+    VOID = frozenset(["meta", "br", "hr", "img", "link", "input", "col", "path", "use", "rect", "circle", "line"])
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.anchors: list[str] = []
+        self.loads: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = dict(attrs)
+        if name := found.get("id"):
+            self.ids.append(name)
+        if tag == "a":
+            self.anchors.append(found.get("href") or "")
+        for key in ("src", "srcset", "data", "poster") + (() if tag == "a" else ("href", "xlink:href")):
+            target = found.get(key) or ""
+            if target and not target.startswith(("#", "data:")):
+                self.loads.append(f"{tag} {key}={target}")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+            self.open.pop()
+
+
+def parse(path: Path) -> Page:
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    page.close()
+    assert page.open == []
+    return page
+
+
+def test_page_is_well_formed_and_self_contained(built: tuple[Path, list[Path]]):
+    out, files = built
+    page, text = parse(out / "report.html"), (out / "report.html").read_text()
+    assert page.loads == [] and "script" not in page.tags and "@import" not in text
+    assert not re.search(r"url\(\s*['\"]?(?!#)", text)
+    assert len(page.ids) == len(set(page.ids))
+    assert {a[1:] for a in page.anchors if a.startswith("#")} <= set(page.ids)
+    assert page.tags.count("svg") == 5 and page.tags.count("table") == 5
+    assert all(f.exists() and f.stat().st_size > 0 for f in files) and files[0].name == "report.html"
+    assert len(text) < 1_000_000
+
+
+def test_page_says_the_important_things_in_order(built: tuple[Path, list[Path]]):
+    text = (built[0] / "report.html").read_text()
+    order = ["<h1>Self-pretraining lifts", "Claim: Training from scratch", "Not the printed recipe: effort minutes",
+             "Knowingly different", 'id="scores"', "Ledger", 'id="figures"', 'id="arms"', 'id="cost"',
+             'id="failures"', 'id="method"', "by Student&#x27;s t", 'id="sources"']  # fmt: skip
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "reproduced" not in text.lower()
+
+
+def test_effort_paper_drops_the_warning(tmp_path: Path):
+    study, results = fixtures.extrapolation()
+    report.build(replace(study, views=(View("compare", "Seeds"),)), "paper", results, tmp_path)
+    assert "Not the printed recipe" not in (tmp_path / "report.html").read_text()
+
+
+def test_hostile_names_are_text(tmp_path: Path):
+    study, results = fixtures.hostile()
+    few = replace(study, views=(View("gap", "<b>Gap</b>"),))
+    files = report.build(few, "minutes", results, tmp_path)
+    page, text = parse(tmp_path / "report.html"), (tmp_path / "report.html").read_text()
+    assert "script" not in page.tags and page.loads == []
+    assert "<b>Gap" not in text and "&lt;script&gt;alert" in text
+    assert all(f.resolve().is_relative_to(tmp_path.resolve()) for f in files)
+    for svg in (tmp_path / "figures").glob("*.svg"):
+        assert "<script" not in svg.read_text()
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_csv_files_hold_the_numbers(built: tuple[Path, list[Path]]):
+    out, _ = built
+    study, results = fixtures.gap()
+    records = list(csv.DictReader(io.StringIO((out / "summary.csv").read_text())))
+    arms = [r for r in records if r["protocol"] != "none"]
+    assert len(arms) == 12 and {r["model"] for r in records if r["protocol"] == "none"} >= {"chance", "label_prior"}
+    for r in arms:
+        values = scores_of(results, task=r["task"], model=r["model"], protocol=r["protocol"])
+        assert float(r["median"]) == pytest.approx(statistics.median(values))
+        ledgers = [results.ledgers[k] for k, a in arms_of(results).items() if k in results.ledgers and (a.task, a.model, a.protocol) == (r["task"], r["model"], r["protocol"])]  # fmt: skip  # noqa: E501
+        assert float(r["flops"]) == statistics.median(ledger["flops"] for ledger in ledgers)
+    assert len(list(csv.DictReader(io.StringIO((out / "rows.csv").read_text())))) == len(results.rows)
+    assert study.claim not in (out / "summary.md").read_text()
+    assert "| attention | scratch |" in (out / "summary.md").read_text()
+
+
+def test_figures_are_the_same_twice_and_keep_text_as_text(built: tuple[Path, list[Path]]):
+    _, results = fixtures.extrapolation()
+    cells = gather(results)
+    first, second = (curves.curve(results, cells, "length", "accuracy") for _ in range(2))
+    assert first is not None and second is not None and first == second
+    assert "training length" in first.svg and "<text" in first.svg
+    assert first.png.startswith(b"\x89PNG")
+    svgs = [p.read_text() for p in (built[0] / "figures").glob("*.svg")]
+    assert len(svgs) == 5 and all("http" not in style.inline(s, "x").replace("http://www.w3.org", "") for s in svgs)
+
+
+def test_drawing_leaves_matplotlib_as_it_was():
+    before = dict(matplotlib.rcParams)
+    with pytest.raises(RuntimeError), style.canvas():
+        raise RuntimeError
+    assert dict(matplotlib.rcParams) == before
+
+
+# ---------------------------------------------------------------- curves and slices
+
+
+def test_curve_takes_its_place_from_row_or_model():
+    _, results = fixtures.locality()
+    lines = curves.lines_along(results, "listops", "kernel", "accuracy", [Published("miralles2025", "1")])
+    (conv,) = lines.along
+    assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
+    assert dict(conv.printed)[5.0] == 45.24 and len(conv.printed) == 6
+    assert set(lines.level) == {"attention", "s4"}
+    # A probe's rows say the same in words; they replace what the description says, and do not count twice.
+    arms = arms_of(results)
+    said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]
+    again = curves.lines_along(replace(results, rows=[*results.rows, *said]), "listops", "kernel", "accuracy")
+    assert again.along[0].points == conv.points and again.level == lines.level
+
+
+def test_curve_along_length_has_the_rows_values():
+    _, results = fixtures.extrapolation()
+    lines = curves.lines_along(results, "listops", "length", "accuracy")
+    assert [line.label for line in lines.along] == ["attention", "s4", "conv"] and not lines.level
+    s4 = dict(lines.along[1].points)
+    rows = [dict(r) for r in results.rows if r.get("model") == "s4" and r.get("at") == "length=800"]
+    assert s4[800.0] == tuple(100 * r["value"] for r in rows)
+
+
+def test_shares_within_a_distance_can_be_drawn():
+    """Rows "layer=0,lag<=4": layers are pooled, lag is the axis, and 0 is on it."""
+    _, results = fixtures.extrapolation()
+    run = next(r for r in results.rows if r.get("model") == "s4")
+    shares = [
+        Row(**{**run, "metric": "energy_share", "at": f"layer={layer},lag<={lag}", "value": lag / 10})
+        for layer in (0, 1)
+        for lag in (0, 1, 2, 4, 8)
+    ]
+    more = replace(results, rows=[*results.rows, *shares])
+    (line,) = curves.lines_along(more, "listops", "lag", "energy_share").along
+    assert line.points[-1] == (8.0, (80.0, 80.0))
+    assert curves.curve(more, gather(more), "lag", "energy_share") is not None
+
+
+def test_slices_are_grouped_by_value():
+    _, results = fixtures.extrapolation()
+    drawn = traces.slices(results, gather(results), "root")
+    assert drawn is not None and all(f">{name}<" in drawn.svg for name in ("MIN", "MAX", "MED", "SM"))
+    assert traces.slices(results, gather(results), "nothing") is None
+    assert traces.slice_axes(results) == ["root"]
+
+
+def test_places_are_read():
+    assert pairs("length=1024;depth=50") == {"length": "1024", "depth": "50"}
+    assert pairs("layer=0,lag<=4") == {"layer": "0", "lag": "4"}
+    assert pairs("") == {}
+
+
+# ---------------------------------------------------------------- arms
+
+
+def test_differences_name_every_field_that_differs_and_no_other():
+    _, results = fixtures.gap()
+    arms = arms_of(results)
+    specs = {arm: results.specs[run] for run, arm in arms.items() if arm.task == "listops"}
+    found = {d.field: d.values for d in differences(specs)}
+    assert set(found) == {"model.mixers", "protocol.phases.last-1", "protocol.phases.last.start"}
+    starts = found["protocol.phases.last.start"]
+    assert group(starts["fresh"], specs) == "scratch" and group(starts["previous"], specs) == "spt_masked"
+    assert group(found["model.mixers"]["S4(state=64, form=dplr)"], specs) == "s4"
+    assert ABSENT in found["protocol.phases.last-1"]
+
+
+def test_one_changed_number_is_one_difference():
+    _, results = fixtures.gap()
+    spec = results.specs[next(iter(results.specs))]
+    other = json.loads(json.dumps(spec))
+    other["protocol"]["phases"][0]["recipe"]["lr"] = 0.01
+    other["seed"] = 5
+    first, second = Arm("t", "a", "p"), Arm("t", "b", "p")
+    (only,) = differences({first: spec, second: other})
+    assert only.field == "protocol.phases.last.recipe.lr"
+    assert only.values == {"0.001": (first,), "0.01": (second,)}
+    assert differences({first: spec}) == [] and differences({first: spec, second: {**spec, "seed": 9}}) == []
+
+
+def test_a_duration_reads_as_a_number_with_its_unit():
+    assert compact({"kind": "Duration", "value": 4000, "unit": "steps"}) == "4000 steps"
+
+
+# ---------------------------------------------------------------- style and text
+
+
+def test_every_model_has_its_own_colour_and_families_keep_theirs():
+    names = ["attention", "s4", "attention (rotary)", "conv", "mine", "yours", "attention-2"]
+    chosen = style.colours(names)
+    assert len(set(chosen.values())) == len(names)
+    assert chosen["attention"] == style.COLOURS["attention"] and chosen["conv"] == style.COLOURS["conv"]
+
+
+def test_labels_are_moved_apart():
+    placed = style.spread_apart([1.0, 1.1, 5.0, 1.05], 1.0)
+    ranked = sorted(placed)
+    assert all(b - a >= 1 - 1e-6 for a, b in pairwise(ranked))
+    assert placed[0] < placed[3] < placed[1] < placed[2]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(804_874, "805 k"), (3.1e13, "31.0 T"), (999_999, "1.00 M"), (0, "0"), (12, "12"), (None, DASH), (math.nan, DASH)],
+)
+def test_large_numbers(value: float | None, text: str):
+    assert si(value) == text
+
+
+def test_durations_and_signs():
+    assert [duration(s) for s in (44.1, 600, 9000)] == ["44.1 s", "10 min", "2.5 h"]
+    assert number(-3.25) == "−3.2" and number(None) == DASH
+
+
+# ---------------------------------------------------------------- queries
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    _, results = fixtures.gap()
+    path = tmp_path / "run" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(dict(r)) + "\n" for r in results.rows))
+    return path
+
+
+def test_query_agrees_with_python(rows_file: Path):
+    _, results = fixtures.gap()
+    sql = "SELECT protocol, median(value) FROM rows WHERE task='listops' AND model='s4' AND split='test' GROUP BY ALL"
+    columns, rows = query(sql, find_files(rows_file.parents[1]))
+    assert columns[0] == "protocol" and len(rows) == 2
+    for protocol, median in rows:
+        values = scores_of(results, task="listops", model="s4", protocol=protocol)
+        assert 100 * median == pytest.approx(statistics.median(values))
+    counted = query("SELECT count(*), count(value) FROM rows", [rows_file, rows_file])[1]
+    assert counted == [(len(results.rows), sum("value" in r for r in results.rows))], "a file given twice counts once"
+
+
+def test_query_reaches_the_printed_numbers():
+    sql = "SELECT value FROM published WHERE source='amos2025' AND \"table\"='2' AND model='mega' AND task='listops'"
+    assert query(sql, []) == (["value"], [(63.14,)])
+
+
+@pytest.mark.parametrize("sql", ["selekt 1", "SELECT nope FROM rows", "SELECT * FROM '/etc/hostname'", "", "  "])
+def test_bad_sql_is_one_sentence(sql: str, rows_file: Path):
+    with pytest.raises(UserError) as caught:
+        query(sql, [rows_file])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_query_cannot_write_files(rows_file: Path, tmp_path: Path):
+    with pytest.raises(UserError):
+        query(f"COPY rows TO '{tmp_path / 'stolen.csv'}'", [rows_file])
+    assert not (tmp_path / "stolen.csv").exists()
+
+
+# ---------------------------------------------------------------- boundaries
+
+
+def test_report_never_loads_torch():
+    code = "import levelfield.report, levelfield.report.query, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.browser
+def test_page_opens_in_a_browser(built: tuple[Path, list[Path]], tmp_path: Path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium or Chrome found: install one to see the report opened")
+    from PIL import Image
+
+    shot: Callable[[str], Path] = lambda name: tmp_path / f"{name}.png"  # noqa: E731
+    flags = ["--headless", "--no-sandbox", "--hide-scrollbars", "--enable-logging=stderr", "--log-level=0"]
+    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--disable-gpu", "--window-size=1200,2400"]
+    for name, extra in (("light", []), ("dark", ["--blink-settings=preferredColorScheme=0"])):
+        command = [browser, *flags, *extra, f"--screenshot={shot(name)}", (built[0] / "report.html").as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0 and "CONSOLE" not in done.stderr
+        pixels = Image.open(shot(name)).convert("L")
+        assert len(pixels.getcolors() or range(256)) > 50, "a page with text and figures has many greys"
+    corners = [Image.open(shot(name)).convert("L").getpixel((5, 5)) for name in ("light", "dark")]
+    assert corners[0] > 200 > 60 > corners[1]  # type: ignore[operator]
