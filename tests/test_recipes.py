@@ -1,0 +1,180 @@
+"""The recipes against what is printed: parameter counts, training lengths, what is shared and what is assumed."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.gmlp import GMLP
+from levelfield.mixers.s4 import S4
+from levelfield.model import Net
+from levelfield.recipes import amos2025, miralles2025
+from levelfield.recipes._shape import Scale, Shape
+from levelfield.spec import Block, Duration, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
+
+GRAY, COLOUR = Signal(1, (0.0,), (1.0,)), Signal(3, (0.0,) * 3, (1.0,) * 3)
+LISTOPS, SYMBOLS = Tokens(15), Tokens(256)
+CHARACTERS = Tokens(134)  # with <pad> and <mask>, the 136 symbols of the printed Text vocabulary
+
+
+def parameters(shape: Shape, mixer: MixerConfig, spec: Input, classes: int) -> int:
+    net = Net(shape.model(mixer, "counted"), spec, (Head("label", classes, "sequence"),), flag=False, seed=0)
+    return sum(p.numel() for p in net.parameters())
+
+
+def s4_count(task: str, spec: Input, classes: int) -> int:
+    s = amos2025.s4(task)
+    return parameters(s.shape, S4(copies=s.copies, dt_min=s.dt_min, lr=s.lr), spec, classes)
+
+
+@pytest.mark.parametrize(
+    ("task", "spec", "classes", "printed", "ours_less"),
+    [
+        ("listops", LISTOPS, 10, 599_690, 2 * 128),  # theirs also has <unk> and <eos>
+        ("text", CHARACTERS, 2, 1_323_010, 0),
+        ("image", GRAY, 10, 3_565_834, 0),
+        ("scifar", COLOUR, 10, 3_566_858, 0),
+        ("pathfinder", GRAY, 2, 1_288_706, 0),
+        ("pathx", GRAY, 2, 1_288_706, 0),
+    ],
+)
+def test_s4_has_the_printed_parameters(task: str, spec: Input, classes: int, printed: int, ours_less: int) -> None:
+    assert s4_count(task, spec, classes) == printed - ours_less
+
+
+def test_transformers_of_amos2025_have_the_printed_parameters() -> None:
+    def rotary(task: str, spec: Input, classes: int) -> int:
+        s = amos2025.transformer_rotary(task)
+        return parameters(s.shape, Attention(s.heads, rotary="per_head"), spec, classes)
+
+    def tay(task: str, spec: Input, classes: int) -> int:
+        s = amos2025.transformer(task)
+        return parameters(s.shape, Attention(s.heads), spec, classes)
+
+    assert rotary("scifar", COLOUR, 10) == 3_232_522
+    assert rotary("image", GRAY, 10) == 3_232_522 - 2 * 256  # two channels less
+    # Table 1's are known in units of 1,000 or 10,000.
+    assert round(tay("listops", LISTOPS, 10) + 2 * 512, -4) == 18_930_000  # theirs also has <unk> and <eos>
+    assert round(tay("text", CHARACTERS, 2), -4) == 19_250_000
+    assert round(tay("image", GRAY, 10), -3) == 105_000
+    assert round(tay("pathfinder", GRAY, 2), -3) == 399_000
+
+
+@pytest.mark.parametrize(
+    ("task", "kernel", "printed"),
+    [
+        ("listops", 5, 1_186_954),
+        ("listops", 31, 6_298_762),
+        ("image", 5, 1_217_930),
+        ("image", 21, 4_363_658),
+        ("pathfinder", 5, 264_321),
+        ("pathfinder", 61, 608_385),
+    ],
+)
+def test_convolutions_have_the_printed_parameters(task: str, kernel: int, printed: int) -> None:
+    s = miralles2025.conv(task)
+    classes = 2 if task == "pathfinder" else 10
+    count = parameters(s.shape, Conv(kernel, s.hidden, s.groups), LISTOPS if task == "listops" else SYMBOLS, classes)
+    assert count == printed + MIRALLES_DIFFERENCE[task] * s.shape.width + (task == "pathfinder")
+
+
+# Symbols of width each: theirs has three special ones for CIFAR and a single logit for Pathfinder; ours two and two.
+MIRALLES_DIFFERENCE = {"listops": 0, "image": -1, "pathfinder": 1}
+
+
+@pytest.mark.parametrize(
+    ("task", "printed_transformer", "printed_gmlp"),
+    [("listops", 3_169_546, 697_786), ("image", 2_108_650, 1_072_562), ("pathfinder", 828_033, 656_025)],
+)
+def test_tables_5_and_6_have_the_printed_parameters(task: str, printed_transformer: int, printed_gmlp: int) -> None:
+    spec, classes = (LISTOPS if task == "listops" else SYMBOLS), (2 if task == "pathfinder" else 10)
+    t, g = miralles2025.transformer(task), miralles2025.gmlp(task)
+    more = MIRALLES_DIFFERENCE[task]
+    attention = Attention(t.heads, rotary="across_heads", rotary_half=t.rotary_half)
+    counted = parameters(t.shape, attention, spec, classes)
+    assert counted == printed_transformer + more * t.shape.width + (task == "pathfinder")
+    counted = parameters(g.shape, GMLP(g.hidden, g.channels, g.bound), spec, classes)
+    assert counted == printed_gmlp + more * g.shape.width + (task == "pathfinder")
+
+
+def every_recipe() -> list[Recipe]:
+    found: list[Recipe] = []
+    for effort in ("smoke", "minutes", "hours", "paper"):
+        for task in miralles2025.TASKS:
+            makers = (miralles2025.transformer, miralles2025.gmlp, miralles2025.conv)
+            found += [make(task, effort).recipe for make in makers]
+        for task in ("listops", "text", "retrieval", "image", "pathfinder", "pathx"):
+            settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
+            settings += [amos2025.transformer(task, way, effort) for way in ("masked", "causal")]
+            found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
+    return found
+
+
+def test_every_recipe_cites_its_source_and_names_only_real_fields_as_assumed() -> None:
+    names = {f.name for f in fields(Recipe)}
+    for recipe in every_recipe():
+        assert recipe.source
+        assert set(recipe.assumed) <= names
+        assert recipe.assumed, "no paper prints all of a recipe"
+
+
+def test_shapes_name_what_nobody_printed() -> None:
+    unknown = amos2025.transformer_rotary("pathfinder").shape
+    assert {"width", "depth", "heads"} <= set(unknown.assumed)
+    assert amos2025.transformer_rotary("image").shape.assumed == ()
+    assert miralles2025.conv("image").shape.assumed == ("block.prenorm", "block.final_norm")
+
+
+def test_printed_lengths_resolve_to_the_steps_of_the_published_configurations() -> None:
+    """S4's Image run: 45,000 pictures, batch 50, 200 epochs are the 180,000 steps its official schedule names."""
+    recipe = amos2025.s4("image").scratch
+    steps = recipe.budget.resolve(batch=recipe.batch, examples=45_000, tokens_per_example=1024)
+    assert steps == 180_000
+
+
+def test_three_pathfinder_sets_for_67_epochs_are_one_set_for_200() -> None:
+    three, one = miralles2025.transformer("pathfinder"), miralles2025.transformer("pathfinder", enriched=False)
+    assert (three.recipe.budget.value, one.recipe.budget.value) == (67, 200)
+    assert abs(3 * 67 - 200) <= 1
+    assert replace(three.recipe, budget=one.recipe.budget) == one.recipe
+
+
+def test_what_is_asked_for_twice_is_one_object() -> None:
+    assert amos2025.s4("listops", "minutes") is amos2025.s4("listops", "minutes")
+    assert miralles2025.conv("image").recipe is miralles2025.conv("image").recipe
+    setting = amos2025.transformer_rotary("listops")
+    assert setting.scratch is setting.finetune  # of the scratch runs only a search grid is printed
+
+
+@pytest.mark.parametrize("effort", ["smoke", "minutes", "hours"])
+def test_below_paper_scratch_sees_as_many_examples_as_both_phases(effort: str) -> None:
+    for setting in (amos2025.s4("image", effort), amos2025.transformer_rotary("text", effort)):  # type: ignore[arg-type]
+        seen = [r.budget.value * r.batch for r in (setting.scratch, setting.pretrain, setting.finetune)]
+        assert seen[0] == seen[1] + seen[2]
+        assert {r.budget.unit for r in (setting.scratch, setting.pretrain, setting.finetune)} == {"steps"}
+
+
+def test_a_scale_shrinks_and_never_grows() -> None:
+    printed = Shape(64, 3, Block(feedforward=128), head_hidden=64)
+    assert Scale(width=512, depth=8, batch=1, steps=1).shape(printed) == printed
+    small = Scale(width=16, depth=2, batch=1, steps=1).shape(printed)
+    assert (small.width, small.depth, small.block.feedforward, small.head_hidden) == (16, 2, 32, 16)
+
+
+def test_a_shortened_recipe_keeps_its_form_and_says_what_changed() -> None:
+    printed = amos2025.s4("pathx").scratch
+    short = Scale(width=16, depth=1, batch=4, steps=50, lr=0.5).recipe(printed, 50)
+    assert (short.schedule, short.weight_decay, short.betas) == (printed.schedule, printed.weight_decay, printed.betas)
+    assert (short.budget, short.warmup) == (Duration(50, "steps"), Duration(5, "steps"))
+    changed = {f.name for f in fields(Recipe) if getattr(short, f.name) != getattr(printed, f.name)}
+    assert changed - {"source", "assumed"} <= set(short.assumed)
+
+
+def test_a_task_without_a_recipe_is_one_clear_sentence() -> None:
+    with pytest.raises(UserError, match="did you mean 'listops'"):
+        miralles2025.conv("listop")
+    with pytest.raises(UserError, match="no recipe of amos2025's rotary Transformer for 'pathx256'"):
+        amos2025.transformer_rotary("pathx256")
