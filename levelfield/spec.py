@@ -203,7 +203,7 @@ class MixerConfig(ABC):
         """Name suffix -> rule, for parameters with their own learning rate or no weight decay."""
         return {}
 
-    def kernel(self, layer: nn.Module, length: int) -> Tensor | None:
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
         """The layer's learned convolution kernel at lags 0..length-1, (channels, length); None where it has none."""
         return None
 

@@ -42,7 +42,7 @@ class Shift(MixerConfig):
     def receptive_field(self) -> int:
         return self.lag + 1
 
-    def kernel(self, layer: nn.Module, length: int) -> Tensor:
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
         kernel = torch.zeros(2, length)
         kernel[0, 0] = 3.0
         kernel[1, self.lag] = -1.0

@@ -31,7 +31,7 @@ class Kernels(Probe):
         length = run.task.max_length
         for layer, block in enumerate(net.blocks):
             config = run.model.mixers[layer % len(run.model.mixers)]
-            kernel = config.kernel(block.get_submodule("mixer"), length)
+            kernel = config.learned_kernel(block.get_submodule("mixer"), length)
             if kernel is None:
                 continue
             energy = kernel.double().square()

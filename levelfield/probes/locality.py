@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Locality(Probe):
-    """The model's test score, placed at the kernel it is bounded by."""
+    """The model's test score, placed at the kernel it is bounded by.
+
+    The rows go by the mixer's name, not the model's, so that models that differ in their kernel make one curve.
+    """
 
     name: ClassVar[str] = "locality"
 
@@ -31,8 +34,10 @@ class Locality(Probe):
         bounds = [m.receptive_field for m in run.model.mixers]
         widest = None if None in bounds else max(b for b in bounds if b is not None)
         place = f"kernel={widest or 'all'}"
+        mixer = "+".join(dict.fromkeys(m.label for m in run.model.mixers))
         count = len(scores.values)
         yield Row(
+            model=mixer,
             metric="accuracy",
             unit="fraction",
             at=place,
@@ -44,7 +49,7 @@ class Locality(Probe):
         )
         field = receptive_field(run.model)
         if field is not None:
-            yield Row(metric="receptive_field", unit="steps", at=place, value=float(field), status="ok")
+            yield Row(model=mixer, metric="receptive_field", unit="steps", at=place, value=float(field), status="ok")
 
 
 def receptive_field(model: Model) -> int | None:

@@ -1,0 +1,99 @@
+"""Generated tasks and sizes at each effort, shared by the demo and by comparisons with a user's own mixer.
+
+Nothing here is a paper's setting: these are sizes at which something real is learnt in the time the effort allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_masked
+from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Protocol, Recipe, Task, UserError, closest
+from levelfield.tasks.listops import ListOps
+from levelfield.tasks.pathfinder import Pathfinder
+
+SPT_SHARE = 0.4
+"""Of the total budget, for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What an effort affords: the shape of the models and the budget of one run, in optimizer steps."""
+
+    width: int
+    depth: int
+    steps: int
+    batch: int
+    seeds: int
+    lr: float = 2e-3
+
+
+SIZES: dict[Effort, Size] = {
+    "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),
+    "minutes": Size(width=64, depth=3, steps=1_000, batch=64, seeds=2),
+    "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
+    "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
+}
+
+
+def task(name: str, effort: Effort) -> Task:
+    """A generated task by name. Raises UserError for one that is not among them."""
+    if name == "listops":
+        return {
+            "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
+            "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
+            "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
+            "paper": ListOps(),
+        }[effort]
+    if name == "pathfinder":
+        return {
+            "smoke": Pathfinder(16, "easy", train=64, val=32, test=32),
+            "minutes": Pathfinder(16, "easy", train=20_000, val=500, test=2_000),
+            "hours": Pathfinder(32, "hard", train=50_000, val=2_000, test=5_000),
+            "paper": Pathfinder(),
+        }[effort]
+    raise UserError(f"There is no generated task '{name}' here: {closest(name, TASKS)}")
+
+
+TASKS = ("listops", "pathfinder")
+RATIO = {"listops": 0.1, "pathfinder": 0.5}  # hidden in pretraining (amos2025, section 2)
+PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
+
+
+def recipe(effort: Effort) -> Recipe:
+    """One recipe for every arm."""
+    size = SIZES[effort]
+    return Recipe(
+        lr=size.lr,
+        weight_decay=0.05,
+        batch=size.batch,
+        budget=Duration(size.steps, "steps"),
+        warmup=Duration(max(1, size.steps // 20), "steps"),
+        schedule="cosine",
+        clip=1.0,
+        validate_every=Duration(max(2, size.steps // 10), "steps"),
+        source="levelfield's own, untuned",
+        assumed=("all",),
+    )
+
+
+def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protocol, ...]:
+    """The chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
+    shared = recipe(effort)
+    total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
+    made = {
+        "scratch": scratch(shared),
+        "spt_masked": matched(spt_masked(shared, shared, RATIO[name]), total, shares),
+        "spt_causal": matched(spt_causal(shared, shared), total, shares),
+        "enriched": enriched(shared, augment=True),
+    }
+    for unknown in [c for c in chosen if c not in made]:
+        raise UserError(f"There is no protocol '{unknown}' here: {closest(unknown, PROTOCOLS)}")
+    return tuple(made[c] for c in chosen)
+
+
+def model(mixer: MixerConfig, effort: Effort, name: str | None = None) -> Model:
+    """The same residual blocks, with the same feed-forward layers, around every mixer."""
+    size = SIZES[effort]
+    return Model((mixer,), size.depth, size.width, block=Block(feedforward=2 * size.width), name=name)
