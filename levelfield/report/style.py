@@ -134,13 +134,17 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
 def render(figure: Figure, name: str) -> tuple[str, bytes]:
     """(SVG text, PNG bytes at 200 dots per inch), the same for the same data."""
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+    # The canvases' own writers draw once; savefig would draw everything twice to find out the layout again.
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
         svg, png = io.StringIO(), io.BytesIO()
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once, for both files
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+        figure.set_layout_engine("none")
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.set_dpi(200)
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     return svg.getvalue(), png.getvalue()
 
 
