@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from levelfield.notebook import compare
     from levelfield.spec import (
         Block,
         Duration,
@@ -57,6 +58,7 @@ __all__ = [
     "UserError",
     "Values",
     "View",
+    "compare",
 ]
 
 
@@ -64,6 +66,6 @@ def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module 'levelfield' has no attribute {name!r}")
-    from levelfield import spec
+    from importlib import import_module
 
-    return getattr(spec, name)
+    return getattr(import_module("levelfield.notebook" if name == "compare" else "levelfield.spec"), name)

@@ -84,9 +84,13 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
     shares = tuple(shares or [1 / len(protocol.phases)] * len(protocol.phases))
     if len(shares) != len(protocol.phases) or abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
         raise UserError(f"{protocol.name} has {len(protocol.phases)} phases: give it as many shares, summing to 1.")
+    whole = budget.unit in ("steps", "examples") and budget.value == int(budget.value)
+    ends = [budget.value * sum(shares[: i + 1]) for i in range(len(shares))]
+    ends = [float(round(end)) for end in ends] if whole else ends  # or each phase would round up by itself
+    budgets = [Duration(end - start, budget.unit) for start, end in zip([0.0, *ends], ends, strict=False)]
     phases = tuple(
-        replace(phase, recipe=replace(phase.recipe, budget=Duration(budget.value * share, budget.unit)))
-        for phase, share in zip(protocol.phases, shares, strict=True)
+        replace(phase, recipe=replace(phase.recipe, budget=part))
+        for phase, part in zip(protocol.phases, budgets, strict=True)
     )
     return replace(protocol, name=f"{protocol.name}_matched", phases=phases)
 

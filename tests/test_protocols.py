@@ -35,6 +35,8 @@ def test_matched_arms_cost_the_same(shares: tuple[float, ...] | None):
     assert sum(p.recipe.budget.value for p in spt.phases) == pytest.approx(1000)
     assert [p.recipe.budget for p in scratch.phases] == [total]
     assert spt.name == "spt_masked_matched"
+    odd = protocols.matched(protocols.spt_masked(R, R, 0.3), Duration(7, "steps"), (0.4, 0.6))
+    assert [p.recipe.budget.value for p in odd.phases] == [3, 4]
     with pytest.raises(UserError, match="2 phases"):
         protocols.matched(protocols.spt_masked(R, R, 0.3), total, (0.5, 0.6))
 

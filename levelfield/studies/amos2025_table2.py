@@ -14,10 +14,10 @@ from levelfield.mixers.s4 import S4
 from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
-from levelfield.studies._scores import Key, Seeds, scores
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
+from levelfield.verdicts import Key, Seeds, scores
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops", "pathfinder"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from levelfield import small
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
@@ -19,8 +20,7 @@ from levelfield.probes.locality import Locality
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.spec import Effort, Model, Probe, Row, Run, Study, View
-from levelfield.studies import _small
-from levelfield.studies._scores import Key, Seeds, floors, scores
+from levelfield.verdicts import Key, Seeds, floors, scores
 
 KERNELS = (3, 5, 9, 17, 33)  # of the locality curve, steps a layer sees
 BESIDE = 5  # the one that stands beside the other architectures on every task
@@ -28,28 +28,28 @@ BESIDE = 5  # the one that stands beside the other architectures on every task
 
 def models(effort: Effort) -> tuple[Model, ...]:
     """Two that see everything, and one that does not."""
-    attention = _small.model(Attention(heads=4, rotary="per_head"), effort)
-    s4 = _small.model(S4(state=16, form="diagonal", init="lin"), effort)
+    attention = small.model(Attention(heads=4, rotary="per_head"), effort)
+    s4 = small.model(S4(state=16, form="diagonal", init="lin"), effort)
     return attention, s4, conv(BESIDE, effort)
 
 
 def conv(kernel: int, effort: Effort) -> Model:
     """Named by its kernel, so that tables keep the widths of the locality curve apart."""
-    return _small.model(Conv(kernel, hidden=_small.SIZES[effort].width), effort, name=f"conv{kernel}")
+    return small.model(Conv(kernel, hidden=small.SIZES[effort].width), effort, name=f"conv{kernel}")
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task, then the other kernels on ListOps."""
     arms = [
-        (_small.task(name, effort), model, protocol)
-        for name in _small.TASKS
+        (small.task(name, effort), model, protocol)
+        for name in small.TASKS
         for model in models(effort)
-        for protocol in _small.protocols(name, effort, ("scratch", "spt_masked"))
+        for protocol in small.protocols(name, effort, ("scratch", "spt_masked"))
     ]
-    (scratch,) = _small.protocols("listops", effort, ("scratch",))
+    (scratch,) = small.protocols("listops", effort, ("scratch",))
     kernels = KERNELS[:1] if effort == "smoke" else [k for k in KERNELS if k != BESIDE]
-    arms += [(_small.task("listops", effort), conv(k, effort), scratch) for k in kernels]
-    return tuple(Run(*arm, seed) for arm in arms for seed in range(_small.SIZES[effort].seeds))
+    arms += [(small.task("listops", effort), conv(k, effort), scratch) for k in kernels]
+    return tuple(Run(*arm, seed) for arm in arms for seed in range(small.SIZES[effort].seeds))
 
 
 def probes(run: Run) -> Sequence[Probe]:

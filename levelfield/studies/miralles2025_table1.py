@@ -18,10 +18,10 @@ from levelfield.probes.locality import Locality
 from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
-from levelfield.studies._scores import Key, Seeds, floors, scores
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
+from levelfield.verdicts import Key, Seeds, floors, scores
 
 TASKS = ("listops", "pathfinder", "image")  # what needs official files comes last
 KERNELS: dict[Effort, tuple[int, ...]] = {

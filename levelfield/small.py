@@ -57,8 +57,12 @@ def task(name: str, effort: Effort) -> Task:
 
 
 TASKS = ("listops", "pathfinder")
-RATIO = {"listops": 0.1, "pathfinder": 0.5}  # hidden in pretraining (amos2025, section 2)
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
+
+
+def ratio(name: str) -> float:
+    """Share of steps hidden in pretraining (amos2025, section 2): of ListOps, of text, of pictures."""
+    return {"listops": 0.1, "text": 0.15, "retrieval": 0.15}.get(name, 0.5)
 
 
 def recipe(effort: Effort) -> Recipe:
@@ -84,7 +88,7 @@ def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protoco
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
     made = {
         "scratch": scratch(shared),
-        "spt_masked": matched(spt_masked(shared, shared, RATIO[name]), total, shares),
+        "spt_masked": matched(spt_masked(shared, shared, ratio(name)), total, shares),
         "spt_causal": matched(spt_causal(shared, shared), total, shares),
         "enriched": enriched(shared, augment=True),
     }

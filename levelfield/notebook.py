@@ -1,0 +1,82 @@
+"""Compare a mixer of one's own from Python, in a notebook too.
+
+    import levelfield
+    found = levelfield.compare(MyMixer, tasks=["listops"], effort="smoke")
+    found                      # in a notebook: the report
+    found.rows, found.figures
+
+Runs go one after another in this process, so the class may be defined anywhere; the same call again continues where
+it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses every core.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelfield import comparison, report, store
+from levelfield.loading import choose
+from levelfield.run import execute
+from levelfield.spec import Effort, Row, UserError
+from levelfield.usermixer import load_user_mixer, user_mixer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured, and the files of its report: the page, tables and figures."""
+
+    rows: Sequence[Row]
+    ledgers: Mapping[str, Mapping[str, Any]]
+    files: Sequence[Path]
+
+    @property
+    def page(self) -> Path:
+        return self.files[0]
+
+    @property
+    def figures(self) -> list[Path]:
+        return [path for path in self.files if path.suffix == ".png"]
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.page.read_text(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
+
+
+def compare(
+    mixer: type[nn.Module] | str,
+    tasks: Sequence[str] = (),
+    protocols: Sequence[str] = (),
+    effort: Effort = "minutes",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    out: Path | str = "runs",
+    data: Path | str = "data",
+    to: Path | str = "report",
+) -> Comparison:
+    """Train a mixer beside baselines under every protocol at equal budget, and report.
+
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    Raises UserError, before any training, where the contract check finds something wrong.
+    """
+    config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
+    study = comparison.compare(config, tasks, protocols)
+    out, data, to = Path(out), Path(data), Path(to)
+    runs = choose(study, effort)
+    store.index(out, study.name, effort, runs)
+    for number, run in enumerate(runs, 1):
+        where = store.directory(out, run)
+        print(f"{number} of {len(runs)}  {run.id}", flush=True)
+        with store.claim(where) as mine:
+            if not mine:
+                raise UserError(f"Another process has {run.id}: wait for it, or give another `out` folder.")
+            execute(run, where, data, device, study.probes(run))
+    results = store.read(out, study.name, effort)
+    files = report.build(study, effort, results, to / f"{study.name}-{effort}")
+    return Comparison(results.rows, results.ledgers, files)
