@@ -301,3 +301,9 @@ def hostile() -> tuple[Study, Results]:
     rows = [Row(**{**r, "task": f"{bad} {r.get('task')}", "model": f"{bad} {r.get('model')}"}) for r in results.rows]
     claims = replace(study, claim=bad, name="hostile", verdict=lambda rows: bad, deviations=(bad,), published=())
     return claims, Results(rows, results.ledgers, results.curves, {}, {"run": bad})
+
+
+def scores_of(results: Results, **names: Any) -> list[float]:
+    """The plainest reading of the rows: finite test scores at no particular place, in percent."""
+    rows = [dict(r) for r in results.rows if r.get("split") == "test" and not r.get("at")]
+    return [100 * r["value"] for r in rows if "value" in r and all(r.get(k) == v for k, v in names.items())]

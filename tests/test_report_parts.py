@@ -1,0 +1,211 @@
+"""The parts of a report: statistics, curves, what differs between arms, labels, and SQL over rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import fixtures_rows as fixtures
+import pytest
+
+from levelfield.report import curves, style, traces
+from levelfield.report.arms import ABSENT, Arm, compact, differences, group
+from levelfield.report.cells import arms_of, gather
+from levelfield.report.compare import pairs
+from levelfield.report.query import find_files, query
+from levelfield.report.stats import summarise, t_95
+from levelfield.report.tables import DASH, duration, number, si
+from levelfield.spec import Published, Row, UserError
+
+# ---------------------------------------------------------------- statistics
+
+
+def t_integral(upper: float, degrees: int, steps: int = 20_000) -> float:
+    """P(|T| < upper) by Simpson's rule on the density."""
+    scale = math.gamma((degrees + 1) / 2) / (math.sqrt(degrees * math.pi) * math.gamma(degrees / 2))
+    width = upper / steps
+    weights = [1 if i in (0, steps) else 4 if i % 2 else 2 for i in range(steps + 1)]
+    total = sum(w * (1 + (i * width) ** 2 / degrees) ** (-(degrees + 1) / 2) for i, w in enumerate(weights))
+    return 2 * scale * total * width / 3
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 30, 31, 60])
+def test_t_quantiles_hold_95_percent(degrees: int):
+    assert t_integral(t_95(degrees), degrees) == pytest.approx(0.95, abs=3e-5)
+
+
+def test_summary_of_two_seeds_is_honestly_wide():
+    found = summarise([60.0, 61.0])
+    assert found is not None and found.interval is not None
+    low, high = found.interval
+    assert (found.median, found.low, found.high) == (60.5, 60.0, 61.0)
+    assert high - low == pytest.approx(2 * 12.706 * 0.5, rel=1e-6), "12.7 times the standard error, to each side"
+
+
+def test_nothing_finite_has_no_summary():
+    assert summarise([]) is None and summarise([math.nan]) is None
+    alone = summarise([math.nan, 5.0])
+    assert alone is not None and (alone.n, alone.interval) == (1, None)
+
+
+# ---------------------------------------------------------------- curves and slices
+
+
+def test_curve_takes_its_place_from_row_or_model():
+    _, results = fixtures.locality()
+    lines = curves.lines_along(results, "listops", "kernel", "accuracy", [Published("miralles2025", "1")])
+    (conv,) = lines.along
+    assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
+    assert dict(conv.printed)[5.0] == 45.24 and len(conv.printed) == 6
+    assert set(lines.level) == {"attention", "s4"}
+    # A probe's rows say the same in words; they replace what the description says, and do not count twice.
+    arms = arms_of(results)
+    said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]
+    again = curves.lines_along(replace(results, rows=[*results.rows, *said]), "listops", "kernel", "accuracy")
+    assert again.along[0].points == conv.points and again.level == lines.level
+
+
+def test_curve_along_length_has_the_rows_values():
+    _, results = fixtures.extrapolation()
+    lines = curves.lines_along(results, "listops", "length", "accuracy")
+    assert [line.label for line in lines.along] == ["attention", "s4", "conv"] and not lines.level
+    s4 = dict(lines.along[1].points)
+    rows = [dict(r) for r in results.rows if r.get("model") == "s4" and r.get("at") == "length=800"]
+    assert s4[800.0] == tuple(100 * r["value"] for r in rows)
+
+
+def test_shares_within_a_distance_can_be_drawn():
+    """Rows "layer=0,lag<=4": layers are pooled, lag is the axis, and 0 is on it."""
+    _, results = fixtures.extrapolation()
+    run = next(r for r in results.rows if r.get("model") == "s4")
+    shares = [
+        Row(**{**run, "metric": "energy_share", "at": f"layer={layer},lag<={lag}", "value": lag / 10})
+        for layer in (0, 1)
+        for lag in (0, 1, 2, 4, 8)
+    ]
+    more = replace(results, rows=[*results.rows, *shares])
+    (line,) = curves.lines_along(more, "listops", "lag", "energy_share").along
+    assert line.points[-1] == (8.0, (80.0, 80.0))
+    assert curves.curve(more, gather(more), "lag", "energy_share") is not None
+
+
+def test_slices_are_grouped_by_value():
+    _, results = fixtures.extrapolation()
+    drawn = traces.slices(results, gather(results), "root")
+    assert drawn is not None and all(f">{name}<" in drawn.svg for name in ("MIN", "MAX", "MED", "SM"))
+    assert traces.slices(results, gather(results), "nothing") is None
+    assert traces.slice_axes(results) == ["root"]
+
+
+def test_places_are_read():
+    assert pairs("length=1024;depth=50") == {"length": "1024", "depth": "50"}
+    assert pairs("layer=0,lag<=4") == {"layer": "0", "lag": "4"}
+    assert pairs("") == {}
+
+
+# ---------------------------------------------------------------- arms
+
+
+def test_differences_name_every_field_that_differs_and_no_other():
+    _, results = fixtures.gap()
+    arms = arms_of(results)
+    specs = {arm: results.specs[run] for run, arm in arms.items() if arm.task == "listops"}
+    found = {d.field: d.values for d in differences(specs)}
+    assert set(found) == {"model.mixers", "protocol.phases.last-1", "protocol.phases.last.start"}
+    starts = found["protocol.phases.last.start"]
+    assert group(starts["fresh"], specs) == "scratch" and group(starts["previous"], specs) == "spt_masked"
+    assert group(found["model.mixers"]["S4(state=64, form=dplr)"], specs) == "s4"
+    assert ABSENT in found["protocol.phases.last-1"]
+
+
+def test_one_changed_number_is_one_difference():
+    _, results = fixtures.gap()
+    spec = results.specs[next(iter(results.specs))]
+    other = json.loads(json.dumps(spec))
+    other["protocol"]["phases"][0]["recipe"]["lr"] = 0.01
+    other["seed"] = 5
+    first, second = Arm("t", "a", "p"), Arm("t", "b", "p")
+    (only,) = differences({first: spec, second: other})
+    assert only.field == "protocol.phases.last.recipe.lr"
+    assert only.values == {"0.001": (first,), "0.01": (second,)}
+    assert differences({first: spec}) == [] and differences({first: spec, second: {**spec, "seed": 9}}) == []
+
+
+def test_a_duration_reads_as_a_number_with_its_unit():
+    assert compact({"kind": "Duration", "value": 4000, "unit": "steps"}) == "4000 steps"
+
+
+# ---------------------------------------------------------------- style and text
+
+
+def test_every_model_has_its_own_colour_and_families_keep_theirs():
+    names = ["attention", "s4", "attention (rotary)", "conv", "mine", "yours", "attention-2"]
+    chosen = style.colours(names)
+    assert len(set(chosen.values())) == len(names)
+    assert chosen["attention"] == style.COLOURS["attention"] and chosen["conv"] == style.COLOURS["conv"]
+
+
+def test_labels_are_moved_apart():
+    placed = style.spread_apart([1.0, 1.1, 5.0, 1.05], 1.0)
+    ranked = sorted(placed)
+    assert all(b - a >= 1 - 1e-6 for a, b in pairwise(ranked))
+    assert placed[0] < placed[3] < placed[1] < placed[2]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(804_874, "805 k"), (3.1e13, "31.0 T"), (999_999, "1.00 M"), (0, "0"), (12, "12"), (None, DASH), (math.nan, DASH)],
+)
+def test_large_numbers(value: float | None, text: str):
+    assert si(value) == text
+
+
+def test_durations_and_signs():
+    assert [duration(s) for s in (44.1, 600, 9000)] == ["44.1 s", "10 min", "2.5 h"]
+    assert number(-3.25) == "−3.2" and number(None) == DASH
+
+
+# ---------------------------------------------------------------- queries
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    _, results = fixtures.gap()
+    path = tmp_path / "run" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(dict(r)) + "\n" for r in results.rows))
+    return path
+
+
+def test_query_agrees_with_python(rows_file: Path):
+    _, results = fixtures.gap()
+    sql = "SELECT protocol, median(value) FROM rows WHERE task='listops' AND model='s4' AND split='test' GROUP BY ALL"
+    columns, rows = query(sql, find_files(rows_file.parents[1]))
+    assert columns[0] == "protocol" and len(rows) == 2
+    for protocol, median in rows:
+        values = fixtures.scores_of(results, task="listops", model="s4", protocol=protocol)
+        assert 100 * median == pytest.approx(statistics.median(values))
+    counted = query("SELECT count(*), count(value) FROM rows", [rows_file, rows_file])[1]
+    assert counted == [(len(results.rows), sum("value" in r for r in results.rows))], "a file given twice counts once"
+
+
+def test_query_reaches_the_printed_numbers():
+    sql = "SELECT value FROM published WHERE source='amos2025' AND \"table\"='2' AND model='mega' AND task='listops'"
+    assert query(sql, []) == (["value"], [(63.14,)])
+
+
+@pytest.mark.parametrize("sql", ["selekt 1", "SELECT nope FROM rows", "SELECT * FROM '/etc/hostname'", "", "  "])
+def test_bad_sql_is_one_sentence(sql: str, rows_file: Path):
+    with pytest.raises(UserError) as caught:
+        query(sql, [rows_file])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_query_cannot_write_files(rows_file: Path, tmp_path: Path):
+    with pytest.raises(UserError):
+        query(f"COPY rows TO '{tmp_path / 'stolen.csv'}'", [rows_file])
+    assert not (tmp_path / "stolen.csv").exists()
