@@ -98,12 +98,10 @@ def draw(seed: int, first: int, count: int, minimum: int, length: int, max_depth
 
 
 @compiled
-def _apply(operator: int, counts: np.ndarray) -> int:
-    """counts: (10,), how often each digit is an argument. The median of an even number is the mean of two, floored."""
-    total, sum_ = 0, 0
-    low, high = -1, -1
+def _apply(operator: int, total: int, counts: np.ndarray) -> int:
+    """counts: (10,), how often each digit is one of `total` arguments. A median of an even number is floored."""
+    sum_, low, high = 0, -1, -1
     for digit in range(10):
-        total += counts[digit]
         sum_ += digit * counts[digit]
         if counts[digit]:
             low = digit if low < 0 else low
@@ -130,8 +128,11 @@ def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
     count = len(offsets) - 1
     labels = np.full(count, MALFORMED, np.int64)
     depths, keys = np.zeros(count, np.uint8), np.zeros(count, np.uint64)
-    deepest = 1 + np.max(np.diff(offsets)) if count else 1
-    operators, counts = np.empty(deepest, np.int64), np.empty((deepest, 10), np.int64)
+    deepest = 1
+    for i in range(count):
+        deepest = max(deepest, offsets[i + 1] - offsets[i])
+    operators, arguments = np.empty(deepest, np.int64), np.empty(deepest, np.int64)
+    counts = np.empty((deepest, 10), np.int64)
     for i in range(count):
         depth, key, value = 0, np.uint64(0), MALFORMED
         for at in range(offsets[i], offsets[i + 1]):
@@ -142,18 +143,22 @@ def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
                 depth = -1
                 break
             if MAX <= token <= SM:
-                operators[depth], counts[depth] = token, 0
+                operators[depth] = token
+                arguments[depth] = 0
+                for digit in range(10):
+                    counts[depth, digit] = 0
                 depth += 1
                 depths[i] = max(depths[i], min(depth, 255))
                 continue
             if token == CLOSE:
                 depth -= 1
-                if not counts[depth].any():
+                if arguments[depth] == 0:
                     depth = -1
                     break
-                token = _apply(operators[depth], counts[depth])
+                token = _apply(operators[depth], arguments[depth], counts[depth])
             if depth:
                 counts[depth - 1, token] += 1
+                arguments[depth - 1] += 1
             else:
                 value = token
         labels[i] = value if depth == 0 else MALFORMED

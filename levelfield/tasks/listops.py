@@ -269,7 +269,7 @@ def _join(parts: list[Examples]) -> Examples:
     return Examples(np.concatenate([p.x for p in parts]), offsets, np.concatenate([p.y for p in parts]), slices)
 
 
-TASKS: dict[str, Task] = {"listops": ListOps()}
+TASKS: dict[str, Task] = {"listops": ListOps(), "listops_official": ListOps(origin="official")}
 
 EXAMPLES: tuple[Task, ...] = (
     ListOps(minimum=10, length=60, max_depth=4, train=60, val=20, test=20),
