@@ -15,6 +15,10 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from torch import Generator, Tensor, nn
 
 from levelfield import probes, protocols
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.dlr import DLR
+from levelfield.mixers.gmlp import GMLP
+from levelfield.mixers.s4 import S4
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
@@ -155,3 +159,18 @@ def test_doublings_end_at_the_last_lag(length: int):
 def test_unknown_probe(tmp_path: Path):
     with pytest.raises(UserError, match="did you mean 'locality'"):
         probes.find("localty")
+
+
+@pytest.mark.parametrize("config", [S4(state=4), DLR(state=4), GMLP(hidden=8, channels=2, bound=40), Conv(5, hidden=8)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_learned_kernels_are_what_the_layer_does(config: MixerConfig, causal: bool):
+    """Silencing every lag of the kernel but those within L leaves a layer that sees no further back than L."""
+    layer = config.build(8, causal=causal, layer=0, generator=torch.Generator().manual_seed(0)).double()
+    kernel = config.learned_kernel(layer, 20)
+    assert kernel is not None
+    assert kernel.shape[1] == 20
+    x = torch.randn(1, 20, 8, dtype=torch.double, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x, None)[0, 19].sum(), x)
+    seen = gradient[0].abs().sum(-1).flip(0) > 1e-12  # by lag
+    felt = kernel.abs().sum(0) > 0
+    assert torch.equal(seen[1:], felt[1:])

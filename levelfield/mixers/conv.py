@@ -55,6 +55,13 @@ class Conv(MixerConfig):
     def receptive_field(self) -> int:
         return self.kernel
 
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
+        """Of the past, one row for each pair of an input and a hidden channel: (pairs, length), zero beyond it."""
+        assert isinstance(layer, ConvLayer)
+        taps = layer.conv.weight.flatten(0, 1).flip(-1)
+        past = taps[:, layer.around[1] :]
+        return F.pad(past, (0, max(0, length - past.shape[1])))[:, :length]
+
 
 EXAMPLES = (Conv(kernel=3, hidden=24), Conv(kernel=7, hidden=16, groups=4), Conv(kernel=1, hidden=8))
 

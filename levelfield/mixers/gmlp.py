@@ -54,6 +54,12 @@ class GMLP(MixerConfig):
     def max_length(self) -> int:
         return self.bound
 
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
+        """Of the past: (channels, length), zero beyond the bound."""
+        assert isinstance(layer, GMLPLayer)
+        past = layer.kernel[:, 0 if layer.causal else self.bound :]
+        return F.pad(past, (0, max(0, length - past.shape[1])))[:, :length]
+
 
 EXAMPLES = (GMLP(hidden=24, channels=2, bound=48), GMLP(hidden=16, channels=4, bound=40))
 
