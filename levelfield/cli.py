@@ -80,7 +80,7 @@ def plan(study: StudyName, effort: Effort = "minutes", only: str = "", out: Path
     """Runs, cost and what differs between the arms; trains nothing.
 
     Args:
-        study: a name or a Python file
+        study: a name, a Python file, or FILE.py:Mixer
         effort: how much compute the study may take
         only: pattern of run ids, such as "*attention*"
         out: folder of run directories, to see what is done
@@ -109,7 +109,7 @@ def run(
     """Train, evaluate and measure whatever is not done yet.
 
     Args:
-        study: a name or a Python file
+        study: a name, a Python file, or FILE.py:Mixer
         effort: how much compute the study may take
         only: pattern of run ids, such as "*attention*"
         device: auto, cpu, cuda or cuda:1
@@ -123,7 +123,7 @@ def run(
     from levelfield.loading import Source
     from levelfield.worker import Order
 
-    _exit(commands.execute(Order(Source(study), effort, out, data, only, device, threads), jobs, say))
+    _exit(commands.execute(Order(Source.of(study), effort, out, data, only, device, threads), jobs, say))
 
 
 @app.command
@@ -166,7 +166,7 @@ def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"
     """HTML, CSV and figures, from rows alone.
 
     Args:
-        study: a name or a Python file
+        study: a name, a Python file, or FILE.py:Mixer
         effort: the effort it was run at
         out: folder of run directories
         to: folder of reports
@@ -174,7 +174,7 @@ def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"
     from levelfield import commands
     from levelfield.loading import Source
 
-    commands.write_report(Source(study), effort, out, to, say)
+    commands.write_report(Source.of(study), effort, out, to, say)
 
 
 @app.command

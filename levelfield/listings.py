@@ -33,12 +33,9 @@ def mixers() -> Iterator[Line]:
 
 
 def protocols() -> Iterator[Line]:
-    from levelfield import protocols as found
+    from levelfield.protocols import NAMES
 
-    for name, value in vars(found).items():
-        public = inspect.isfunction(value) and value.__module__ == found.__name__ and not name.startswith("_")
-        if public and value.__annotations__.get("return") == "Protocol":
-            yield name, _first_line(value)
+    yield from NAMES.items()
 
 
 def studies() -> Iterator[Line]:

@@ -42,6 +42,11 @@ class Source:
     tasks: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(name: str) -> Source:
+        """What STUDY on the command line means; FILE.py:Class is a comparison with its usual tasks and protocols."""
+        return Source("compare", mixer=name) if ".py:" in name else Source(name)
+
     def load(self) -> Study:
         """Raises UserError, in one sentence, for an unknown name, a broken file or a file without a study."""
         if self.mixer:
@@ -56,8 +61,8 @@ class Source:
 
 
 def load_study(name: str) -> Study:
-    """The study of that name or file; see `Source.load`."""
-    return Source(name).load()
+    """The study of that name or file, or the comparison of FILE.py:Class; see `Source.load`."""
+    return Source.of(name).load()
 
 
 def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
@@ -88,7 +93,7 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
         raise UserError(f"There is no run '{run_id}' in {out}: {near}")
     name, effort = named[run_id]
     if not study and name not in listing("studies"):
-        raise UserError(f"{run_id} belongs to {name}, which is not a study of levelfield: name its file with --study.")
+        raise UserError(f"{run_id} belongs to {name}, no study of levelfield: add --study FILE.py or FILE.py:Mixer.")
     for run in load_study(study or name).runs(effort):
         if run.id == run_id:
             return run
@@ -138,8 +143,8 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _comparison(source: Source) -> Study:
-    """The study `compare`, made for one mixer of the user."""
+    """The study that puts a user's mixer beside the baselines."""
+    from levelfield.comparison import compare
     from levelfield.usermixer import load_user_mixer
 
-    make = import_module("levelfield.studies.compare").compare
-    return make(load_user_mixer(source.mixer), source.tasks, source.protocols)
+    return compare(load_user_mixer(source.mixer), source.tasks, source.protocols)

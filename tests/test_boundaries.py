@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": {"identity", "examples", "recipe"},  # one face for the three
     "published": {"spec"},
     "results": {"spec"},
+    "verdicts": {"spec"},
     "data": {"spec"},
     "batches": {"spec"},
     "seeding": {"spec"},
@@ -46,8 +47,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"store", "published", "results", "spec"},
 }
 WITHOUT_TORCH = ("spec", "data", "results", "store", "published", "report", "recipes", "tasks")
-COMMANDS = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading"}
-ANY = {"levelfield", "foreign", "studies"} | COMMANDS  # they assemble the rest, or adapt what others made
+SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
+READY = {"small", "comparison"}  # ready-made runs, which know tasks and mixers by name
+ANY = {"levelfield", "foreign", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
 ALONE = ("tasks", "mixers", "recipes", "probes", "studies")  # folders whose files do not know each other
 VENDOR = {"transformers", "tokenizers", "fla", "mamba_ssm", "causal_conv1d", "triton", "flash_attn"}
 TRACKERS = {"wandb", "trackio", "tensorboard", "mlflow"}
@@ -201,7 +203,7 @@ def test_there_is_one_training_loop() -> None:
 
 
 def test_no_architecture_or_task_is_tested_by_name() -> None:
-    own = {"tasks", "mixers", "studies", "recipes"}
+    own = {"tasks", "mixers", "studies", "recipes"} | READY
     stems = {s.path.stem for s in SOURCES if s.unit in ("tasks", "mixers")} - {"__init__"}
     found = [
         source.at(node)

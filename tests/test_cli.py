@@ -13,7 +13,7 @@ import toys
 from levelfield import cli, commands, progress, store
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run, load_study
-from levelfield.spec import UserError
+from levelfield.spec import UserError, digest
 from levelfield.worker import Order, attempt
 
 
@@ -225,3 +225,43 @@ def test_progress_reads_what_a_run_wrote_and_survives_half_a_file(tmp_path: Path
         "best 0.250",
         "2 min left",
     )
+
+
+MINE = """
+from torch import nn
+
+
+class Mine(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x):
+        return {body}
+"""
+
+
+def test_compare_puts_a_users_module_beside_baselines_that_share_task_protocol_and_blocks(here: Path) -> None:
+    (here / "mine.py").write_text(MINE.format(body="self.inner(x)"))
+    study = Source("compare", "mine.py:Mine", ("listops",), ("scratch",)).load()
+    runs = choose(study, "smoke")
+    assert runs[0].model.label == "mine"
+    assert len({run.model.label for run in runs}) > 2
+    assert len({digest((run.task, run.protocol, run.model.block, run.model.depth)) for run in runs}) == 1
+    assert load_study("mine.py:Mine").name == study.name == "compare-mine"
+
+
+@pytest.mark.parametrize(
+    "body, words, expected",
+    [
+        ("self.inner(x).flip(0)", [], "batch"),
+        ("self.inner(x)", ["--tasks", "listop"], "did you mean 'listops'?"),
+        ("self.inner(x)", ["--protocols", "scratc"], "did you mean 'scratch'?"),
+    ],
+)
+def test_compare_refuses_before_any_compute(
+    here: Path, capsys: pytest.CaptureFixture[str], body: str, words: list[str], expected: str
+) -> None:
+    (here / "mine.py").write_text(MINE.format(body=body))
+    assert expected in refused(capsys, "compare", "mine.py:Mine", "--effort", "smoke", *words)
+    assert not (here / "runs").exists()
