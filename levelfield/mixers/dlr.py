@@ -1,0 +1,104 @@
+"""DLR: a diagonal linear recurrence without discretisation, its states shared by all features.
+
+    k[h, t] = Re sum_n w[h, n] exp(lambda_n t),   lambda_n = -r_n^2 + i omega_n;   out = GLU(W gelu(k * u + d u))
+
+The plainest state-space model: no HiPPO, no b, no dt. From scratch it trails S4; amos2025 (section 3.3, figure 2) finds
+that self-pretraining closes most of that gap, also from a random start.
+
+    DLR(state=1024)                       # amos2025's: frequencies spread over the circle, slow decays
+    DLR(state=1024, init="random")        # every parameter of the layer from N(0, 0.1^2)
+
+Letters: B batch, T steps, D width, N states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.initial import linear
+from levelfield.ops.ssm import shared_kernel
+from levelfield.spec import MixerConfig, ParamRule, UserError
+
+RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
+
+
+@dataclass(frozen=True)
+class DLR(MixerConfig):
+    """gupta2022 (DLR), as in amos2025 equation 3 and its code.
+
+    state: complex states N. Each decays by dt_n / 2 a step at first, dt_n log-uniform in [dt_min, dt_max]. lr: rate of
+    lambda and w, which never decay; None follows the recipe.
+    """
+
+    state: int = 1024
+    init: Literal["structured", "random"] = "structured"
+    dt_min: float = 1e-4
+    dt_max: float = 1e-1
+    lr: float | None = 1e-4
+
+    label: ClassVar[str] = "dlr"
+    paper: ClassVar[str] = "amos2025"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.state < 1:
+            raise UserError(f"DLR needs at least one state, not {self.state}.")
+        if not 0 < self.dt_min <= self.dt_max:
+            raise UserError(f"DLR needs 0 < dt_min <= dt_max, not {self.dt_min} and {self.dt_max}.")
+        return DLRLayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """Real and imaginary parts of N states for every feature: lambda is shared, what is remembered is not."""
+        return 2 * width * self.state
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        own = ParamRule(lr=self.lr, weight_decay=0.0)
+        return dict.fromkeys(("root_decay", "frequency", "readout"), own)
+
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
+        """Of the past: (D, length)."""
+        assert isinstance(layer, DLRLayer)
+        return layer.kernel(length)[0]
+
+
+EXAMPLES = (DLR(state=16), DLR(state=8, init="random"))
+
+
+class DLRLayer(nn.Module):
+    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+
+    def __init__(self, config: DLR, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        states, directions = config.state, 1 if causal else 2
+        log_dt = torch.empty(states).uniform_(math.log(config.dt_min), math.log(config.dt_max), generator=generator)
+        self.root_decay = nn.Parameter((log_dt.exp() / 2).sqrt())  # (N,): r
+        self.frequency = nn.Parameter(2 * math.pi * torch.arange(states) / states)  # (N,): omega
+        readout = torch.empty(directions, width, states, 2).normal_(generator=generator) / states
+        self.readout = nn.Parameter(readout)  # (1 or 2, D, N, 2): w, both parts N(0, 1) / N
+        self.skip = nn.Parameter(torch.empty(width).normal_(generator=generator))  # (D,): d
+        self.output = linear(width, 2 * width, generator)
+        if config.init == "random":
+            for parameter in self.parameters():
+                nn.init.normal_(parameter, 0, RANDOM_SCALE, generator=generator)
+
+    def kernel(self, length: int) -> Tensor:
+        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
+        exponents = torch.complex(-(self.root_decay.double() ** 2), self.frequency.double())
+        return shared_kernel(exponents, torch.view_as_complex(self.readout), length)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        if mask is not None:
+            x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        with torch.autocast(x.device.type, enabled=False):
+            forward, *backward = self.kernel(x.shape[1]).unbind(0)
+            at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
+            y = fft_conv(to_channels(x), forward + at_zero, *backward)
+        return F.glu(self.output(F.gelu(y).transpose(1, 2)), dim=-1)

@@ -1,0 +1,196 @@
+"""S4: a linear state-space model per feature, trained as one long convolution and a gated linear map.
+
+    x' = A x + b u,   y = Re(c x) + d u,   stepped by dt;   out = GLU(W gelu(y))
+
+A is diagonal plus low rank (`form="dplr"`, S4) or diagonal (`form="diagonal"`, S4D). What it starts from decides how
+much it remembers: the HiPPO-LegS matrix ("legs") projects the past on Legendre polynomials, and amos2025 (section 3.3,
+figure 2) asks how much of that prior self-pretraining can learn from a random start ("random") instead.
+
+    S4(state=64, copies=2)                              # LRA Image in amos2025: two A, b, p for all features
+    S4(form="diagonal", init="lin")                     # S4D-Lin
+    S4(init="random")                                   # every parameter of the layer from N(0, 0.1^2)
+
+Everything is learned in continuous time or per step, and c itself is (not the c (I - A^T) of the published code), so a
+layer knows no training length. Letters: B batch, T steps, D width, N conjugate pairs (state / 2), K copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.ops.dplr import dplr_kernel
+from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.initial import linear
+from levelfield.ops.ssm import diagonal_kernel
+from levelfield.spec import MixerConfig, ParamRule, UserError
+
+RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
+
+
+@dataclass(frozen=True)
+class S4(MixerConfig):
+    """gu2022 (S4, S4D) with the settings of amos2025's code.
+
+    state: real numbers of state per feature, twice the conjugate pairs. copies: features h and h + copies share A, b
+    and p (dt, c and d are each feature's own). dt is drawn log-uniformly from [dt_min, dt_max]. lr: rate of A, p and b,
+    which never decay; None follows the recipe. dt follows the recipe's rate, without decay.
+    """
+
+    state: int = 64
+    form: Literal["dplr", "diagonal"] = "dplr"
+    init: Literal["legs", "lin", "inv", "real", "random"] = "legs"
+    copies: int = 1
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr: float | None = 1e-3
+    discretisation: Literal["bilinear", "zoh"] = "bilinear"
+
+    label: ClassVar[str] = "s4"
+    paper: ClassVar[str] = "amos2025"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.state < 2 or self.state % 2:
+            raise UserError(f"S4's state is a number of conjugate pairs: choose an even state >= 2, not {self.state}.")
+        if self.copies < 1 or width % self.copies:
+            raise UserError(f"S4 cannot share {self.copies} copies among {width} features: choose a divisor of it.")
+        if not 0 < self.dt_min <= self.dt_max:
+            raise UserError(f"S4 needs 0 < dt_min <= dt_max, not {self.dt_min} and {self.dt_max}.")
+        if self.form == "dplr" and self.init not in ("legs", "random"):
+            raise UserError(f"S4's init '{self.init}' is of the diagonal form: add form='diagonal'.")
+        if self.form == "dplr" and self.discretisation != "bilinear":
+            raise UserError("S4's dplr form is stepped bilinearly: leave discretisation, or take form='diagonal'.")
+        return S4Layer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        return width * self.state
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        own = ParamRule(lr=self.lr, weight_decay=0.0)
+        names = ("log_decay", "frequency", "drive", "low_rank")[: 4 if self.form == "dplr" else 3]
+        return dict.fromkeys(names, own) | {"log_dt": ParamRule(weight_decay=0.0)}
+
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
+        """Of the past: (D, length)."""
+        assert isinstance(layer, S4Layer)
+        return layer.kernel(length)[0]
+
+
+EXAMPLES = (
+    S4(state=8),
+    S4(state=6, copies=2, init="random"),
+    S4(state=8, form="diagonal", init="lin", discretisation="zoh"),
+    S4(state=4, form="diagonal", init="real"),
+)
+
+
+class S4Layer(nn.Module):
+    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+
+    def __init__(self, config: S4, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.config = config
+        pairs, directions = config.state // 2, 1 if causal else 2
+        poles, low_rank, drive = starting_point(config)
+        self.log_decay = nn.Parameter((-poles.real).log().float().repeat(config.copies, 1))  # (K, N)
+        self.frequency = nn.Parameter(poles.imag.float().repeat(config.copies, 1))  # (K, N)
+        self.drive = nn.Parameter(_as_real(drive).repeat(config.copies, 1, 1))  # (K, N, 2): b
+        if config.form == "dplr":
+            self.low_rank = nn.Parameter(_as_real(low_rank).repeat(config.copies, 1, 1))  # (K, N, 2): p
+        log_dt = torch.empty(width).uniform_(math.log(config.dt_min), math.log(config.dt_max), generator=generator)
+        self.log_dt = nn.Parameter(log_dt)  # (D,)
+        # Complex standard normal: variance 1/2 for each part.
+        readout = torch.empty(directions, width, pairs, 2).normal_(0, 0.5**0.5, generator=generator)
+        self.readout = nn.Parameter(readout)  # (1 or 2, D, N, 2): c
+        self.skip = nn.Parameter(torch.empty(width).normal_(generator=generator))  # (D,): d
+        self.output = linear(width, 2 * width, generator)
+        if config.init == "random":
+            for parameter in self.parameters():
+                nn.init.normal_(parameter, 0, RANDOM_SCALE, generator=generator)
+
+    def kernel(self, length: int) -> Tensor:
+        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1.
+
+        The few parameters are taken to float64, so that steps far out keep their phase.
+        """
+        repeats = self.log_dt.shape[0] // self.config.copies
+        poles = torch.complex(-self.log_decay.double().exp(), self.frequency.double()).repeat(repeats, 1)
+        drive = torch.view_as_complex(self.drive.double()).repeat(repeats, 1)
+        dt = self.log_dt.double().exp().unsqueeze(-1)
+        readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
+        if self.config.form == "dplr":
+            low_rank = torch.view_as_complex(self.low_rank.double()).repeat(repeats, 1)
+            return dplr_kernel(poles, low_rank, drive, readout, dt, length)
+        log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
+        return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        if mask is not None:
+            x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        with torch.autocast(x.device.type, enabled=False):
+            forward, *backward = self.kernel(x.shape[1]).unbind(0)
+            at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
+            y = fft_conv(to_channels(x), forward + at_zero, *backward)
+        return F.glu(self.output(F.gelu(y).transpose(1, 2)), dim=-1)
+
+
+def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
+    """Poles, p and b of one copy, (N,) complex128 each: one of every conjugate pair.
+
+    "legs" is HiPPO-LegS; its diagonal form drops p and halves b, which keeps the kernel for many states (gu2022b,
+    theorem 3). "lin", "inv" and "real" are S4D's (gu2022b, section 4), with b = 1.
+    """
+    pairs = config.state // 2
+    n = torch.arange(pairs, dtype=torch.float64)
+    if config.init in ("legs", "random"):  # "random" is redrawn afterwards
+        poles, low_rank, drive = legs_nplr(config.state)
+        return poles, low_rank, drive if config.form == "dplr" else drive / 2
+    frequency = {
+        "lin": math.pi * n,
+        "inv": config.state / math.pi * (config.state / (2 * n + 1) - 1),
+        "real": torch.zeros_like(n),
+    }[config.init]
+    decay = n + 1 if config.init == "real" else torch.full_like(n, 0.5)
+    return torch.complex(-decay, frequency), torch.zeros_like(n) + 0j, torch.ones_like(n) + 0j
+
+
+def legs_matrices(state: int) -> tuple[Tensor, Tensor]:
+    """HiPPO-LegS (gu2020), (N, N) and (N,) float64: A[n, k] = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it."""
+    n = torch.arange(state, dtype=torch.float64)
+    root = torch.sqrt(2 * n + 1)
+    return -torch.tril(root.unsqueeze(1) * root, -1) - torch.diag(n + 1), root
+
+
+def legs_nplr(state: int) -> tuple[Tensor, Tensor, Tensor]:
+    """HiPPO-LegS as diag(poles) - p p* and b in its eigenbasis: (state / 2,) complex128 each, frequencies rising.
+
+    With p[n] = sqrt(n + 1/2), A + p p^T is -1/2 plus a skew-symmetric matrix, whose eigenvectors are unitary. Their
+    phases are free; they are chosen to make p real and positive, and then b = sqrt(2) p.
+    """
+    a, b = legs_matrices(state)
+    p = torch.sqrt(torch.arange(state, dtype=torch.float64) + 0.5)
+    skew = a + torch.outer(p, p) + 0.5 * torch.eye(state, dtype=torch.float64)
+    frequency, basis = torch.linalg.eigh(-1j * skew)
+    frequency, basis = frequency[state // 2 :], basis[:, state // 2 :]  # the positive half
+    low_rank, drive = basis.mH @ p.to(basis.dtype), basis.mH @ b.to(basis.dtype)
+    phase = low_rank / low_rank.abs()
+    return torch.complex(torch.full_like(frequency, -0.5), frequency), low_rank / phase, drive / phase
+
+
+def step_diagonal(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:
+    """log of the stepped poles and the factor of b, (..., N) each; poles (..., N), dt (..., 1). gu2022b, section 2."""
+    if discretisation == "zoh":
+        return dt * poles, torch.expm1(dt * poles) / poles
+    inverse = 1 / (1 - dt / 2 * poles)
+    return torch.log(2 * inverse - 1), dt * inverse
+
+
+def _as_real(z: Tensor) -> Tensor:
+    return torch.view_as_real(z).float()

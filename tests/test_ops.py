@@ -1,0 +1,174 @@
+"""Each fast operation against its naive twin: values and gradients in float64, at odd lengths and at length 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from levelfield.ops import dplr, fftconv, ssm
+
+LENGTHS = (1, 2, 3, 7, 63, 64, 65, 257)
+
+
+def _normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def _same(fast: Callable[..., Tensor], naive: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:
+    """Both functions of the inputs have equal values and equal gradients under one random weighting."""
+    ours, theirs = fast(*inputs), naive(*inputs)
+    assert ours.shape == theirs.shape
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    weights = _normal(*ours.shape, seed=99).detach()
+    pulls = [torch.autograd.grad(out, inputs, weights, allow_unused=True) for out in (ours, theirs)]
+    for mine, its, given in zip(*pulls, inputs, strict=True):
+        zero = torch.zeros_like(given)
+        torch.testing.assert_close(zero if mine is None else mine, zero if its is None else its, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernels", [1, 2, 6])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_convolution_of_full_length(length: int, kernels: int) -> None:
+    u, forward, backward = _normal(2, 6, length), _normal(kernels, length, seed=1), _normal(kernels, length, seed=2)
+    _same(fftconv.fft_conv, fftconv.naive_conv, (u, forward))
+    _same(fftconv.fft_conv, fftconv.naive_conv, (u, forward, backward))
+
+
+@pytest.mark.parametrize("taps", [(1, 1), (3, 9), (9, 3), (40, 40), (60, 2)])
+def test_convolution_with_kernels_shorter_and_longer_than_the_sequence(taps: tuple[int, int]) -> None:
+    inputs = (_normal(3, 4, 41), _normal(2, taps[0], seed=1), _normal(2, taps[1], seed=2))
+    _same(fftconv.fft_conv, fftconv.naive_conv, inputs)
+
+
+@pytest.mark.parametrize("block", [1, 300, 1 << 20])
+def test_convolution_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(fftconv, "CPU_BLOCK", block)
+    monkeypatch.setattr(fftconv, "MIN_ROWS", 1)
+    _same(fftconv.fft_conv, fftconv.naive_conv, (_normal(5, 6, 13), _normal(3, 13, seed=1), _normal(3, 13, seed=2)))
+
+
+def test_convolution_in_float32_is_as_exact_as_float32() -> None:
+    inputs = [_normal(2, 3, 999), _normal(3, 999, seed=1), _normal(3, 999, seed=2)]
+    exact = fftconv.naive_conv(*inputs)
+    rounded = fftconv.fft_conv(*(x.float() for x in inputs))
+    assert rounded.dtype == torch.float32
+    assert ((rounded - exact).abs().max() / exact.abs().max()).item() < 1e-6
+
+
+def test_convolution_takes_inputs_that_are_not_contiguous() -> None:
+    inputs = (_normal(2, 31, 4).transpose(1, 2), _normal(31, 4, seed=1).T, _normal(31, 4, seed=2).T)
+    torch.testing.assert_close(fftconv.fft_conv(*inputs), fftconv.naive_conv(*inputs))
+
+
+@pytest.mark.parametrize("shapes", [((2, 5, 8), (2, 8)), ((2, 4), (4, 8)), ((2, 4, 0), (4, 8)), ((2, 4, 8), (4, 0))])
+def test_convolution_refuses_sizes_that_do_not_fit(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match="G dividing C"):
+        fftconv.fft_conv(torch.zeros(shapes[0]), torch.zeros(shapes[1]))
+
+
+def test_transform_sizes_are_the_smallest_smooth_ones() -> None:
+    smooth = [2**a * 3**b * 5**c for a in range(1, 13) for b in range(3) for c in range(2)]
+    for least in range(1, 2000):
+        assert fftconv.transform_size(least) == min(size for size in smooth if size >= least)
+
+
+def test_swapping_axes_is_a_transposition_and_its_own_backward() -> None:
+    def plain(x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+    _same(fftconv.to_channels, plain, (_normal(3, 7, 5),))
+    assert fftconv.to_channels(_normal(3, 7, 5)).is_contiguous()
+
+
+def _system() -> list[Tensor]:
+    """log decay, frequency, p, b: (H, N[, 2]); readout: (S, H, N, 2); log dt: (H, 1)."""
+    shapes = ((3, 4), (3, 4), (3, 4, 2), (3, 4, 2), (2, 3, 4, 2), (3, 1))
+    decay, frequency, p, b, c, log_dt = (_normal(*shape, seed=i).detach() for i, shape in enumerate(shapes))
+    parts = (0.3 * decay - 1, 3 * frequency, p, b, c, 0.5 * log_dt - 1.5)
+    return [part.requires_grad_() for part in parts]
+
+
+def _poles(decay: Tensor, frequency: Tensor) -> Tensor:
+    return torch.complex(-decay.exp(), frequency)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_dplr_kernel_is_the_recurrence(length: int) -> None:
+    def through(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def kernel(decay: Tensor, frequency: Tensor, p: Tensor, b: Tensor, c: Tensor, log_dt: Tensor) -> Tensor:
+            low_rank, drive, readout = (torch.view_as_complex(part) for part in (p, b, c))
+            return function(_poles(decay, frequency), low_rank, drive, readout, log_dt.exp(), length)
+
+        return kernel
+
+    _same(through(dplr.dplr_kernel), through(dplr.naive_dplr_kernel), _system())
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_diagonal_kernel_is_the_recurrence(length: int) -> None:
+    def through(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def kernel(decay: Tensor, frequency: Tensor, _: Tensor, __: Tensor, c: Tensor, log_dt: Tensor) -> Tensor:
+            return function(_poles(decay, frequency) * log_dt.exp(), torch.view_as_complex(c), length)
+
+        return kernel
+
+    _same(through(ssm.diagonal_kernel), through(ssm.naive_diagonal_kernel), _system())
+
+
+@pytest.mark.parametrize("table", [8, 40, 1 << 21])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_shared_kernel_is_the_recurrence(monkeypatch: pytest.MonkeyPatch, length: int, table: int) -> None:
+    monkeypatch.setattr(ssm, "SHARED_TABLE", table)
+
+    def through(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def kernel(decay: Tensor, frequency: Tensor, c: Tensor) -> Tensor:
+            return function(_poles(decay[0], frequency[0]) / 10, torch.view_as_complex(c), length)
+
+        return kernel
+
+    decay, frequency, _, _, c, _ = _system()
+    _same(through(ssm.shared_kernel), through(ssm.naive_diagonal_kernel), (decay, frequency, c))
+
+
+@pytest.mark.parametrize("block", [1, 130])
+def test_kernels_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    decay, frequency, p, b, c, log_dt = (part.detach() for part in _system())
+    low_rank, drive, readout = (torch.view_as_complex(part) for part in (p, b, c))
+    poles, dt = _poles(decay, frequency), log_dt.exp()
+
+    def both() -> tuple[Tensor, Tensor]:
+        whole = dplr.dplr_kernel(poles, low_rank, drive, readout, dt, 75)
+        return whole, ssm.diagonal_kernel(poles * dt, readout, 75)
+
+    before = both()
+    monkeypatch.setattr(dplr, "CPU_BLOCK", block)
+    monkeypatch.setattr(ssm, "CPU_BLOCK", block)
+    torch.testing.assert_close(both(), before)
+
+
+def test_long_kernels_keep_their_phase_in_float32() -> None:
+    """At step 65,535 a slowly decaying mode of 3 radians a step is still exact, and nothing has overflowed."""
+    length = 1 << 16
+    log_a = torch.complex(torch.full((1, 1), -1e-6, dtype=torch.float64), torch.full((1, 1), 3.0, dtype=torch.float64))
+    weight = torch.ones(1, 1, 1, dtype=torch.complex64)
+    times = torch.arange(length, dtype=torch.float64)
+    exact = torch.exp(-1e-6 * times) * torch.cos(3.0 * times)
+    for kernel in (ssm.diagonal_kernel(log_a, weight, length), ssm.shared_kernel(log_a[0], weight, length)):
+        assert kernel.dtype == torch.float32
+        assert (kernel[0, 0] - exact).abs().max().item() < 1e-5
+
+
+def test_convolution_keeps_the_input_and_the_kernels_and_nothing_else() -> None:
+    kept: list[int] = []
+
+    def note(x: Tensor) -> Tensor:
+        kept.append(x.numel())
+        return x
+
+    u, forward = _normal(4, 8, 100), _normal(8, 100, seed=1)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        fftconv.fft_conv(u, forward, forward)
+    assert sum(kept) <= u.numel() + 2 * forward.numel()
