@@ -69,6 +69,26 @@ def test_curve_takes_its_place_from_row_or_model():
     assert again.along[0].points == conv.points and again.level == lines.level
 
 
+def test_models_named_by_their_place_are_one_line():
+    _, results = fixtures.locality()
+    arms = arms_of(results)
+    named = [
+        Row(**{**r, "model": f"conv{arms[r['run']].variant[7:]}"}) if r.get("model") == "conv" else r
+        for r in results.rows
+    ]
+    lines = curves.lines_along(replace(results, rows=named), "listops", "kernel", "accuracy")
+    assert [line.label for line in lines.along] == ["conv"] and len(lines.along[0].points) == 6
+    assert set(lines.level) == {"attention", "s4"}
+
+
+def test_a_slice_called_depth_is_not_the_depth_of_the_model():
+    _, results = fixtures.extrapolation()
+    run = next(r for r in results.rows if r.get("model") == "s4")
+    deep = [Row(**{**run, "at": f"depth={d}", "value": d / 10}) for d in (1, 2, 3)]
+    (line,) = curves.lines_along(replace(results, rows=[*results.rows, *deep]), "listops", "depth", "accuracy").along
+    assert line.points == ((1.0, (10.0,)), (2.0, (20.0,)), (3.0, (30.0,)))
+
+
 def test_curve_along_length_has_the_rows_values():
     _, results = fixtures.extrapolation()
     lines = curves.lines_along(results, "listops", "length", "accuracy")
@@ -98,7 +118,18 @@ def test_slices_are_grouped_by_value():
     drawn = traces.slices(results, gather(results), "root")
     assert drawn is not None and all(f">{name}<" in drawn.svg for name in ("MIN", "MAX", "MED", "SM"))
     assert traces.slices(results, gather(results), "nothing") is None
-    assert traces.slice_axes(results) == ["root"]
+    assert traces.slice_axes(results, "accuracy") == {"root": False}
+
+
+def test_probes_that_share_a_name_with_a_slice_are_kept_apart():
+    """ "length=0020-0065" is a slice and "length=400" a longer test set; "distance<=4" is no slice of distance."""
+    _, results = fixtures.extrapolation()
+    run = next(r for r in results.rows if r.get("model") == "s4")
+    places = ("length=0020-0065", "length=0066-0109", "distance<=4", "distance=8", "kernel=all", "root=MAX,label=9")
+    more = replace(results, rows=[*results.rows, *(Row(**{**run, "at": at}) for at in places)])
+    assert traces.slice_axes(more, "accuracy") == {"root": False, "length": False, "distance": True}
+    lengths = curves.lines_along(more, "listops", "length", "accuracy")
+    assert lengths == curves.lines_along(results, "listops", "length", "accuracy")
 
 
 def test_places_are_read():

@@ -101,8 +101,11 @@ def _draw(
             for task in cells.tasks:
                 yield f"training-{task}", task if len(cells.tasks) > 1 else "", traces.training(results, cells, task)
         case "slices":
-            for axis in [view.axis] if view.axis else traces.slice_axes(results):
-                yield f"slices-{axis}", "", traces.slices(results, cells, axis)
+            for axis, numeric in traces.slice_axes(results, view.metric).items():
+                if view.axis not in ("", axis):
+                    continue
+                along = curves.curve(results, cells, axis, view.metric) if numeric else None
+                yield f"slices-{axis}", f"by {axis}", along or traces.slices(results, cells, axis)
         case "samples":
             raise UserError(f"Study {study.name} asks for samples, which results do not hold: drop the view.")
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 AXES = {
     "kernel": "kernel size (steps)",
     "length": "sequence length (steps)",
-    "distance": "distance (steps)",
     "lag": "lag (steps)",
 }
 
@@ -63,14 +62,27 @@ def _number(text: str) -> float | None:
         return None
 
 
-def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None:
-    """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it."""
+def position(row: Row, model: Mapping[str, Any], axis: str) -> float | str | None:
+    """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it.
+
+    model: the described model, or the part of it that may say.
+    """
     at = row.get("at", "")
     if at:
-        text = pairs(at).get(axis)
-        return None if text is None else (x if (x := _number(text)) is not None else "all")
-    inside = field_values({"model": spec.get("model", {})}, axis)
+        text = pairs(at).get(axis, "")
+        return "all" if text == "all" else _number(text)
+    inside = field_values({"model": model}, axis)
     return "all" if len(inside) != 1 else _number(str(inside[0]))
+
+
+def _saying(model: Mapping[str, Any], placed: bool) -> Mapping[str, Any]:
+    return {"mixers": model.get("mixers", [])} if placed else model
+
+
+def _family(model: str, x: float | str) -> str:
+    """The name without its place: conv5 at kernel 5 is conv, so that one line joins conv5, conv9 and conv17."""
+    bare = model.removesuffix(x if isinstance(x, str) else f"{x:g}")
+    return bare.rstrip("-_= ") or model
 
 
 def lines_along(results: Results, task: str, axis: str, metric: str, answers: Sequence[Published] = ()) -> Lines:
@@ -79,18 +91,20 @@ def lines_along(results: Results, task: str, axis: str, metric: str, answers: Se
     rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
     placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
     fewest = min(placed, default=0)
-    in_models = any(field_values({"model": s.get("model", {})}, axis) for s in results.specs.values())
+    # Where rows name their places, a field of the whole model may share the axis's name (depth): only mixers count.
+    models = {run: _saying(spec.get("model", {}), bool(placed)) for run, spec in results.specs.items()}
+    in_models = any(field_values({"model": m}, axis) for m in models.values())
     # (model, protocol) -> x -> run and remaining place -> value: what a run says of its place beats its description.
     found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
     sample: dict[tuple[str, str], tuple[Arm, str]] = {}
     for row in sorted(rows, key=lambda r: bool(r.get("at"))):
         run, at, value = row.get("run", ""), row.get("at", ""), row_value(row)
-        x = position(row, results.specs.get(run, {}), axis)
+        x = position(row, models.get(run, {}), axis)
         if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_models):
             continue
         if is_baseline(row) and not at:
             continue
-        name = (row.get("model", ""), row.get("protocol", ""))
+        name = (_family(row.get("model", ""), x) if in_models else row.get("model", ""), row.get("protocol", ""))
         rest = ",".join(f"{k}={v}" for k, v in pairs(at).items() if k != axis)
         found.setdefault(name, {}).setdefault(x, {})[f"{run} {rest}"] = value
         if not is_baseline(row):

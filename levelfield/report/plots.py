@@ -126,13 +126,14 @@ def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
 def gap(cells: Cells) -> Drawing | None:
     """A dumbbell per architecture: the first protocol open, the later ones filled, the difference written beside."""
     protocols = list(dict.fromkeys(c.arm.protocol for c in cells.cells))
-    tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
-    if len(protocols) < 2 or not tasks:
+    tasks = [t for t in cells.tasks if _moved(cells, t) and any(c.summary for c in cells.of(t))]
+    if not tasks:
         return None
     colour = style.colours(cells.models)
-    columns = 2 if max(map(len, cells.models)) <= 20 else 1
+    shown = {m for t in tasks for m in _moved(cells, t)}
+    columns = 2 if max(map(len, shown)) <= 20 else 1
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(cells.models), columns=columns)
+        figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(shown), columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _gap_panel(panel, cells, task, protocols, colour)
             low, high = _score_limits(cells)
@@ -147,8 +148,13 @@ def gap(cells: Cells) -> Drawing | None:
     return Drawing(*drawn, f"Median test score per architecture under {', '.join(protocols)} on {', '.join(tasks)}.")
 
 
+def _moved(cells: Cells, task: str) -> list[str]:
+    """Models that were trained under more than one protocol."""
+    return [m for m in cells.models if len([c for c in cells.of(task) if c.arm.model_label == m]) > 1]
+
+
 def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], colour: Mapping[str, str]) -> None:
-    models = [m for m in cells.models if any(c.arm.model_label == m for c in cells.of(task))]
+    models = _moved(cells, task)
     for place, name in enumerate(models):
         mine = {c.arm.protocol: c for c in cells.of(task) if c.arm.model_label == name}
         medians = [(p, c.summary.median) for p in protocols if (c := mine.get(p)) and c.summary]

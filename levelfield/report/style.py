@@ -26,7 +26,7 @@ FAINT = "#75787d"  # secondary text and reference lines
 GRID = "#dddfe2"
 PAPER = "#fefefe"
 
-# The first word of a model's label fixes its colour; others take what is left, in the order they appear.
+# What a model's label begins with fixes its colour; others take what is left, in the order they appear.
 COLOURS: Mapping[str, str] = {
     "attention": "#0072b2",
     "transformer": "#0072b2",
@@ -76,7 +76,7 @@ def colours(models: Sequence[str]) -> dict[str, str]:
     """Label -> colour. A family's colour goes to its first member; every model of a figure gets its own."""
     chosen: dict[str, str] = {}
     for label in models:
-        family = COLOURS.get(re.split(r"[^a-z0-9]", label.lower())[0])
+        family = next((c for name, c in COLOURS.items() if label.lower().startswith(name)), None)
         spare = [c for c in (*SPARE, *COLOURS.values()) if c not in chosen.values()] or [FAINT]
         chosen[label] = family if family and family not in chosen.values() else spare[0]
     return chosen

@@ -13,6 +13,7 @@ from levelfield.report.compare import pairs
 from levelfield.report.plots import Drawing, score_label
 from levelfield.report.tables import duration, si
 from levelfield.results import Results
+from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,12 +93,10 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
     arms = arms_of(results)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in results.rows:
-        here, value = pairs(row.get("at", "")), row_value(row)
-        if is_baseline(row) or not is_test(row) or row.get("metric") != cells.metric or value is None:
-            continue
-        if list(here) == [axis]:
+        here, value = _slice(row, cells.metric), row_value(row)
+        if here and here[0] == axis and value is not None:
             name = str(arms[row.get("run", "")])
-            found.setdefault(row.get("task", ""), {}).setdefault(here[axis], {}).setdefault(name, []).append(value)
+            found.setdefault(row.get("task", ""), {}).setdefault(here[1], {}).setdefault(name, []).append(value)
     if not found:
         return None
     names = list(dict.fromkeys(str(c.arm) for c in cells.cells))
@@ -114,15 +113,26 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
     return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
 
 
-def slice_axes(results: Results) -> list[str]:
-    """Names that scores are sliced by, one key to a place, with values that are not all numbers."""
+def _slice(row: Row, metric: str) -> tuple[str, str] | None:
+    """(name, value) of the slice a test score belongs to, such as ("root", "MAX"); None for anything else.
+
+    Other probes place their scores too: at a kernel, within a distance, at an exact length (slices hold ranges of it).
+    """
+    at = row.get("at", "")
+    here = pairs(at)
+    if len(here) != 1 or "<=" in at or is_baseline(row) or not is_test(row) or row.get("metric") != metric:
+        return None
+    ((name, value),) = here.items()
+    return None if name == "kernel" or (name == "length" and _is_number(value)) else (name, value)
+
+
+def slice_axes(results: Results, metric: str) -> dict[str, bool]:
+    """What scores are sliced by -> whether its values are all numbers."""
     found: dict[str, set[str]] = {}
     for row in results.rows:
-        here = pairs(row.get("at", ""))
-        if len(here) == 1 and not is_baseline(row):
-            for key, value in here.items():
-                found.setdefault(key, set()).add(value)
-    return [key for key, values in found.items() if not all(_is_number(v) for v in values)]
+        if here := _slice(row, metric):
+            found.setdefault(here[0], set()).add(here[1])
+    return {name: all(_is_number(v) for v in values) for name, values in found.items()}
 
 
 def _is_number(text: str) -> bool:
