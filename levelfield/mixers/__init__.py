@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
+from levelfield.mixers.s4 import S4
 from levelfield.spec import MixerConfig, UserError, closest
 
-MIXERS: tuple[type[MixerConfig], ...] = (Attention, Conv, GMLP)
+MIXERS: tuple[type[MixerConfig], ...] = (Attention, Conv, GMLP, S4, DLR)
 
 
 def find(name: str) -> type[MixerConfig]:
