@@ -28,7 +28,7 @@ REGRESSED = ("image", "scifar")  # pretrained on the normalised value (L1); the 
 
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(width=16, depth=2, batch=8, steps=6, validations=2),
-    "minutes": Scale(width=64, depth=2, batch=32, steps=500, lr=1e-3),
+    "minutes": Scale(width=64, depth=2, batch=32, steps=800, lr=1e-3),
     "hours": Scale(width=128, depth=6, batch=64, steps=8000),
 }
 

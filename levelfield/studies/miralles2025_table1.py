@@ -65,11 +65,11 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 
 def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
-    """All kernels share one protocol; they are one line of the report, so they share a name too."""
+    """All kernels share one protocol, and are named by what tells them apart."""
     conv, free = miralles2025.conv(name, effort), miralles2025.gmlp(name, effort)
     protocol = _protocol(conv)
     for kernel in KERNELS[effort]:
-        yield conv.shape.model(Conv(kernel, conv.hidden, conv.groups), "conv"), protocol
+        yield conv.shape.model(Conv(kernel, conv.hidden, conv.groups), f"conv{kernel}"), protocol
     reference = GMLP(free.hidden, free.channels, free.bound)
     yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else _protocol(free)
 
@@ -137,7 +137,7 @@ study = Study(
         "Optimizer betas and the plateau schedule's numbers are not printed and come from earlier public code.",
         "Everything is in float32, where the paper's code uses mixed precision; binary tasks have two logits, not one.",
         "The paper prints one run per cell; hours and paper run three seeds.",
-        "Hours trains 5,000 steps of 64 examples in place of the printed epochs.",
+        "Below paper, all batches are of one size: hours trains 5,000 steps of 64 examples, not the printed epochs.",
         "Minutes shrinks models and tasks (kernels 5, 11 and 31 only, ListOps of 21 to 199 tokens, Pathfinder of 16 x "
         "16 pixels, 15,000 CIFAR-10 pictures): printed numbers beside it belong to harder tasks and larger models.",
     ),
