@@ -61,7 +61,7 @@ def test_curve_takes_its_place_from_row_or_model():
     (conv,) = lines.along
     assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
     assert dict(conv.printed)[5.0] == 45.24 and len(conv.printed) == 6
-    assert set(lines.level) == {"attention", "s4"}
+    assert {model for model, _ in lines.level} == {"attention", "s4"}
     # A probe's rows say the same in words; they replace what the description says, and do not count twice.
     arms = arms_of(results)
     said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]
@@ -77,8 +77,8 @@ def test_models_named_by_their_place_are_one_line():
         for r in results.rows
     ]
     lines = curves.lines_along(replace(results, rows=named), "listops", "kernel", "accuracy")
-    assert [line.label for line in lines.along] == ["conv"] and len(lines.along[0].points) == 6
-    assert set(lines.level) == {"attention", "s4"}
+    assert [line.model for line in lines.along] == ["conv"] and len(lines.along[0].points) == 6
+    assert {model for model, _ in lines.level} == {"attention", "s4"}
 
 
 def test_a_slice_called_depth_is_not_the_depth_of_the_model():
@@ -92,7 +92,7 @@ def test_a_slice_called_depth_is_not_the_depth_of_the_model():
 def test_curve_along_length_has_the_rows_values():
     _, results = fixtures.extrapolation()
     lines = curves.lines_along(results, "listops", "length", "accuracy")
-    assert [line.label for line in lines.along] == ["attention", "s4", "conv"] and not lines.level
+    assert [line.model for line in lines.along] == ["attention", "s4", "conv"] and not lines.level
     s4 = dict(lines.along[1].points)
     rows = [dict(r) for r in results.rows if r.get("model") == "s4" and r.get("at") == "length=800"]
     assert s4[800.0] == tuple(100 * r["value"] for r in rows)

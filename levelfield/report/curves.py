@@ -37,7 +37,8 @@ AXES = {
 class Line:
     """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones."""
 
-    label: str
+    model: str
+    protocol: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
     printed: tuple[tuple[float, float], ...] = ()
 
@@ -48,10 +49,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel: arms along the axis, level lines of arms that have no place on it, and rules that learn nothing."""
+    """One panel: arms along the axis, the level of arms that have no place on it, and rules that learn nothing."""
 
     along: tuple[Line, ...]
-    level: Mapping[str, float] = field(default_factory=dict)
+    level: Mapping[tuple[str, str], float] = field(default_factory=dict)
     rules: tuple[Line, ...] = ()
 
 
@@ -120,21 +121,22 @@ def _lines(
     metric: str,
     answers: Sequence[Published],
 ) -> Lines:
-    several = len({protocol for name, protocol in found if (name, protocol) in sample}) > 1
     along, rules, level = [], [], {}
     for (model, protocol), by_x in found.items():
-        label = f"{model} · {protocol}" if several else model
         numeric = sorted(x for x in by_x if not isinstance(x, str))
         points = tuple((x, tuple(by_x[x].values())) for x in numeric)
         if (model, protocol) not in sample:
-            rules.append(Line(baseline_name(model), points))
+            rules.append(Line(baseline_name(model), protocol, points))
         elif numeric:
             arm, run = sample[model, protocol]
             printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, answers)
-            along.append(Line(label, points, tuple(printed)))
+            along.append(Line(model, protocol, points, tuple(printed)))
         else:
-            level[label] = median(by_x["all"].values())
-    return Lines(tuple(along), level, tuple(rules))
+            level[model, protocol] = median(by_x["all"].values())
+    # A single point is no curve, and what was never varied under a protocol is no yardstick for it.
+    varied = {line.protocol for line in along if len(line.points) > 1}
+    kept = tuple(line for line in along if line.protocol in varied)
+    return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
 
 
 def curve(results: Results, cells: Cells, axis: str, metric: str, answers: Sequence[Published] = ()) -> Drawing | None:
@@ -143,23 +145,23 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, answers: Seque
     found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, answers)).along}
     if not found:
         return None
-    colour = style.colours(
-        list(dict.fromkeys(n for p in found.values() for n in [*(x.label for x in p.along), *p.level]))
-    )
+    names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]
+    look = style.looks(names)
     unit = " (%)" if shown_unit(results.rows, metric) == "percent" else ""
     with style.canvas() as make:
         figure, axes = style.panels(make, len(found), 3.3, columns=2)
         for panel, (task, lines) in zip(axes, found.items(), strict=True):
             same = metric == cells.metric
-            moving = {line.label for line in lines.rules}
+            moving = {line.model for line in lines.rules}
             rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
-            _panel(panel, lines, rules, colour)
+            _panel(panel, lines, rules, look)
             trained = _training_length(results, task) if axis == "length" else None
             if trained:
                 _mark(panel, trained, "training length")
             panel.set_title(style.short(task, 26), pad=18 if trained else None)
             panel.set_xlabel(AXES.get(axis, axis))
             panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
+        style.protocol_legend(figure, names)
         drawn = style.render(figure, f"curve-{axis}-{metric}")
     return Drawing(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
 
@@ -183,20 +185,23 @@ def _mark(axes: Axes, x: float, text: str) -> None:
     )  # fmt: skip
 
 
-def _panel(axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], colour: Mapping[str, str]) -> None:
+def _panel(
+    axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], look: Mapping[tuple[str, str], style.Look]
+) -> None:
     ends: list[tuple[float, str, str]] = []
     for line in lines.along:
-        _draw(axes, line, colour[line.label])
+        mine = look[line.model, line.protocol]
+        _draw(axes, line, mine)
         if line.printed:
             axes.plot(*zip(*line.printed, strict=True), "D--", color=style.INK, mfc="none", markersize=4.5, lw=0.9)
-            ends.append((line.printed[-1][1], f"{line.label}, printed", style.INK))
-        ends.append((line.medians[-1][1], line.label, colour[line.label]))
-    for label, value in lines.level.items():
-        axes.axhline(value, color=colour[label], linewidth=1.6, linestyle=(0, (5, 2)))
-        ends.append((value, label, colour[label]))
+            ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
+        ends.append((line.medians[-1][1], line.model, mine.colour))
+    for name, value in lines.level.items():
+        axes.axhline(value, color=look[name].colour, linewidth=1.3, linestyle=look[name].dashes)
+        ends.append((value, name[0], look[name].colour))
     for line in lines.rules:
         axes.plot(*zip(*line.medians, strict=True), ":", color=style.FAINT, linewidth=1.2, zorder=0.5)
-        ends.append((line.medians[-1][1], line.label, style.FAINT))
+        ends.append((line.medians[-1][1], line.model, style.FAINT))
     for value, name in rules:
         axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
         ends.append((value, name, style.FAINT))
@@ -204,14 +209,14 @@ def _panel(axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], colour:
     _end_labels(axes, ends)
 
 
-def _draw(axes: Axes, line: Line, shade: str) -> None:
+def _draw(axes: Axes, line: Line, look: style.Look) -> None:
     """Median line, band from lowest to highest, every value a dot."""
     xs, ys = zip(*line.medians, strict=True)
     lows, highs = [min(v) for _, v in line.points], [max(v) for _, v in line.points]
-    axes.fill_between(xs, lows, highs, color=shade, alpha=0.15, lw=0)
-    axes.plot(xs, ys, color=shade, marker="o", markersize=4)
+    axes.fill_between(xs, lows, highs, color=look.colour, alpha=0.13, lw=0)
+    axes.plot(xs, ys, color=look.colour, linestyle=look.dashes, marker="o", markersize=4)
     for x, values in line.points:
-        axes.plot([x] * len(values), values, "o", markersize=3, mfc=shade, mec="none", alpha=0.5)
+        axes.plot([x] * len(values), values, "o", markersize=3, mfc=look.colour, mec="none", alpha=0.5)
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:

@@ -7,6 +7,7 @@ between the arms, what failed, and how every number was made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -110,7 +111,7 @@ def _top(contents: Contents) -> str:
     study, results = contents.study, contents.results
     done = len(results.ledgers)
     planned = max(len(results.specs), done)
-    lead = contents.verdict or f"Claim under test: {study.claim}"
+    lead, rest = _first_sentence(contents.verdict or f"Claim under test: {study.claim}")
     claim = f'<p class="claim">Claim: {escape(study.claim)}</p>' if contents.verdict else ""
     banner = ""
     if study.published and contents.effort != "paper":
@@ -118,14 +119,23 @@ def _top(contents: Contents) -> str:
             f'<p class="banner"><b>Not the printed recipe: effort {escape(contents.effort)}.</b> Models, data or '
             "training are smaller than printed, so a difference to a printed number is no finding about it.</p>"
         )
-    deviations = "<p>Knowingly different from the printed experiment:</p>" + _list(study.deviations)
+    different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
+    deviations = f"<p>{different}</p>" + _list(study.deviations)
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
+    size = ' class="long"' if len(lead) > 110 else ""
+    headline = f"<h1{size}>{escape(lead)}</h1>" + (f'\n<p class="lead">{escape(rest)}</p>' if rest else "")
     return (
         f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(contents.effort)} · '
-        f"{done} of {planned} runs finished</p>\n<h1>{escape(lead)}</h1>\n{claim}\n{banner}\n"
+        f"{done} of {planned} runs finished</p>\n{headline}\n{claim}\n{banner}\n"
         f"{deviations if study.deviations else ''}\n<nav>{nav}</nav>\n</header>"
     )
+
+
+def _first_sentence(text: str) -> tuple[str, str]:
+    """The headline, and the rest."""
+    first, *rest = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text, maxsplit=1)
+    return first, "".join(rest)
 
 
 def _scores(contents: Contents) -> str:

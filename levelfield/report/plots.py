@@ -46,26 +46,27 @@ def merged_rules(rules: Mapping[str, float]) -> list[tuple[float, str]]:
 def _vertical_references(axes: Axes, rules: Mapping[str, float], arms: int) -> None:
     """Baselines as vertical lines below their names, which stand staggered above the first of `arms` rows."""
     lines = merged_rules(rules)
-    top = -0.55 - 0.5 * len(lines)
+    top, middle = -0.55 - 0.5 * len(lines), sum(axes.get_xlim()) / 2
     for level, (value, text) in enumerate(lines):
         height = top + 0.5 * (level + 0.5)
         axes.plot([value, value], [height, arms - 0.5], ":", color=style.FAINT, linewidth=0.9, zorder=0.5)
         axes.annotate(
             style.short(text, 34),
             (value, height),
-            xytext=(3, 0),
+            xytext=(3, 0) if value <= middle else (-3, 0),
             textcoords="offset points",
             va="center",
+            ha="left" if value <= middle else "right",
             fontsize=7.5,
             color=style.FAINT,
         )
     axes.set_ylim(arms - 0.5, top)
 
 
-def _score_limits(cells: Cells, extra: Sequence[float] = ()) -> tuple[float, float]:
-    """From just below the lowest thing drawn to just above the highest."""
-    values = [s.value for c in cells.cells for s in c.scores if s.value is not None]
-    values += [v for rules in cells.baselines.values() for v in rules.values()] + list(extra)
+def _score_limits(cells: Cells, task: str, extra: Sequence[float] = ()) -> tuple[float, float]:
+    """From just below the lowest thing drawn in one panel to just above the highest."""
+    values = [s.value for c in cells.of(task) for s in c.scores if s.value is not None]
+    values += [*cells.baselines.get(task, {}).values(), *extra]
     low, high = min(values), max(values)
     margin = 0.06 * max(high - low, 1e-3)
     return low - margin, high + margin
@@ -87,7 +88,9 @@ def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) ->
         figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _compare_panel(panel, cells, task, beside, colour)
-            panel.set_xlim(*_score_limits(cells, printed))
+            mine = [m.value for c in cells.of(task) for m in beside.get(c.arm, ()) if m.value is not None]
+            panel.set_xlim(*_score_limits(cells, task, mine))
+            _vertical_references(panel, cells.baselines.get(task, {}), len(cells.of(task)))
             panel.set_xlabel(score_label(cells))
         if printed:
             recipe = "" if effort == "paper" else f" (ours is not the printed recipe: effort {effort})"
@@ -111,7 +114,6 @@ def _compare_panel(
             if match.value is not None:
                 axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
     axes.set_yticks(range(len(mine)), [style.short(c.arm) for c in mine])
-    _vertical_references(axes, cells.baselines.get(task, {}), len(mine))
     axes.set_title(style.short(task, 26))
 
 
@@ -136,8 +138,9 @@ def gap(cells: Cells) -> Drawing | None:
         figure, axes = style.panels(make, len(tasks), 1.4 + 0.44 * len(shown), columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _gap_panel(panel, cells, task, protocols, colour)
-            low, high = _score_limits(cells)
-            panel.set_xlim(low, high + 0.1 * (high - low))
+            low, high = _score_limits(cells, task)
+            panel.set_xlim(low, high + 0.12 * (high - low))
+            _vertical_references(panel, cells.baselines.get(task, {}), len(_moved(cells, task)))
             panel.set_xlabel(score_label(cells))
         marks = "○●■◆▲"
         legend = " · ".join(f"{marks[min(i, 4)]} {p}" for i, p in enumerate(protocols))
@@ -180,7 +183,6 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
             axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3)
             _seed_ticks(axes, mine[protocol], place + 0.27, shade, 0.5 if index == 0 else 1.0)
     axes.set_yticks(range(len(models)), [style.short(m) for m in models])
-    _vertical_references(axes, cells.baselines.get(task, {}), len(models))
     axes.set_title(style.short(task, 26))
 
 

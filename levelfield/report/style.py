@@ -15,6 +15,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ COLOURS: Mapping[str, str] = {
     "gmlp": "#c08a00",
 }
 SPARE = ("#4a9fd8", "#8a5a44", "#6b5ca5", "#c2a300", "#5f7f2e", "#a33a4d", "#2b7a78", "#7d7f86")
+DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -80,6 +82,43 @@ def colours(models: Sequence[str]) -> dict[str, str]:
         spare = [c for c in (*SPARE, *COLOURS.values()) if c not in chosen.values()] or [FAINT]
         chosen[label] = family if family and family not in chosen.values() else spare[0]
     return chosen
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of one arm: a colour for its model, dashes for a line and strength for a bar by its protocol."""
+
+    colour: str
+    dashes: Any
+    alpha: float
+
+
+def looks(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Look]:
+    """(model, protocol) -> look. The first protocol is drawn solid as a line and pale as a bar."""
+    shade = colours(list(dict.fromkeys(model for model, _ in names)))
+    rank = {protocol: i for i, protocol in enumerate(dict.fromkeys(protocol for _, protocol in names))}
+    strength = {0: 0.9 if len(rank) == 1 else 0.4}
+    return {n: Look(shade[n[0]], DASHES[rank[n[1]] % len(DASHES)], strength.get(rank[n[1]], 0.9)) for n in names}
+
+
+def protocol_legend(figure: Figure, names: Sequence[tuple[str, str]]) -> None:
+    """Which dashes are which protocol, above the panels; nothing where there is one protocol."""
+    from matplotlib.lines import Line2D
+
+    first = {protocol: look for (_, protocol), look in reversed(looks(names).items())}
+    protocols = list(dict.fromkeys(protocol for _, protocol in names))
+    if len(protocols) > 1:
+        handles = [Line2D([], [], color=FAINT, linewidth=1.6, linestyle=first[p].dashes) for p in protocols]
+        legend(figure, handles, protocols)
+
+
+def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """Above the panels, in as many columns as have room."""
+    texts = [short(name, 34) for name in names]
+    columns = max(1, min(len(texts), int(96 // (max(map(len, texts), default=1) + 5))))
+    figure.legend(
+        handles, texts, loc="outside upper left", ncols=columns, handlelength=1.8, columnspacing=1.4, fontsize=8.5
+    )
 
 
 @contextmanager

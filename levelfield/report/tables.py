@@ -229,7 +229,7 @@ def _ledger_row(cell: Cell) -> tuple[str, ...]:
         si(cell.cost("flops")),
         duration(cell.cost("wall_s")),
         si(cell.cost("tuning_trials")),
-        (cell.words("device") or DASH) + (f", {threads} threads" if threads else ""),
+        (cell.words("device") or DASH) + (f", {threads} thread{'s' * (threads != '1')}" if threads else ""),
     )
 
 

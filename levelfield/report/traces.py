@@ -45,23 +45,30 @@ def training(results: Results, cells: Cells, task: str) -> Drawing | None:
                 log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
                 _line(upper, log, "loss", colour[arm.model_label])
                 _line(lower, log, "score", colour[arm.model_label])
-            upper.set_title(style.short(title, 26), fontsize=8.5)
+            upper.set_title(title, fontsize=8.5)
+            if not lower.lines:  # a phase that is not validated
+                lower.set_visible(False)
+                upper.tick_params(labelbottom=True)
+                upper.set_xlabel("step")
             lower.set_xlabel("step")
             lower.locator_params(axis="x", nbins=4)
         grid[0][0].set_ylabel("training loss")
         grid[1][0].set_ylabel("validation score")
-        _legend(figure, {arm.model_label for arm in arms.values()}, cells.models, colour)
+        present = {arm.model_label for arm in arms.values()}
+        names = [name for name in cells.models if name in present]
+        style.legend(figure, [_bar(colour[name], 1.0) for name in names], names)
         drawn = style.render(figure, f"training-{task}")
     return Drawing(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")
 
 
 def _phase_title(results: Results, run: str, arm: Arm, phase: int) -> str:
-    """ "spt_masked 1: masked", as the log says; the description knows where an older log does not."""
+    """The protocol, and below it "phase 1: denoise", as the log says or else the description."""
     log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
     phases = results.specs.get(run, {}).get("protocol", {}).get("phases", [])
     described = phases[phase]["objective"]["kind"].lower() if phase < len(phases) else "training"
     objective = log[0].get("objective", described) if log else described
-    return f"{arm.protocol}: {objective}" if len(phases) == 1 else f"{arm.protocol} {phase + 1}: {objective}"
+    number = "" if len(phases) == 1 else f"phase {phase + 1}: "
+    return f"{style.short(arm.protocol, 24)}\n{number}{style.short(objective, 16)}"
 
 
 def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
@@ -70,47 +77,41 @@ def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
         axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75)
 
 
-def _legend(figure: Any, present: set[str], order: Sequence[str], colour: Mapping[str, str]) -> None:
-    from matplotlib.lines import Line2D
-
-    names = [name for name in order if name in present]
-    handles = [Line2D([], [], color=colour[name], linewidth=2.2) for name in names]
-    figure.legend(
-        handles,
-        [style.short(n, 24) for n in names],
-        loc="outside upper left",
-        ncols=min(len(names), 5),
-        handlelength=1.2,
-        columnspacing=1.4,
-    )
-
-
 # ---------------------------------------------------------------- slices
 
 
 def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
     """Score within each slice, such as each root operator: a bar per arm, its seeds as dots."""
     arms = arms_of(results)
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    found: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in results.rows:
         here, value = _slice(row, cells.metric), row_value(row)
         if here and here[0] == axis and value is not None:
-            name = str(arms[row.get("run", "")])
-            found.setdefault(row.get("task", ""), {}).setdefault(here[1], {}).setdefault(name, []).append(value)
+            arm = arms[row.get("run", "")]
+            by_arm = found.setdefault(row.get("task", ""), {}).setdefault(here[1], {})
+            by_arm.setdefault((arm.model_label, arm.protocol), []).append(value)
+    found = {task: by_value for task, by_value in found.items() if len(by_value) > 1}
     if not found:
         return None
-    names = list(dict.fromkeys(str(c.arm) for c in cells.cells))
-    colour = style.colours(names)
+    names = list(dict.fromkeys((c.arm.model_label, c.arm.protocol) for c in cells.cells))
+    look = style.looks(names)
     tallest = max(sum(len(by_arm) + 1 for by_arm in by_value.values()) for by_value in found.values())
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(found), 1.1 + 0.17 * tallest, columns=2)
+        figure, axes = style.panels(make, len(found), 1.1 + 0.15 * tallest, columns=2)
         for panel, (task, by_value) in zip(axes, found.items(), strict=True):
-            _slice_panel(panel, by_value, names, colour)
+            _slice_panel(panel, by_value, look)
             panel.set_title(style.short(f"{task}, by {axis}", 30))
             panel.set_xlabel(score_label(cells))
-        _legend(figure, set(names), names, colour)
+        present = [n for n in names if any(n in by_arm for by_value in found.values() for by_arm in by_value.values())]
+        style.legend(figure, [_bar(look[n].colour, look[n].alpha) for n in present], [" · ".join(n) for n in present])
         drawn = style.render(figure, f"slices-{axis}")
     return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
+
+
+def _bar(shade: str, alpha: float) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=shade, alpha=alpha, linewidth=0)
 
 
 def _slice(row: Row, metric: str) -> tuple[str, str] | None:
@@ -140,17 +141,19 @@ def _is_number(text: str) -> bool:
 
 
 def _slice_panel(
-    axes: Axes, by_value: Mapping[str, Mapping[str, list[float]]], names: Sequence[str], colour: Mapping[str, str]
+    axes: Axes,
+    by_value: Mapping[str, Mapping[tuple[str, str], list[float]]],
+    look: Mapping[tuple[str, str], style.Look],
 ) -> None:
     height, ticks = 0.0, []
     numeric = all(_is_number(v) for v in by_value)
     for value, by_arm in sorted(by_value.items(), key=lambda item: float(item[0]) if numeric else 0.0):
-        mine = [n for n in names if n in by_arm]
+        mine = [name for name in look if name in by_arm]
         ticks.append((height + (len(mine) - 1) / 2, value))
         for name in mine:
-            scores = by_arm[name]
-            axes.barh(height, median(scores), height=0.78, color=colour[name], alpha=0.55, linewidth=0)
-            axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=colour[name], mec=style.PAPER, mew=0.4)
+            scores, shade = by_arm[name], look[name].colour
+            axes.barh(height, median(scores), height=0.78, color=shade, alpha=look[name].alpha, linewidth=0)
+            axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4)
             height += 1
         height += 1
     axes.set_yticks([t for t, _ in ticks], [style.short(v, 20) for _, v in ticks])
