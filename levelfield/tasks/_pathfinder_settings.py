@@ -9,14 +9,13 @@ strokes with contours short enough to fit and ends kept apart, for quick experim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelfield.spec import UserError
 
 Difficulty = Literal["easy", "intermediate", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "intermediate", "hard")
-SIZES: tuple[int, ...] = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,64 @@ class Parameters:
     apart: bool = False  # the long contours' last paddles keep their distance; in the reference they may touch
 
 
+_SMALL = Parameters(
+    size=32,
+    contour=14,
+    distractor=4,
+    distractors=5,
+    padding=1,
+    seed_distance=7,
+    length=2,
+    thickness=0.5,
+    margins=(1,),
+    radius=1.5,
+    continuity=1.0,
+    contour_contrast=1.5,  # the Arena's paddle contrast 0.75 times its contour contrast 2
+    distractor_contrast=2.0,
+)
+_BIG = replace(_SMALL, length=5, continuity=1.8)  # the generator's own paddle length
+
+_SIZES: dict[int, Parameters] = {
+    16: replace(_SMALL, size=16, seed_distance=3, apart=True),
+    32: _SMALL,
+    64: replace(
+        _BIG, size=64, seed_distance=12, thickness=1.0, radius=2.5, contour_contrast=0.8, distractor_contrast=0.8
+    ),
+    128: replace(
+        _BIG,
+        size=128,
+        seed_distance=20,
+        thickness=1.5,
+        margins=(2, 3),
+        radius=3.0,
+        contour_contrast=0.9,
+        distractor_contrast=0.9,
+    ),
+    256: replace(
+        _BIG,
+        size=256,
+        padding=22,
+        seed_distance=27,
+        thickness=2.0,
+        margins=(3,),
+        radius=5.0,
+        contour_contrast=1.0,
+        distractor_contrast=1.0,
+    ),
+}
+SIZES = tuple(_SIZES)
+_CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
+_SHORT: dict[Difficulty, int] = {"easy": 3, "intermediate": 4, "hard": 5}  # at 16 pixels
+_DISTRACTING = {16: 4, 32: 20, 64: 22, 128: 35, 256: 30}  # paddles in all distractors together, at most
+
+
 def parameters(size: int, difficulty: Difficulty) -> Parameters:
     """Raises UserError on a size or difficulty that does not exist."""
     if size not in SIZES:
         raise UserError(f"Pathfinder has no size {size}: choose one of {', '.join(map(str, SIZES))}.")
     if difficulty not in DIFFICULTIES:
         raise UserError(f"Pathfinder has no difficulty '{difficulty}': choose easy, intermediate or hard.")
-    contour = (3, 4, 5)[DIFFICULTIES.index(difficulty)] if size == 16 else (6, 9, 14)[DIFFICULTIES.index(difficulty)]
+    contour = (_SHORT if size == 16 else _CONTOUR)[difficulty]
     distractor = max(1, contour // 3)
-    if size == 16:
-        return Parameters(16, contour, distractor, 4 // distractor, 1, 3, 2, 0.5, (1,), 1.5, 1.0, 1.5, 2.0, apart=True)
-    if size == 32:
-        return Parameters(32, contour, distractor, 20 // distractor, 1, 7, 2, 0.5, (1,), 1.5, 1.0, 1.5, 2.0)
-    if size == 64:
-        return Parameters(64, contour, distractor, 22 // distractor, 1, 12, 5, 1.0, (1,), 2.5, 1.8, 0.8, 0.8)
-    if size == 128:
-        return Parameters(128, contour, distractor, 35 // distractor, 1, 20, 5, 1.5, (2, 3), 3.0, 1.8, 0.9, 0.9)
-    return Parameters(256, contour, distractor, 30 // distractor, 22, 27, 5, 2.0, (3,), 5.0, 1.8, 1.0, 1.0)
+    many = _DISTRACTING[size] // distractor
+    return replace(_SIZES[size], contour=contour, distractor=distractor, distractors=many)
