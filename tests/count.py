@@ -53,7 +53,7 @@ def count(folder: Path) -> Count:
 
 
 def functions(name: str, text: str) -> Iterator[Function]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text, name)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno:
             a = node.args
             every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
