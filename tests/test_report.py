@@ -21,7 +21,7 @@ import fixtures_rows as fixtures
 import matplotlib
 import pytest
 
-from levelfield import published, report
+from levelfield import published, report, store
 from levelfield.report import curves, style
 from levelfield.report.cells import arms_of, gather
 from levelfield.report.compare import all_beside
@@ -66,7 +66,7 @@ def test_failures_are_counted_and_named(built: tuple[Path, list[Path]]):
         ("image", "s4 · scratch"): {"diverged": 1},
     }
     html = (built[0] / "report.html").read_text()
-    assert "35 of 36 runs finished" in html
+    assert "35 of 36 runs finished, 3 failed or at chance" in html and "runs failed or ended" not in html
     assert "image, attention · spt_masked, seed 2: not finished. Stopped by the system" in html
     assert "listops, attention · scratch, seed 2: at chance" in html
     assert "2 of 3" in html
@@ -81,6 +81,16 @@ def test_label_prior_counts_as_chance():
     ]
     cells = gather(replace(results, rows=stuck)).of("listops")
     assert all(c.failures == {"at chance": 3} for c in cells if c.arm.model == "conv")
+
+
+def test_a_study_that_learned_nothing_says_so_before_anything_else(tmp_path: Path):
+    study, results = fixtures.extrapolation()
+    stuck = [
+        Row(**{**r, "value": 0.11}) if not r.get("at") and r.get("protocol") != "none" else r for r in results.rows
+    ]
+    quiet = replace(study, views=(View("slices", "Slices"),))
+    report.build(quiet, "minutes", replace(results, rows=stuck), tmp_path)
+    assert "6 of 6 runs failed or ended at chance" in (tmp_path / "report.html").read_text()
 
 
 def test_printed_numbers_stand_beside_with_their_difference():
@@ -297,6 +307,30 @@ def test_drawing_leaves_matplotlib_as_it_was():
     with pytest.raises(RuntimeError), style.canvas():
         raise RuntimeError
     assert dict(matplotlib.rcParams) == before
+
+
+def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Rows and ledgers through files, as `store` keeps them, give the same cells as the values themselves."""
+    study, results = fixtures.extrapolation()
+    described = {"study": study.name, "effort": "minutes", "runs": results.specs}
+    store.write_json(tmp_path / "runs" / "studies" / f"{study.name}-minutes.json", described)
+    first = next(iter(results.ledgers))
+    for run, ledger in results.ledgers.items():
+        where = tmp_path / "runs" / run
+        own = [{**r} for r in results.rows if r.get("run", first) == run]
+        store.write_rows(
+            where / "rows.jsonl", [{k: v for k, v in r.items() if k not in ("study", "effort")} for r in own]
+        )
+        store.write_json(where / "ledger.json", ledger)
+        store.write_rows(where / "log.jsonl", results.curves[run])
+        store.write_json(where / store.DONE, {})
+    page = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"study": replace(study, views=(View("slices", "Slices"),))}
+    exec(compile(snippet, "docs/report.md", "exec"), names)
+    assert names["files"][0] == Path("report/report.html") and names["files"][0].exists()
+    assert gather(names["results"]).cells == gather(results).cells
 
 
 # ---------------------------------------------------------------- boundaries

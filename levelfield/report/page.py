@@ -113,23 +113,31 @@ def _top(contents: Contents) -> str:
     planned = max(len(results.specs), done)
     lead, rest = _first_sentence(contents.verdict or f"Claim under test: {study.claim}")
     claim = f'<p class="claim">Claim: {escape(study.claim)}</p>' if contents.verdict else ""
-    banner = ""
-    if study.published and contents.effort != "paper":
-        banner = (
-            f'<p class="banner"><b>Not the printed recipe: effort {escape(contents.effort)}.</b> Models, data or '
-            "training are smaller than printed, so a difference to a printed number is no finding about it.</p>"
-        )
     different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
     deviations = f"<p>{different}</p>" + _list(study.deviations)
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(lead) > 110 else ""
     headline = f"<h1{size}>{escape(lead)}</h1>" + (f'\n<p class="lead">{escape(rest)}</p>' if rest else "")
+    failed = len(_failed(contents))
+    state = f"{done} of {planned} runs finished" + (f", {failed} failed or at chance" if failed else "")
     return (
         f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(contents.effort)} · '
-        f"{done} of {planned} runs finished</p>\n{headline}\n{claim}\n{banner}\n"
+        f"{state}</p>\n{headline}\n{claim}\n{_warnings(contents, failed, planned)}\n"
         f"{deviations if study.deviations else ''}\n<nav>{nav}</nav>\n</header>"
     )
+
+
+def _warnings(contents: Contents, failed: int, planned: int) -> str:
+    """What a reader must know before any number."""
+    found = []
+    if 2 * failed > planned:
+        words = "What has not learned the task says nothing about its architecture: read the verdict with that in mind."
+        found.append((f"{failed} of {planned} runs failed or ended at chance.", words))
+    if contents.study.published and contents.effort != "paper":
+        words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
+        found.append((f"Not the printed recipe: effort {contents.effort}.", words))
+    return "\n".join(f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found)
 
 
 def _first_sentence(text: str) -> tuple[str, str]:
@@ -205,18 +213,22 @@ def _cost(drawing: Drawing | None) -> str:
     return _section("cost", "How long and how much compute", _figure("", note, drawing))
 
 
-def _failures(contents: Contents) -> str:
-    """Every seed that failed, by name: nothing is averaged away."""
-    lines = []
+def _failed(contents: Contents) -> dict[str, str]:
+    """Run id -> which seed failed and why."""
+    found: dict[str, str] = {}
     for cells in contents.tables:
         for cell in cells.cells:
             for score in cell.scores:
-                why = cell.failure(score)
-                if why:
+                if why := cell.failure(score):
                     reason = contents.results.failures.get(score.run, "")
-                    lines.append(f"{cell.arm.task}, {cell.arm}, seed {score.seed}: {why}. {reason}".strip())
-    lines = list(dict.fromkeys(lines))
-    return _section("failures", "Runs that failed", _list(lines) or "<p>None.</p>")
+                    text = f"{cell.arm.task}, {cell.arm}, seed {score.seed}: {why}. {reason}".strip()
+                    found.setdefault(score.run, text)
+    return found
+
+
+def _failures(contents: Contents) -> str:
+    """Every seed that failed, by name: nothing is averaged away."""
+    return _section("failures", "Runs that failed", _list(_failed(contents).values()) or "<p>None.</p>")
 
 
 def _method() -> str:
