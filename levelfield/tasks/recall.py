@@ -1,0 +1,132 @@
+"""Associative recall: pairs of a key and its value, then a key; the label is its value.
+
+    k3 v1  k0 v5  k3 v1  k6 v2  k0 v5  ...  k6      ->  2
+
+Each sequence draws its own map from keys to values and then its pairs with replacement, so the label can be had only by
+finding the last key somewhere before. How far back is a dial, and what a model that sees w pairs can know is exact
+(`bounded`). The single-query form of the task by which Ba et al. (2016) and Fu et al. (2023) compare sequence models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, UserError, derive_seed, silent
+
+
+@dataclass(frozen=True)
+class Recall(Task):
+    """keys, values: how many symbols of each, at most 128. pairs: key-value pairs before the last key, which is one of
+    theirs; a sequence has 2 * pairs + 1 steps. train, val, test: sequences."""
+
+    keys: int = 8
+    values: int = 8
+    pairs: int = 24
+    train: int = 20_000
+    val: int = 1_000
+    test: int = 2_000
+    seed: int = 0
+
+    name: ClassVar[str] = "recall"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "generated; after Ba et al. 2016 (arXiv:1610.06258) and Fu et al. 2023 (arXiv:2212.14052)"
+    split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.keys <= 128 and 2 <= self.values <= 128 and self.pairs >= 1):
+            raise UserError("Recall needs 1 to 128 keys, 2 to 128 values and at least one pair.")
+        if min(self.train, self.val, self.test) < 1:
+            raise UserError("Recall needs at least one sequence in each of train, val and test.")
+
+    @property
+    def input(self) -> Tokens:
+        """Keys come first, then values."""
+        return Tokens(self.keys + self.values)
+
+    @property
+    def output(self) -> Label:
+        return Label(self.values)
+
+    @property
+    def max_length(self) -> int:
+        return 2 * self.pairs + 1
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.values
+
+    def at_length(self, length: int, examples: int | None = None) -> Recall:
+        """As many pairs as fit into `length` steps. Raises UserError where none does."""
+        if length < 3:
+            raise UserError(f"Recall needs at least 3 steps, not {length}: a pair and a key.")
+        counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
+        return replace(self, pairs=(length - 1) // 2, **counts)
+
+    def bounded(self, pairs: int) -> float:
+        """The best expected score of a rule that sees only the last key and the `pairs` pairs before it.
+
+        The key asked for is that of a pair drawn uniformly: either this pair is within reach, or another of its key is.
+        """
+        reach = min(1.0, pairs / self.pairs)
+        known = reach + (1 - reach) * (1 - (1 - 1 / self.keys) ** pairs)
+        return known + (1 - known) / self.values
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """The label prior, and the value that came last whatever its key."""
+        last = test.x.reshape(len(test), -1)[:, -2] - self.keys
+        return {**super().baselines(train, test), "last_value": float(np.mean(last == test.y))}
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        splits: dict[SplitName, Examples] = {}
+        taken: set[bytes] = set()
+        for split, count in (("test", self.test), ("val", self.val), ("train", self.train)):
+            rng = np.random.default_rng(derive_seed(self.seed, "recall", split, self.pairs))
+            splits[split] = self._draw(rng, count, taken)
+            report(f"recall: {split}", count, count)
+        return splits
+
+    def _draw(self, rng: np.random.Generator, count: int, taken: set[bytes]) -> Examples:
+        """`count` sequences that are not in `taken`, which grows by them."""
+        kept = np.zeros((0, self.max_length), np.uint8)
+        for _ in range(100):
+            drawn = self._sequences(rng, count)
+            new = np.array([self._is_new(row.tobytes(), taken) for row in drawn], bool)
+            kept = np.concatenate([kept, drawn[new]])[:count]
+            if len(kept) == count:
+                return self._examples(kept)
+        raise UserError(f"Recall has too few different sequences for {count} more: take more pairs, keys or values.")
+
+    @staticmethod
+    def _is_new(row: bytes, taken: set[bytes]) -> bool:
+        new = row not in taken
+        taken.add(row)
+        return new
+
+    def _sequences(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """(count, 2 * pairs + 1) uint8."""
+        maps = rng.integers(0, self.values, (count, self.keys))
+        keys = rng.integers(0, self.keys, (count, self.pairs))
+        asked = keys[np.arange(count), rng.integers(0, self.pairs, count)]
+        x = np.empty((count, self.max_length), np.uint8)
+        x[:, 0:-1:2] = keys
+        x[:, 1:-1:2] = self.keys + np.take_along_axis(maps, keys, 1)
+        x[:, -1] = asked
+        return x
+
+    def _examples(self, x: np.ndarray) -> Examples:
+        """Reads label and slice off the sequences: `back` is how many pairs ago the asked key was last seen."""
+        seen = x[:, 0:-1:2] == x[:, -1:]
+        back = 1 + seen[:, ::-1].argmax(1)
+        y = x[np.arange(len(x)), 2 * (self.pairs - back) + 1].astype(np.int64) - self.keys
+        edges = np.array([1, 2, 4, 8, 16, 32, 64])
+        nearest = edges[np.searchsorted(edges, np.minimum(back, 64))]
+        return Examples.of_equal_length(x, y, {"back": nearest.astype(np.int64)})
+
+
+TASKS: dict[str, Task] = {"recall": Recall()}
+EXAMPLES: tuple[Task, ...] = (Recall(pairs=6, train=60, val=20, test=20), Recall(3, 4, 9, 40, 10, 10, seed=2))
