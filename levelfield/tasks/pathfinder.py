@@ -6,7 +6,7 @@
                                              32 x 32 pixels (1,024 steps) is `pathfinder`, 128 x 128 (16,384) `pathx`,
                                              256 x 256 (65,536) `pathx256`.
 
-    Pathfinder(size=32, difficulty="hard").build(None)["train"]     # draws 160,000 images, about two minutes a core
+    Pathfinder(size=32, difficulty="hard").build(None)["train"]     # draws 160,000 images, about a minute of one core
 
 `origin="official"` reads the Long Range Arena's own files; "generated" draws new images by the same algorithm and
 numbers, because the release is no longer easy to find and its generator no longer runs. docs/pathfinder.md shows them.
@@ -224,6 +224,9 @@ TASKS: dict[str, Task] = {
     "pathfinder64": Pathfinder(size=64),
     "pathx": Pathfinder(size=128),
     "pathx256": Pathfinder(size=256),
+    "pathfinder_official": Pathfinder(origin="official"),
+    "pathx_official": Pathfinder(size=128, origin="official"),
+    "pathx256_official": Pathfinder(size=256, origin="official"),
 }
 EXAMPLES: tuple[Task, ...] = (
     Pathfinder(size=16, train=48, val=16, test=16),
