@@ -262,6 +262,8 @@ def test_large_splits_are_built_in_a_temporary_file(monkeypatch: pytest.MonkeyPa
     large = task.build(None)
     assert isinstance(large["train"].x.base, np.memmap) or isinstance(large["train"].x, np.memmap)
     assert all(np.array_equal(small[s].x, large[s].x) for s in ("train", "val", "test"))
+    with pytest.raises(UserError, match="set TMPDIR"):
+        replace(task, train=10**14).build(None)
 
 
 # ---------------------------------------------------------------- settings, slices, symmetries

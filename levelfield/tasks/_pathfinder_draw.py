@@ -145,7 +145,7 @@ def fill(
         return len(part.labels)
 
     done = 0
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for size in pool.map(work, range(0, count, block)):
             done += size
             report(f"drawing {purpose}", done, count)

@@ -106,7 +106,7 @@ def read_images(listed: list[Listed], into: np.ndarray, what: str, report: Repor
         return min(block, len(listed) - first)
 
     done = 0
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for count in pool.map(work, range(0, len(listed), block)):
             done += count
             report(f"reading {what}", done, len(listed))

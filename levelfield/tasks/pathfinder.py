@@ -15,7 +15,7 @@ numbers, because the release is no longer easy to find and its generator no long
 from __future__ import annotations
 
 import math
-import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -209,13 +209,16 @@ class Pathfinder(Task):
 
 def _pixels(count: int, length: int) -> np.ndarray:
     """(count, length) uint8 to fill. Large ones live in an unnamed file of the system's temporary folder (TMPDIR),
-    so that memory stays bounded; the file goes with the array. Raises OSError where the disk has no room."""
+    so that memory stays bounded; the file goes with the array. Raises UserError where that folder has no room."""
     size = count * length
     if size <= IN_MEMORY:
         return np.empty((count, length), np.uint8)
+    room = shutil.disk_usage(tempfile.gettempdir()).free
+    if room < size:
+        missing = f"{size / 1e9:.1f} GB are needed to build {count} images and {room / 1e9:.1f} GB are free"
+        raise UserError(f"{missing} in {tempfile.gettempdir()}: set TMPDIR to a folder with more room.")
     with tempfile.TemporaryFile() as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-        return np.memmap(file, np.uint8, "r+", shape=(count, length))
+        return np.memmap(file, np.uint8, "w+", shape=(count, length))
 
 
 TASKS: dict[str, Task] = {
