@@ -49,8 +49,8 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         return tuple(Run(*one, seed) for one in arms for seed in range(small.SIZES[effort].seeds))
 
     return Study(
-        name=f"compare-{mixer.label}",
-        claim=f"At equal steps and parameters, {mixer.label} scores higher than the baselines.",
+        name=f"compare-{own_name(mixer)}",
+        claim=f"At equal steps and parameters, {own_name(mixer)} scores higher than the baselines.",
         runs=runs,
         views=(
             View("gap", "By protocol, at equal steps"),
@@ -60,7 +60,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
             View("training", "Training curves"),
         ),
         probes=probes,
-        verdict=lambda rows: verdict(mixer.label, rows),
+        verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
             "One untuned recipe for every arm: give your mixer and the baselines the same tuning before you claim.",
         ),
@@ -80,9 +80,14 @@ def models(mixer: MixerConfig, of: Task, effort: Effort) -> tuple[Model, ...]:
         net = Net(model, of.input, heads(default_objective(of), of), flag=False, seed=0)
         return parameters(net)["parameters"]
 
-    own = small.model(mixer, effort)
+    own = small.model(mixer, effort, name=own_name(mixer))
     shapes = [small.model(baseline, effort) for baseline in BASELINES]
     return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
+
+
+def own_name(mixer: MixerConfig) -> str:
+    """The mixer's label, told apart from a baseline of the same name."""
+    return f"my_{mixer.label}" if mixer.label in {b.label for b in BASELINES} else mixer.label
 
 
 def probes(run: Run) -> Sequence[Probe]:

@@ -12,6 +12,7 @@ from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_mas
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Protocol, Recipe, Task, UserError, closest
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
+from levelfield.tasks.recall import Recall
 
 SPT_SHARE = 0.4
 """Of the total budget, for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""
@@ -46,6 +47,13 @@ def task(name: str, effort: Effort) -> Task:
             "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
             "paper": ListOps(),
         }[effort]
+    if name == "recall":
+        return {
+            "smoke": Recall(pairs=6, train=64, val=32, test=32),
+            "minutes": Recall(keys=4, values=4, pairs=12, train=20_000, val=500, test=2_000),
+            "hours": Recall(keys=16, values=16, pairs=64, train=96_000, val=2_000, test=2_000),
+            "paper": Recall(keys=64, values=64, pairs=256, train=200_000, val=2_000, test=5_000),
+        }[effort]
     if name == "pathfinder":
         return {
             "smoke": Pathfinder(16, "easy", train=64, val=32, test=32),
@@ -56,7 +64,7 @@ def task(name: str, effort: Effort) -> Task:
     raise UserError(f"There is no generated task '{name}' here: {closest(name, TASKS)}")
 
 
-TASKS = ("listops", "pathfinder")
+TASKS = ("listops", "recall", "pathfinder")
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
 
 

@@ -13,6 +13,7 @@ from tiny import MODEL, FirstSymbol
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield import ledger
 from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
 from levelfield.model import Net
@@ -78,6 +79,14 @@ def test_fourier_transforms_are_counted():
     counted = flops("fft") - flops("none")
     # Two real transforms forward, two back; autograd does one of these as a complex transform of twice the cost.
     assert 4 * one <= counted <= 5 * one + 1
+
+
+@pytest.mark.parametrize("kind", ["none", "attention"])
+def test_long_examples_are_counted_from_shorter_ones(kind: str, monkeypatch: pytest.MonkeyPatch):
+    exact = flops(kind, feedforward=40)
+    monkeypatch.setattr(ledger, "LONG", T // 2)
+    # The head's work per sequence does not grow with it; the fit makes it grow.
+    assert flops(kind, feedforward=40) == pytest.approx(exact, rel=0.01)
 
 
 def test_parameters_are_split_into_trunk_and_heads():

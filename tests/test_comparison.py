@@ -1,0 +1,157 @@
+"""Comparing a mixer that levelfield has never seen, from a file and from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import levelfield
+from levelfield import comparison, small, store
+from levelfield.run import check
+from levelfield.spec import Row, UserError
+from levelfield.usermixer import user_mixer
+
+FILE = """
+import torch
+from torch import nn
+
+class Gru(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.rnn = nn.GRU(d_model, d_model, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+class Wide(nn.Linear):
+    def __init__(self, d_model):
+        super().__init__(d_model, 2 * d_model)
+
+class Peeking(Gru):
+    def __init__(self, d_model, causal):
+        super().__init__(d_model)
+
+    def forward(self, x):
+        return super().forward(x.flip(1)).flip(1)
+
+class Broken(Gru):
+    def forward(self, x):
+        return super().forward(x) / 0 * 0
+"""
+
+
+class Decay(nn.Module):
+    """A causal exponential average; defined in a test, as in a notebook."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        keep, out, state = self.rate.sigmoid(), [], torch.zeros_like(x[:, 0])
+        for step in x.unbind(1):
+            state = keep * state + (1 - keep) * step
+            out.append(state)
+        return torch.stack(out, 1)
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "mine.py").write_text(FILE)
+    code = [sys.executable, "-m", "levelfield", "compare", *words, "--effort", "smoke", "--jobs", "1"]
+    return subprocess.run(code, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("mine.py:Wide",), "wide turns an input of shape"),
+        (("mine.py:Broken",), "broken"),
+        (("mine.py:Peeking", "--protocols", "spt_causal"), "peeking"),
+        (("mine.py:Gur",), "did you mean 'Gru'"),
+        (("mine.py:Gru", "--tasks", "listop"), "did you mean 'listops'"),
+        (("mine.py:Gru", "--protocols", "scrtch"), "did you mean 'scratch'"),
+        (("other.py:Gru",), "other.py"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_before_any_training(tmp_path: Path, words: tuple[str, ...], sentence: str):
+    done = command(tmp_path, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_same_class_from_python(tmp_path: Path):
+    found = levelfield.compare(
+        Decay, ["recall"], ["scratch"], "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
+    )
+    models = list(dict.fromkeys(r.get("model") for r in found.rows if r.get("protocol") == "scratch"))
+    assert models == ["decay", "attention", "s4", "conv"]
+    assert found.page.name == "report.html"
+    assert "decay" in found.page.read_text()
+    assert "<iframe" in found._repr_html_()
+    assert all(path.exists() for path in found.figures)
+    counts = {run.split("-")[1]: ledger["parameters"] for run, ledger in found.ledgers.items()}
+    assert len(counts) == 4
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/done.json")}
+    again = levelfield.compare(
+        Decay, ["recall"], ["scratch"], "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
+    )
+    assert list(again.rows) == list(found.rows)
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def test_arms_are_matched_by_parameters_and_differ_in_nothing_else():
+    study = comparison.compare(user_mixer(Decay, {}), ["recall"], ["scratch", "spt_masked", "spt_causal"])
+    runs = study.runs("minutes")
+    for run in runs:
+        check(run)
+    own = comparison.models(user_mixer(Decay, {}), small.task("recall", "minutes"), "minutes")
+    assert [m.label for m in own] == ["decay", "attention", "s4", "conv"]
+    assert {m.depth for m in own} == {3}
+    steps = {run.protocol.name: sum(p.recipe.budget.value for p in run.protocol.phases) for run in runs}
+    assert len(set(steps.values())) == 1
+    assert all(run.model.causal == (run.protocol.name == "spt_causal_matched") for run in runs)
+
+
+def test_a_name_that_a_baseline_has_is_told_apart():
+    class S4(Decay):
+        pass
+
+    models = comparison.models(user_mixer(S4, {}), small.task("recall", "smoke"), "smoke")
+    assert [m.label for m in models] == ["my_s4", "attention", "s4", "conv"]
+
+
+def test_the_verdict_says_what_the_rows_say():
+    def row(model: str, value: float) -> Row:
+        return Row(
+            run=f"{model}{value}",
+            task="t",
+            model=model,
+            protocol="scratch",
+            metric="accuracy",
+            split="test",
+            value=value,
+        )
+
+    rows = [row("mine", 0.5), row("mine", 0.52), row("s4", 0.4), row("s4", 0.45), row("conv", 0.3), row("conv", 0.31)]
+    assert "above the best baseline, s4" in comparison.verdict("mine", rows)
+    rows[0] = row("mine", 0.42)
+    assert "not clearly apart" in comparison.verdict("mine", rows)
+    assert "below" in comparison.verdict("conv", rows)
+    assert "Nothing" in comparison.verdict("mine", [])
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(UserError, match="recall"):
+        comparison.compare(user_mixer(Decay, {}), ["recal"]).runs("smoke")
+
+
+def test_results_of_a_study_never_run(tmp_path: Path):
+    with pytest.raises(UserError, match="levelfield run demo"):
+        store.read(tmp_path, "demo", "minutes")
