@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from levelfield import loading, store
+from levelfield.recipes import miralles2025
 from levelfield.report.arms import Arm, differences
 from levelfield.run import check, execute
 from levelfield.spec import EFFORTS, Effort, Row, Run, Study, describe
@@ -101,6 +103,22 @@ def test_protocols_of_one_model_share_the_model_and_the_last_phase(effort: Effor
         last = {f"protocol.phases.last.recipe.{name}" for name in own}
         extra = {"protocol.phases.last.start", "protocol.phases.last-1", "protocol.phases"}
         assert fields_that_differ([scratch, pretrained]) <= last | extra
+
+
+def test_the_page_on_studies_says_what_is_so() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "studies.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(snippet, names)
+    setting = miralles2025.conv("image")
+    assert names["setting"] is setting
+    assert f"# {(setting.shape.width, setting.hidden, setting.recipe.lr)}" in page
+    for name in PAPERS:
+        assert f"`{name}`" in page
+    for effort in EFFORTS:
+        counts = [len(study.runs(effort)) for study in (miralles2025_table1.study, amos2025_table2.study)]
+        (line,) = re.findall(rf"^\| `{effort}` .*$", page, re.MULTILINE)
+        assert re.findall(r"(\d+) runs", line) == [str(count) for count in counts]
 
 
 @pytest.mark.parametrize("name", STUDIES)
