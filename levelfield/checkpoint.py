@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from levelfield.store import explain_full_disk
+from levelfield.disk import explained
 from levelfield.train import State
 
 _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
@@ -61,7 +61,7 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
     partial = where / f".{name}.partial"
     try:
-        with explain_full_disk(where):
+        with explained(where):
             partial.write_bytes(content)
             os.replace(partial, where / name)
     finally:

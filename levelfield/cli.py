@@ -217,7 +217,7 @@ def data_(
     action: Positional[Literal["prepare", "verify"]],
     task: Annotated[Positional[str], arg(metavar="TASK|all")],
     data: Path = Path("data"),
-    sources: Path | None = None,
+    sources: Annotated[Path | None, arg(name="from")] = None,
 ) -> None:
     """Prepare the arrays of a task, or check them against their recorded hashes.
 

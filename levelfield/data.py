@@ -10,7 +10,6 @@ a temporary name and renamed when complete: whatever was killed half-way is neve
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from levelfield.disk import explained
 from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
 
 MANIFEST = "manifest.json"
@@ -40,25 +40,19 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     target = folder(task, root)
     if (target / MANIFEST).exists():
         return target
-    try:
+    with explained(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
         with _lock(root / f".{target.name}.lock"):
             if not (target / MANIFEST).exists():
                 _write(task, target, task.build(sources, report))
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"No room left for {task.name} in {root}: free some space or choose another --data folder.")
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
-            raise UserError(f"Cannot write to {root} ({error.strerror}): choose another --data folder.")
-        raise
     return target
 
 
 def load(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> dict[SplitName, Examples]:
     """The three splits, memory-mapped; prepares them first where they are missing."""
     at = prepare(task, root, sources, report)
-    manifest = json.loads((at / MANIFEST).read_text())
-    return {split: _open(at, split, manifest["arrays"]) for split in SPLITS}
+    arrays = _manifest(at)["arrays"]
+    return {split: _open(at, split, arrays) for split in SPLITS}
 
 
 def verify(at: Path) -> list[str]:
@@ -66,7 +60,11 @@ def verify(at: Path) -> list[str]:
     if not (at / MANIFEST).exists():
         return [f"{at.name} has no manifest: remove the folder and prepare it again."]
     faults = []
-    for name, expected in json.loads((at / MANIFEST).read_text())["arrays"].items():
+    try:
+        arrays = _manifest(at)["arrays"]
+    except UserError as error:
+        return [str(error)]
+    for name, expected in arrays.items():
         path = at / f"{name}.npy"
         if not path.exists():
             faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
@@ -94,6 +92,13 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> No
         os.replace(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _manifest(at: Path) -> Any:
+    try:
+        return json.loads((at / MANIFEST).read_text())
+    except ValueError as error:
+        raise UserError(f"The manifest of {at.name} is damaged: remove {at} and run again.") from error
 
 
 def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from levelfield import __version__, checkpoint, data, store
 from levelfield.batches import Loaded
+from levelfield.disk import explained
 from levelfield.evaluate import SplitScores, evaluate
 from levelfield.ledger import flops_per_example, parameters, peak_memory_mb, state_size, total
 from levelfield.model import Net
@@ -199,7 +200,7 @@ class _Work:
             for name in ("val", "test")
         }
         tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
-        with store.explain_full_disk(self.where):
+        with explained(self.where):
             save_file(tensors, self.where / "weights.safetensors")
         rows = result_rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
         store.write_rows(self.where / "rows.jsonl", rows)
@@ -247,7 +248,7 @@ class _Journal:
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
             kept = {k: v for k, v in record.items() if v is not None and v == v}
-            with store.explain_full_disk(self.path.parent), self.path.open("a") as file:
+            with explained(self.path.parent), self.path.open("a") as file:
                 file.write(store.to_line(kept))
         now = time.monotonic()
         if now - self.shown > 0.5 or last:

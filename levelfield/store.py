@@ -15,7 +15,6 @@ runs/studies/demo-minutes.json      which runs a study at an effort is made of
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -24,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from levelfield.disk import explained
 from levelfield.results import Results
 from levelfield.spec import Row, Run, UserError, describe
 
@@ -44,7 +44,7 @@ def claim(where: Path) -> Iterator[bool]:
 
     The system frees the claim when the process ends, however it ends.
     """
-    with explain_full_disk(where):
+    with explained(where):
         where.mkdir(parents=True, exist_ok=True)
         file = (where / ".claim").open("w")
     with file:
@@ -60,7 +60,7 @@ def write_text(path: Path, text: str) -> None:
     """Atomically. Raises UserError on a full disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with explain_full_disk(path.parent):
+        with explained(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_text(text)
             os.replace(partial, path)
@@ -125,17 +125,3 @@ def read(out: Path, study: str, effort: str) -> Results:
         elif (where / "error.txt").exists():
             failures[run_id] = (where / "error.txt").read_text().strip().splitlines()[0]
     return Results(rows, ledgers, curves, specs, failures)
-
-
-@contextmanager
-def explain_full_disk(where: Path) -> Iterator[None]:
-    """Turns a full disk or an unwritable folder into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = f"No room left in {where}: free some space and run the same command again to continue."
-            raise UserError(message) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise UserError(f"Cannot write to {where} ({error.strerror}): choose another folder.") from error
-        raise

@@ -21,14 +21,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "identity": set(),
     "examples": set(),
     "recipe": {"identity"},
+    "disk": {"identity"},
     "spec": {"identity", "examples", "recipe"},  # one face for the three
     "published": {"spec"},
     "results": {"spec"},
     "verdicts": {"spec"},
-    "data": {"spec"},
+    "data": {"spec", "disk"},
     "batches": {"spec"},
     "seeding": {"spec"},
-    "store": {"spec", "results"},
+    "store": {"spec", "results", "disk"},
     "ops": set(),
     "tasks": {"spec"},
     "recipes": {"spec"},
@@ -42,8 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": LOW | {"objectives"},
     "train": LOW | {"objectives"},
     "probes": LOW | {"objectives", "evaluate", "model"},
-    "checkpoint": {"spec", "store", "train"},
-    "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint"},
+    "checkpoint": {"spec", "disk", "train"},
+    "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "report": {"store", "published", "results", "spec"},
 }
 WITHOUT_TORCH = ("spec", "data", "results", "store", "published", "report", "recipes", "tasks")

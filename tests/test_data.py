@@ -147,7 +147,7 @@ def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     failing_save(monkeypatch, number)
-    with pytest.raises(UserError, match=r"No room left for parity .* free some space"):
+    with pytest.raises(UserError, match=r"No room left in .* free some space"):
         data.prepare(TASK, tmp_path)
     assert leftovers(tmp_path) == []
     monkeypatch.undo()
@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(UserError, match=r"Cannot write to .* choose another --data folder"):
+    with pytest.raises(UserError, match=r"Cannot write to .* give another --data folder"):
         data.prepare(TASK, tmp_path / "data")
 
 
@@ -204,3 +204,17 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
     assert [out for out, _ in outputs] == ["20\n"] * 3, outputs
     assert len(log.read_text().split()) == 1
     assert leftovers(root) == []
+
+
+def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
+    at = data.prepare(TASK, tmp_path)
+    (at / data.MANIFEST).write_text('{"arrays": ')
+    with pytest.raises(UserError, match="manifest .* is damaged"):
+        data.load(TASK, tmp_path)
+    assert "damaged" in data.verify(at)[0]
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(UserError, match="another --data folder"):
+        data.prepare(TASK, tmp_path / "data")

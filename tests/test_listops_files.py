@@ -68,7 +68,7 @@ def test_a_bad_row_is_told_with_file_and_line(tmp_path: Path, line: str, message
 
 
 def test_other_faults_of_official_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--sources FOLDER"):
+    with pytest.raises(UserError, match="--from FOLDER"):
         SMALL.build(None)
     with pytest.raises(UserError, match=r"no basic_test\.tsv"):
         SMALL.build(tmp_path)

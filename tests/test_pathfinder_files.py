@@ -148,7 +148,7 @@ def test_damage_is_told_in_one_sentence(damage: Callable[[Path], object], told: 
 
 
 def test_missing_folders_are_told_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--sources"):
+    with pytest.raises(UserError, match="--from"):
         OFFICIAL.build(None)
     with pytest.raises(UserError, match=r"unpack lra_release\.gz"):
         OFFICIAL.build(tmp_path)

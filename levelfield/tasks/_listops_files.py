@@ -26,7 +26,7 @@ def find(sources: Path | None, split: str) -> Path:
     if sources is None:
         raise UserError(
             "ListOps with origin='official' reads basic_train.tsv, basic_val.tsv and basic_test.tsv: run "
-            "`levelfield data prepare listops_official --sources FOLDER` with the folder that holds them."
+            "`levelfield data prepare listops_official --from FOLDER` with the folder that holds them."
         )
     for home in HOMES:
         for ending in ("tsv", "tsv.xz"):

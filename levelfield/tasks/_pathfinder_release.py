@@ -35,7 +35,7 @@ def find_release(sources: Path | None, size: int) -> Path:
     """
     name = f"pathfinder{size}"
     if sources is None:
-        raise UserError(f"Official images need files: give the folder that holds '{name}' as --sources FOLDER.")
+        raise UserError(f"Official images need files: give the folder that holds '{name}' as --from FOLDER.")
     if sources.name == name:
         sources = sources.parent
     nests = ("lra_release/lra_release", "lra_release", ".")

@@ -1,0 +1,32 @@
+"""What a disk can do to a run, in one sentence each.
+
+with explained(folder, "--out"):
+    ...                             # a full disk, an unwritable folder or a file in its place raise UserError
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from levelfield.identity import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+@contextmanager
+def explained(where: Path, option: str = "") -> Iterator[None]:
+    """option: the flag that would choose another folder, where there is one."""
+    other = f"give another {option} folder" if option else "choose another folder"
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            message = f"No room left in {where}: free some space and run the same command again, or {other}."
+            raise UserError(message) from error
+        if error.errno in CLOSED:
+            raise UserError(f"Cannot write to {where} ({error.strerror}): {other}.") from error
+        raise
