@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from levelfield.ops import dplr, fftconv, ssm
+from levelfield.ops import dplr, fftconv, glu, ssm
 
 LENGTHS = (1, 2, 3, 7, 63, 64, 65, 257)
 
@@ -81,6 +81,12 @@ def test_swapping_axes_is_a_transposition_and_its_own_backward() -> None:
 
     _same(fftconv.to_channels, plain, (_normal(3, 7, 5),))
     assert fftconv.to_channels(_normal(3, 7, 5)).is_contiguous()
+
+
+@pytest.mark.parametrize("length, block", [(1, 1024), (7, 3), (64, 16), (65, 64)])
+def test_gated_output_is_its_three_operations(monkeypatch: pytest.MonkeyPatch, length: int, block: int) -> None:
+    monkeypatch.setattr(glu, "CPU_BLOCK", block)
+    _same(glu.gelu_glu, glu.naive_gelu_glu, (_normal(2, 5, length), _normal(6, 5, seed=1), _normal(6, seed=2)))
 
 
 def _system() -> list[Tensor]:

@@ -23,6 +23,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.glu import gelu_glu
 from levelfield.ops.initial import linear
 from levelfield.ops.ssm import shared_kernel
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -101,4 +102,4 @@ class DLRLayer(nn.Module):
             forward, *backward = self.kernel(x.shape[1]).unbind(0)
             at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
             y = fft_conv(to_channels(x), forward + at_zero, *backward)
-        return F.glu(self.output(F.gelu(y).transpose(1, 2)), dim=-1)
+        return gelu_glu(y, self.output.weight, self.output.bias)

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.dplr import dplr_kernel
 from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.glu import gelu_glu
 from levelfield.ops.initial import linear
 from levelfield.ops.ssm import diagonal_kernel
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -138,7 +139,7 @@ class S4Layer(nn.Module):
             forward, *backward = self.kernel(x.shape[1]).unbind(0)
             at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
             y = fft_conv(to_channels(x), forward + at_zero, *backward)
-        return F.glu(self.output(F.gelu(y).transpose(1, 2)), dim=-1)
+        return gelu_glu(y, self.output.weight, self.output.bias)
 
 
 def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:

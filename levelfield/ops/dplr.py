@@ -1,8 +1,8 @@
 """S4's convolution kernel by powers of a small real matrix: no Cauchy kernel, no complex numbers, no maximal length.
 
 A diagonal-plus-low-rank (DPLR) model x' = (diag(poles) - p p*) x + b u, y = Re(c x), stepped bilinearly by dt, has the
-kernel k[t] = c A^t b. With t = i J + j that is a product of two tables, each filled by doubling: a power A^m applied to
-the m rows that are there gives the next m.
+kernel k[t] = c A^t b. With t = i J + j that is a product of two tables, each filled by doubling (a power A^m applied to
+the m rows that are there gives the next m) and the left one, in the end, by striding with the last power.
 
     k as an I x J table  =  [c; c A^J; c A^2J; ...]  @  [b, A b, ..., A^(J-1) b],      I J >= T,  I, J near sqrt(T)
 
@@ -24,7 +24,8 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.ssm import columns_for
 
-CPU_BLOCK = 1 << 16  # elements of the batch of matrices worked on at a time: 16 of 64 x 64, 256 KiB
+CPU_BLOCK = 1 << 17  # elements of the batch of matrices worked on at a time: 32 of 64 x 64, 512 KiB
+STRIDES = 16  # how many times the last power is applied instead of squaring it further, which costs more
 
 
 NEGLIGIBLE = 1e-19  # entries taken as zero: products of two stay clear of float32's slow subnormal numbers
@@ -92,13 +93,13 @@ class _Kernel(torch.autograd.Function):
     ) -> Tensor:
         channels, size = start.shape
         columns = columns_for(length)
-        rows, doublings = -(-length // columns), (length - 1).bit_length()
+        rows = -(-length // columns)
         out = start.new_empty(channels, ends.shape[1], length)
         right, left = start.new_empty(channels, columns, size), start.new_empty(channels, rows, *ends.shape[1:])
-        powers = start.new_empty(doublings, channels, size, size)  # A, A^2, A^4, ...
+        powers = start.new_empty(_powers(columns, rows), channels, size, size)  # A, A^2, A^4, ...
         right[:, 0], left[:, 0] = start, ends
         for block in _blocks(start):
-            if doublings:
+            if length > 1:
                 _assemble(rotation[block], column[block], row[block], out=powers[0, block])
             _fill(powers[:, block], right[block], left[block])
             table = torch.bmm(left[block].flatten(1, 2), right[block].transpose(1, 2))  # (h, I S, J)
@@ -157,20 +158,32 @@ def _disassemble(grad: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Ten
     return rotation, -by_row.squeeze(2), -by_column.squeeze(1)
 
 
+def _reach(rows: int) -> int:
+    """How many rows of the left table are made by doubling: a power of two; the others are strides away."""
+    return 1 << (-(-rows // STRIDES) - 1).bit_length()
+
+
+def _powers(columns: int, rows: int) -> int:
+    """How many of A, A^2, A^4, ... are needed to double up to J columns and `_reach` rows, and to stride."""
+    return (columns * _reach(rows)).bit_length() - (rows == _reach(rows))
+
+
 def _fill(powers: Tensor, right: Tensor, left: Tensor) -> None:
-    """Fill powers: (P, h, M, M), right: (h, J, M) = (A^j b)^T, left: (h, I, S, M) = c A^iJ from A and the first rows."""
+    """From A and first rows: powers (P, h, M, M), right (h, J, M) = (A^j b)^T, left (h, I, S, M) = c A^iJ."""
     columns, rows = right.shape[1], left.shape[1]
-    for index in range(powers.shape[0]):
+    reach = _reach(rows)
+    for index, power in enumerate(powers):
         if index:
-            torch.bmm(powers[index - 1], powers[index - 1], out=powers[index])
-            _drop_negligible(powers[index])
+            torch.bmm(powers[index - 1], powers[index - 1], out=power)
+            _drop_negligible(power)
         if (filled := 1 << index) < columns:
-            right[:, filled : 2 * filled] = torch.bmm(right[:, :filled], powers[index].transpose(1, 2))
+            right[:, filled : 2 * filled] = torch.bmm(right[:, :filled], power.transpose(1, 2))
         else:
             have = filled // columns
-            more = min(have, rows - have)
-            made = torch.bmm(left[:, :more].flatten(1, 2), powers[index])
-            left[:, have : have + more] = _drop_negligible(made).unflatten(1, (more, -1))
+            for at in range(have, min(2 * have, rows) if have < reach else rows, have):
+                more = min(have, rows - at)
+                made = torch.bmm(left[:, at - have : at - have + more].flatten(1, 2), power)
+                left[:, at : at + more] = _drop_negligible(made).unflatten(1, (more, -1))
 
 
 def _drop_negligible(x: Tensor) -> Tensor:
@@ -185,20 +198,24 @@ def _unfill(
     Leaves the gradients of b and c in the first rows of grad_right and grad_left, which it overwrites.
     """
     columns, rows = right.shape[1], left.shape[1]
+    reach = _reach(rows)
     later, here = scratch.unbind(0)  # gradient of A^2m, gathered from all later doublings; of A^m
     later.zero_()
     for index in reversed(range(powers.shape[0])):
         turned = powers[index].transpose(1, 2)
         if (filled := 1 << index) < columns:
-            moved, source = grad_right[:, filled : 2 * filled], right[:, :filled]
-            torch.bmm(moved.transpose(1, 2), source, out=here)
+            moved = grad_right[:, filled : 2 * filled]
+            torch.bmm(moved.transpose(1, 2), right[:, :filled], out=here)
             grad_right[:, :filled] += torch.bmm(moved, powers[index])
         else:
             have = filled // columns
-            more = min(have, rows - have)
-            moved, source = grad_left[:, have : have + more].flatten(1, 2), left[:, :more].flatten(1, 2)
+            end = min(2 * have, rows) if have < reach else rows
+            for at in reversed(range(have, end, have)):
+                more = min(have, rows - at)
+                moved = torch.bmm(grad_left[:, at : at + more].flatten(1, 2), turned)
+                grad_left[:, at - have : at - have + more] += moved.unflatten(1, (more, -1))
+            source, moved = left[:, : end - have].flatten(1, 2), grad_left[:, have:end].flatten(1, 2)
             torch.bmm(source.transpose(1, 2), moved, out=here)
-            grad_left[:, :more] += torch.bmm(moved, turned).unflatten(1, (more, -1))
         if index + 1 < powers.shape[0]:
             here.baddbmm_(turned, later).baddbmm_(later, turned)
         later, here = _drop_negligible(here), later

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK = 1 << 19  # padded elements handled at a time: 2 MiB of float32
+CPU_BLOCK = 1 << 18  # padded elements handled at a time: 1 MiB of float32
 DEVICE_BLOCK = 1 << 27  # elsewhere there is no such cache to stay in; this only bounds the memory
 MIN_ROWS = 16  # a transform is planned once per call; fewer rows than this do not pay for the plan
 

@@ -1,0 +1,243 @@
+"""What `layers.py` measures: our layers, the published ones, and what the machine could do at best.
+
+A case builds its work in a process of its own: `make(peers, length)` gives a function of one forward and backward (or
+one optimiser step) and how many tokens it handles. The peers' files are loaded from their checkouts as they are; the
+two repairs they need, a stray pair of characters and a decorator of Lightning's, are made in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+WIDTH, TOKENS, LENGTHS = 256, 16384, (1024, 4096, 16384)
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One side of one comparison. `make` builds the work of one measurement: (peers, length) -> (work, tokens)."""
+
+    group: str
+    side: str  # "ours", "limit", or the peer
+    make: Callable[[Path, int], tuple[Work, int]]
+    lengths: tuple[int, ...] = LENGTHS
+
+
+def layer(net: nn.Module, length: int, first: bool = False) -> tuple[Work, int]:
+    """Forward and backward of a (B, T, D) layer, to the input too; `first`: it returns (output, state)."""
+    x = torch.randn(TOKENS // length, length, WIDTH, requires_grad=True)
+    pull = torch.randn_like(x)
+
+    def work() -> None:
+        y = net(x)[0] if first else net(x)
+        y.backward(pull)
+
+    return work, TOKENS
+
+
+def ours(name: str, causal: bool, **settings: Any) -> Callable[[Path, int], tuple[Work, int]]:
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        from levelfield.mixers import find
+
+        config = find(name)(**settings)
+        return layer(config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(0)), length)
+
+    return make
+
+
+def s4_block(**settings: Any) -> Callable[[Path, int], tuple[Work, int]]:
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        module = source(peers / "s4" / "models/s4/s4.py")
+        return layer(module.S4Block(WIDTH, l_max=length, transposed=False, verbose=False, **settings), length, True)
+
+    return make
+
+
+def s4d_minimal(peers: Path, length: int) -> tuple[Work, int]:
+    module = source(peers / "s4" / "models/s4/s4d.py")
+    return layer(module.S4D(WIDTH, transposed=False), length, True)
+
+
+def dlr(peers: Path, length: int) -> tuple[Work, int]:
+    """One line of the published file is not Python; the stray characters are dropped."""
+    module = source(peers / "not-from-scratch" / "src/models/sequence/ss/dss.py", ("channels////", "channels"))
+    rates = importlib.import_module("omegaconf").DictConfig({"Lambda": 1e-4, "Lambda_re": None, "W": 1e-4})
+    net = module.DSS(WIDTH, d_state=1024, transposed=False, postact="glu", lr=rates, trainable={})
+    return layer(net, length, True)
+
+
+def plain_convolution(peers: Path, length: int) -> tuple[Work, int]:
+    """A free kernel and torch's own FFT, under autograd: what a layer could not go below without its own backward."""
+    kernel = nn.Parameter(torch.randn(WIDTH, length))
+
+    class Plain(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            spectrum = torch.fft.rfft(x.transpose(1, 2), n=2 * length) * torch.fft.rfft(kernel, n=2 * length)
+            return torch.fft.irfft(spectrum, n=2 * length)[..., :length].transpose(1, 2)
+
+    return layer(Plain(), length)
+
+
+def our_convolution(peers: Path, length: int) -> tuple[Work, int]:
+    from levelfield.ops.fftconv import fft_conv, to_channels
+
+    kernel = nn.Parameter(torch.randn(WIDTH, length))
+
+    class Ours(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return fft_conv(to_channels(x), kernel).transpose(1, 2)
+
+    return layer(Ours(), length)
+
+
+def output_map(peers: Path, length: int) -> tuple[Work, int]:
+    """Only what every such layer ends with: the gated linear map."""
+    return layer(nn.Sequential(nn.GELU(), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()), length)
+
+
+def transforms(peers: Path, length: int) -> tuple[Work, int]:
+    """The five real transforms of twice the length that a convolution's forward and backward need, in cache."""
+    rows = torch.randn(max(16, (1 << 18) // length), 2 * length)
+    half = torch.fft.rfft(rows)
+    blocks = WIDTH * TOKENS // length // len(rows)
+
+    def work() -> None:
+        for _ in range(blocks):
+            for _ in range(2):
+                torch.fft.rfft(rows)
+            for _ in range(3):
+                torch.fft.irfft(half, n=2 * length)
+
+    return work, blocks * len(rows) * length // WIDTH
+
+
+LAYERS = (
+    Case("S4, causal", "ours", ours("s4", True)),
+    Case("S4, causal", "s4 repository", s4_block()),
+    Case("S4, bidirectional, 2 copies", "ours", ours("s4", False, copies=2)),
+    Case("S4, bidirectional, 2 copies", "s4 repository", s4_block(bidirectional=True, n_ssm=2)),
+    Case("S4D-Lin, causal", "ours", ours("s4", True, form="diagonal", init="lin", discretisation="zoh")),
+    Case("S4D-Lin, causal", "s4 repository", s4_block(mode="diag", init="diag-lin")),
+    Case("S4D-Lin, causal", "s4 repository, minimal", s4d_minimal),
+    Case("DLR, 1024 states, causal", "ours", ours("dlr", True)),
+    Case("DLR, 1024 states, causal", "not-from-scratch", dlr),
+    Case("convolution with a given kernel", "ours", our_convolution),
+    Case("convolution with a given kernel", "plain torch", plain_convolution),
+    Case("limit: five transforms", "limit", transforms),
+    Case("limit: GELU, linear, GLU", "limit", output_map),
+)
+
+
+# One optimiser step, batch 8 of 1024 gray values, ten classes (recipes of amos2025, Image)
+
+BATCH, STEPS = 8, 1024
+
+
+def step(net: nn.Module) -> tuple[Work, int]:
+    """One AdamW step of a net from (B, T, 1) to (B, 10)."""
+    x, y = torch.randn(BATCH, STEPS, 1), torch.arange(BATCH) % 10
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+
+    def work() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    return work, BATCH * STEPS
+
+
+def our_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        from levelfield.mixers.attention import Attention
+        from levelfield.mixers.s4 import S4
+        from levelfield.model import Net
+        from levelfield.spec import Block, Head, Model, Signal
+
+        models = {
+            "s4": Model((S4(copies=2),), 6, 512, block=Block(prenorm=False, dropout=0.1, final_norm=False)),
+            "transformer": Model((Attention(4),), 3, 64, block=Block(feedforward=128), positions="sinusoidal"),
+        }
+        net = Net(models[name], Signal(1, (0.0,), (1.0,)), (Head("label", 10, "sequence"),), flag=False, seed=0)
+
+        class Classifier(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = net
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.net.head("label", self.net.features(x, None), None)
+
+        return step(Classifier())
+
+    return make
+
+
+def their_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
+    """The published backbone with its Image configuration, between a linear encoder and a mean-pooled classifier."""
+
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        stand_ins()
+        sys.path.insert(0, str(peers / "not-from-scratch"))
+        backbone = importlib.import_module("src.models.sequence").SequenceModel
+        shared: dict[str, Any] = {"residual": "R", "norm": "layer", "track_norms": False}
+        if name == "s4":
+            layer: dict[str, Any] = {"_name_": "s4", "d_state": 64, "bidirectional": True, "postact": "glu", "n_ssm": 2}
+            layer |= {"measure": "legs", "lr": {"dt": None, "A": 1e-3, "B": 1e-3}, "l_max": STEPS, "tie_dropout": True}
+            shared |= {"n_layers": 6, "prenorm": False, "dropout": 0.1, "tie_dropout": True, "transposed": True}
+            width, layers = 512, [layer]
+        else:
+            width, layers = 64, [{"_name_": "mhfa", "n_heads": 4}, {"_name_": "ff", "expand": 2, "activation": "gelu"}]
+            shared |= {"n_layers": 3, "prenorm": True, "dropout": 0.0, "transposed": False}
+
+        class Classifier(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.encoder, self.head = nn.Linear(1, width), nn.Linear(width, 10)
+                self.backbone = backbone(width, layer=layers, **shared)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.head(self.backbone(self.encoder(x))[0].mean(1))
+
+        return step(Classifier())
+
+    return make
+
+
+IMAGE = tuple(
+    Case(f"training step, Image, {title}", side, make(name), (STEPS,))
+    for name, title in (("s4", "S4"), ("transformer", "Transformer"))
+    for side, make in (("ours", our_step), ("not-from-scratch", their_step))
+)
+
+
+# Loading the peers
+
+
+def stand_ins() -> None:
+    """The peers take one decorator from Lightning, and the minimal S4D one dropout from its repository."""
+    lightning, utilities = ModuleType("pytorch_lightning"), ModuleType("pytorch_lightning.utilities")
+    vars(utilities).update(rank_zero_only=lambda function: function)
+    vars(lightning).update(utilities=utilities)
+    sys.modules.setdefault("pytorch_lightning", lightning)
+    sys.modules.setdefault("pytorch_lightning.utilities", utilities)
+
+
+def source(path: Path, repair: tuple[str, str] = ("", "")) -> Any:
+    """A peer's single file as a module."""
+    stand_ins()
+    if path.name == "s4d.py":
+        for name in ("src", "src.models", "src.models.nn"):
+            sys.modules[name] = ModuleType(name)
+        vars(sys.modules["src.models.nn"]).update(DropoutNd=nn.Dropout)
+    module = ModuleType(path.stem)
+    exec(compile(path.read_text().replace(*repair) if repair[0] else path.read_text(), str(path), "exec"), vars(module))
+    return module
