@@ -25,10 +25,11 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import numpy as np
 
@@ -136,6 +137,19 @@ def measure(peer: Peer, size: int, difficulty: Difficulty, seconds: float) -> Ro
     return row
 
 
+def read(path: Path) -> dict[tuple[int, Difficulty], Row]:
+    """Rows of an earlier run, by cell."""
+    if not path.exists():
+        return {}
+    kinds = {f.name: type(f.default) for f in fields(Row) if f.default is not MISSING}
+    rows: dict[tuple[int, Difficulty], Row] = {}
+    with path.open(newline="") as file:
+        for line in csv.DictReader(file):
+            size, difficulty = int(line.pop("size")), cast(Difficulty, line.pop("difficulty"))
+            rows[size, difficulty] = Row(size, difficulty, **{k: kinds[k](v) for k, v in line.items()})
+    return rows
+
+
 def page(rows: list[Row]) -> str:
     """docs/speed-pathfinder.md."""
     head = (
@@ -160,26 +174,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--peers", type=Path, required=True, help="folder with a mended checkout named pathfinder")
     parser.add_argument("--seconds", type=float, default=60.0, help="CPU time of the peer in each cell")
-    parser.add_argument("--only", default="", help="cells such as 32-hard,128-easy; the page then has only these")
+    parser.add_argument("--only", default="", help="measure these cells again, such as 32-hard,128-easy")
     parser.add_argument("--out", type=Path, default=Path("results/speed-pathfinder.csv"))
     parser.add_argument("--page", type=Path, default=Path("docs/speed-pathfinder.md"))
     options = parser.parse_args()
     peer = Peer(load_peer(options.peers))
-    wanted = options.only.split(",") if options.only else [f"{s}-{d}" for s, d in CELLS]
-    rows = []
-    for size, difficulty in CELLS:
-        if f"{size}-{difficulty}" in wanted:
-            rows.append(measure(peer, size, difficulty, options.seconds))
-            r = rows[-1]
-            print(f"{size:4} {difficulty:12} {r.peer_ms:8.1f} ms / {r.ours_ms:7.3f} ms = {r.per_image:.0f}", flush=True)
+    rows = read(options.out) if options.only else {}
+    for cell in CELLS:
+        if not options.only or "{}-{}".format(*cell) in options.only.split(","):
+            r = rows[cell] = measure(peer, *cell, options.seconds)
+            print(f"{r.size:4} {r.difficulty:12} {r.peer_ms:8.1f} ms / {r.ours_ms:7.3f} ms, ", end="")
+            print(f"{r.per_image:.0f} per image, {r.per_try:.0f} per try", flush=True)
+    ordered = [rows[cell] for cell in CELLS if cell in rows]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])), lineterminator="\n")
+        writer = csv.DictWriter(file, list(asdict(ordered[0])), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in asdict(r).items()} for r in rows
-        )
-    options.page.write_text(page(rows))
+        for row in map(asdict, ordered):
+            writer.writerow({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()})
+    options.page.write_text(page(ordered))
     print(f"wrote {options.out} and {options.page}")
 
 
