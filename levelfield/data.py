@@ -26,6 +26,7 @@ from levelfield.disk import explained
 from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
 
 MANIFEST = "manifest.json"
+SOURCES = "sources.json"  # task name -> folder of official files it was last prepared from
 
 
 def folder(task: Task, root: Path) -> Path:
@@ -35,6 +36,7 @@ def folder(task: Task, root: Path) -> Path:
 def prepare(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> Path:
     """Build the task's arrays unless they are there already; returns their folder.
 
+    The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
     Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk.
     """
     target = folder(task, root)
@@ -44,7 +46,10 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
         root.mkdir(parents=True, exist_ok=True)
         with _lock(root / f".{target.name}.lock"):
             if not (target / MANIFEST).exists():
-                _write(task, target, task.build(sources, report))
+                files = sources or _remembered(root).get(task.name)
+                _write(task, target, task.build(Path(files) if files else None, report))
+                if sources is not None:
+                    _remember(root, task.name, sources)
     return target
 
 
@@ -92,6 +97,17 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> No
         os.replace(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remembered(root: Path) -> dict[str, str]:
+    path = root / SOURCES
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _remember(root: Path, name: str, sources: Path) -> None:
+    partial = root / f".{SOURCES}.{os.getpid()}"
+    partial.write_text(json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
+    os.replace(partial, root / SOURCES)
 
 
 def _manifest(at: Path) -> Any:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from toy_data import SLOW, Parity
 
 from levelfield import data
-from levelfield.spec import SPLITS, UserError
+from levelfield.spec import SPLITS, Examples, Report, SplitName, UserError, silent
 
 TASK = Parity()
 
@@ -209,7 +210,7 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
     at = data.prepare(TASK, tmp_path)
     (at / data.MANIFEST).write_text('{"arrays": ')
-    with pytest.raises(UserError, match="manifest .* is damaged"):
+    with pytest.raises(UserError, match=r"manifest .* is damaged"):
         data.load(TASK, tmp_path)
     assert "damaged" in data.verify(at)[0]
 
@@ -218,3 +219,24 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(UserError, match="another --data folder"):
         data.prepare(TASK, tmp_path / "data")
+
+
+def test_another_setting_finds_the_official_files_by_itself(tmp_path: Path) -> None:
+    """Preparing one setting from a folder is enough for all settings of that task."""
+    files = tmp_path / "official"
+    files.mkdir()
+    root = tmp_path / "data"
+    task, other = FromFiles(), FromFiles(seed=6)
+    with pytest.raises(UserError, match="--from"):
+        data.load(other, root)
+    data.prepare(task, root, files)
+    assert len(data.load(other, root)["train"]) == 20
+
+
+class FromFiles(Parity):
+    """Parity that wants a folder of files, which it does not read."""
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        if sources is None or not sources.is_dir():
+            raise UserError("Give the files as --from FOLDER.")
+        return super().build(sources, report)
