@@ -3,7 +3,7 @@
 Batches are gathered where the data lies: whole splits sit on the device as raw bytes when they fit, so there are no
 worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
 
-    split = Loaded(examples, task.input, device)
+    split = Loaded(examples, device)
     batch = split.gather(order(seed, step, batch=32, count=len(split)))
 """
 
@@ -90,7 +90,7 @@ class Loaded:
     def _read(self, places: Tensor) -> Tensor:
         if self.x is not None:
             return self.x[places.to(self.device)]
-        return torch.from_numpy(self.examples.x[places.numpy()]).to(self.device)
+        return _tensor(self.examples.x[places.numpy()], self.device)
 
 
 def order(seed: int, step: int, *, batch: int, count: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The command line: it parses, loads what was named, calls, and says what went wrong in one sentence.
 
     levelfield demo
-    levelfield plan protocol_gap --effort minutes
+    levelfield plan demo --effort minutes
     levelfield run mine/study.py --only "*attention*" --jobs 4
 
 Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C. Everything that takes
@@ -138,7 +138,7 @@ def compare(
     jobs: int | None = None,
     to: Path = Path("report"),
 ) -> None:
-    """Your own nn.Module beside tuned baselines, at equal budget, then the report.
+    """Your own nn.Module beside baselines, at equal budget, then the report.
 
     Args:
         mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
@@ -206,9 +206,9 @@ def probe(
     if not store.complete(where):
         raise UserError(f"{run_id} is not complete: run its study first.")
     execute(found, where, data, device, [chosen])
-    path = where / f"probe-{chosen.name}.jsonl"
+    path = store.probe_file(where, chosen)
     for row in store.read_rows(path):
-        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row['value']:.4g}")
+        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
     say(f"Wrote {path}")
 
 

@@ -43,7 +43,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         arms = [
             (task(name, effort), arm(model, protocol), protocol)
             for name in names
-            for model in models(mixer, task(name, effort), effort)
+            for model in models(mixer, name, effort)
             for protocol in small.protocols(name, effort, protocols)
         ]
         return tuple(Run(*one, seed) for one in arms for seed in range(small.SIZES[effort].seeds))
@@ -73,15 +73,16 @@ def task(name: str, effort: Effort) -> Task:
 
 
 @cache
-def models(mixer: MixerConfig, of: Task, effort: Effort) -> tuple[Model, ...]:
+def models(mixer: MixerConfig, name: str, effort: Effort) -> tuple[Model, ...]:
     """The user's model, then the baselines at the widths whose parameter counts are nearest to it."""
+    of = task(name, effort)
 
     def count(model: Model) -> int:
         net = Net(model, of.input, heads(default_objective(of), of), flag=False, seed=0)
         return parameters(net)["parameters"]
 
-    own = small.model(mixer, effort, name=own_name(mixer))
-    shapes = [small.model(baseline, effort) for baseline in BASELINES]
+    own = small.model(name, mixer, effort, own_name(mixer))
+    shapes = [small.model(name, baseline, effort) for baseline in BASELINES]
     return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
 
 

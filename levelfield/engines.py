@@ -77,7 +77,7 @@ def devices(name: str, jobs: int | None) -> list[str]:
 
 def finished(where: Path, probes: Sequence[Probe]) -> bool:
     """Whether the run and all its probes have been measured."""
-    return store.complete(where) and all((where / f"probe-{p.name}.jsonl").exists() for p in probes)
+    return store.complete(where) and all(store.probe_file(where, p).exists() for p in probes)
 
 
 @dataclass

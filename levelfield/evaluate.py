@@ -6,6 +6,7 @@ scores.mean, scores.stderr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import torch
 from levelfield.batches import Loaded
 from levelfield.objectives import Trainable, default_objective, validation_scores
 from levelfield.seeding import generator
-from levelfield.spec import Examples, Input, Task
+from levelfield.spec import Examples, Input, Row, Task
 
 if TYPE_CHECKING:
     from levelfield.model import Net
@@ -30,13 +31,14 @@ class SplitScores:
 
     @property
     def mean(self) -> float:
-        return float(np.average(self.values, weights=self.weights))
+        """Weighted; NaN where nothing was scored."""
+        return float(np.average(self.values, weights=self.weights)) if self.weights.any() else math.nan
 
     @property
     def stderr(self) -> float:
-        """Standard error of the mean over examples."""
-        if len(self.values) < 2:
-            return 0.0
+        """Standard error of the mean over examples; NaN for fewer than two."""
+        if len(self.values) < 2 or not self.weights.any():
+            return math.nan
         share = self.weights / self.weights.sum()
         return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
 
@@ -63,3 +65,11 @@ def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> S
     """Scores of the task's own output (its label or value) on the device the network lies on."""
     device = next(net.parameters()).device
     return evaluate(net, Loaded(examples, device), default_objective(task), task.input, batch=batch, seed=0)
+
+
+def score_row(task: Task, scores: SplitScores, at: str) -> Row:
+    """The test score at a place, as a row; without a standard error where there is none."""
+    metric = default_objective(task).metric
+    unit = "fraction" if metric == "accuracy" else ""
+    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values), status="ok")
+    return row if math.isnan(scores.stderr) else row | Row(stderr=scores.stderr)

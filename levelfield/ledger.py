@@ -1,20 +1,22 @@
 """What a run costs, counted by one function for every model.
 
 FLOPs are counted from the operators one example's forward and backward pass really dispatches: matrix products,
-convolutions, attention, Fourier transforms; elementwise work is not counted, for anyone. torch's own counter does the
-first two; it counts zero for attention on a CPU and for every Fourier transform, so those rules are here.
+convolutions, attention, Fourier transforms. Elementwise work and custom kernels are not counted, for anyone. torch's
+own counter does the first two; it counts zero for attention on a CPU and for every Fourier transform, so those rules
+are here.
 """
 
 from __future__ import annotations
 
 import math
-import resource
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from levelfield.objectives import Trainable, training_loss
@@ -92,14 +94,27 @@ def flops_per_example(net: Net, batch: Batch, objective: Trainable, task: Task) 
 
 
 def _count(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
-    training = net.training
-    net.train()
-    with FlopCounterMode(display=False, custom_mapping=_RULES) as counter, torch.random.fork_rng():
-        loss = training_loss(net, batch, objective, task.input, generator(0, "flops"))
-        torch.autograd.backward(loss)
-    net.zero_grad(set_to_none=True)
-    net.train(training)
-    return counter.get_total_flops() / len(batch.raw)
+    """On a copy, for a pass in training mode moves batch statistics; two examples, for one has no batch statistics."""
+    copy = deepcopy(net).train()
+    twice = replace(batch, **{f.name: _twice(getattr(batch, f.name)) for f in fields(batch)})
+    counter = FlopCounterMode(display=False, custom_mapping=_RULES)
+    with counter, torch.random.fork_rng(devices=[]), _without_onednn():
+        torch.autograd.backward(training_loss(copy, twice, objective, task.input, generator(0, "flops")))
+    return counter.get_total_flops() / len(twice.raw)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Then a recurrent layer is the matrix products it is made of, which are counted, and not one opaque operator."""
+    before = torch.backends.mkldnn.set_flags(False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before)
+
+
+def _twice(value: Tensor | None) -> Tensor | None:
+    return None if value is None else torch.cat([value, value])
 
 
 def _crop(batch: Batch, length: int) -> Batch:
@@ -108,8 +123,9 @@ def _crop(batch: Batch, length: int) -> Batch:
 
 
 def parameters(net: Net) -> dict[str, int]:
-    """Trainable numbers: all, those of the trunk (all but heads and the hidden flag), and those of the heads."""
-    sizes = {name: p.numel() for name, p in net.named_parameters()}
+    """Trainable real numbers, two for a complex one: all, those of the heads, and those of the trunk, which is all but
+    heads and the hidden flag."""
+    sizes = {name: p.numel() * (2 if p.is_complex() else 1) for name, p in net.named_parameters() if p.requires_grad}
     heads = sum(n for name, n in sizes.items() if name.startswith("heads."))
     flag = sizes.get("encoder.hidden", 0)
     total = sum(sizes.values())
@@ -138,15 +154,15 @@ def match_width(model: Model, parameters_of: Any, target: int, multiple: int = 8
     return min(sized, key=lambda m: abs(parameters_of(m) - target))
 
 
-def peak_memory_mb(device: torch.device) -> float:
-    """The most memory held so far: of the device where it keeps count, else of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """The most memory this run held on a GPU, in MiB; absent on a CPU, where a process keeps no count of one run."""
+    if device.type != "cuda":
+        return {}
+    return {"peak_memory_mb": round(torch.cuda.max_memory_allocated(device) / 2**20, 1)}
 
 
 def total(phases: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The phases' costs added up."""
-    keys = ("examples", "tokens", "padding", "steps", "flops", "wall_s", "tuning_trials")
-    return {key: sum(phase[key] for phase in phases) for key in keys}
+    """The phases' costs added up; tuning trials are those of the phase that had most."""
+    keys = ("examples", "tokens", "padding", "steps", "flops", "wall_s")
+    summed = {key: sum(phase[key] for phase in phases) for key in keys}
+    return summed | {"tuning_trials": max((phase["tuning_trials"] for phase in phases), default=0)}

@@ -32,16 +32,17 @@ class Encoder(nn.Module):
         self.spec, self.positions = spec, model.positions
         if isinstance(spec, Tokens):
             self.embed: nn.Module = nn.Embedding(spec.vocabulary, model.width)
-            self.hidden = None
         else:
             self.embed = nn.Linear(spec.channels, model.width)
-            bound = 1 / math.sqrt(spec.channels + 1)
-            self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound)) if flag else None
         self.table = None
         if model.positions == "learned":
             if model.max_positions is None:
                 raise UserError("Learned positions need a table size: set Model(max_positions=...).")
             self.table = nn.Parameter(torch.randn(model.max_positions, model.width))
+        self.hidden = None
+        if flag and not isinstance(spec, Tokens):  # last, so that all else is drawn alike with and without it
+            bound = 1 / math.sqrt(spec.channels + 1)
+            self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound))
 
     def forward(self, x: Tensor, hidden: Tensor | None) -> Tensor:
         """x: (B, T) or (B, T, C); hidden: (B, T) bool or None -> (B, T, D)."""
@@ -190,16 +191,28 @@ class Net(nn.Module):
 
     def load_trunk(self, weights: Mapping[str, Tensor]) -> None:
         """Take everything but heads and the hidden flag from another phase's weights; the heads stay fresh."""
-        kept = {k: v for k, v in weights.items() if not k.startswith("heads.") and k != "encoder.hidden"}
-        own = {k for k in self.state_dict() if not k.startswith("heads.") and k != "encoder.hidden"}
-        if kept.keys() != own:
-            odd = sorted(kept.keys() ^ own)[0]
-            raise UserError(f"These weights belong to another model: '{odd}' does not match.")
-        state = self.state_dict()
-        for name, value in kept.items():
-            if value.shape != state[name].shape:
-                raise UserError(f"These weights belong to another model: '{name}' has shape {tuple(value.shape)}.")
-        self.load_state_dict({**state, **kept})
+        trunk = {k: v for k, v in weights.items() if not _of_phase(k)}
+        own = {k: v for k, v in self.state_dict().items() if not _of_phase(k)}
+        _check_alike(trunk, own)
+        self.load_state_dict({**self.state_dict(), **trunk})
+
+    def load_whole(self, weights: Mapping[str, Tensor]) -> None:
+        """Take all weights. Raises UserError where they are of another model or phase."""
+        _check_alike(weights, self.state_dict())
+        self.load_state_dict(dict(weights))
+
+
+def _of_phase(name: str) -> bool:
+    """Whether a parameter belongs to one phase only."""
+    return name.startswith("heads.") or name == "encoder.hidden"
+
+
+def _check_alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    if odd := sorted(weights.keys() ^ own.keys()):
+        raise UserError(f"These weights belong to another model or phase: '{odd[0]}' does not match.")
+    for name, value in weights.items():
+        if value.shape != own[name].shape:
+            raise UserError(f"These weights belong to another model: '{name}' has shape {tuple(value.shape)}.")
 
 
 def pool(features: Tensor, mask: Tensor | None, how: str) -> Tensor:

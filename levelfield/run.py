@@ -9,9 +9,11 @@ can be killed at any moment: called again it continues from the last checkpoint 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from levelfield import __version__, checkpoint, data, store
 from levelfield.batches import Loaded
 from levelfield.disk import explained
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.ledger import flops_per_example, parameters, peak_memory_mb, state_size, total
+from levelfield.ledger import flops_per_example, parameters, peak_memory, state_size, total
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.seeding import generator
@@ -39,6 +41,15 @@ Splits = Mapping[SplitName, Examples]
 
 def check(run: Run) -> None:
     """Raises UserError, before any compute, for a combination that cannot work."""
+    model, phases = run.model, run.protocol.phases
+    if not model.mixers or model.depth < 1 or model.width < 1:
+        raise UserError(f"A model needs a mixer, depth and width: give {model.label or 'Model'} at least one of each.")
+    if model.positions == "learned" and model.max_positions is None:
+        raise UserError("Learned positions need a table size: set Model(max_positions=...).")
+    for kind, name in (("task", run.task.name), ("model", model.label), ("protocol", run.protocol.name)):
+        store.check_name(kind, name)
+    if phases and phases[-1].recipe.budget.value == 0:  # an earlier phase may be left out so
+        raise UserError(f"The last phase of {run.protocol.name} trains for 0 steps: give it a budget.")
     if run.protocol.causal and not run.model.causal:
         raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
     direction = "causal" if run.model.causal else "bidirectional"
@@ -65,11 +76,11 @@ def execute(run: Run, where: Path, data_root: Path, device: str = "auto", probes
         store.write_json(where / "spec.json", describe(run))
         work.train_all()
     for probe in probes:
-        if not (where / f"probe-{probe.name}.jsonl").exists():
+        if not store.probe_file(where, probe).exists():
             work.progress(state=f"probing {probe.name}")
             net = load_net(run, where).to(target)
             rows = probe.measure(net, run, lambda task: data.load(task, data_root))
-            store.write_rows(where / f"probe-{probe.name}.jsonl", [_named(run, row) for row in rows])
+            store.write_probe(where, probe, [_named(run, row) for row in rows])
     work.progress(state="done")
 
 
@@ -110,24 +121,22 @@ class _Work:
     where: Path
     data_root: Path
     device: torch.device
+    notes: list[str] = field(default_factory=list)
 
     def train_all(self) -> None:
         self.progress(state="preparing data")
         splits = data.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
-        for complaint in complaints:
-            print(complaint)
+        self.notes += complaints
         costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
         weights = self._given_weights()
-        stopped = ""
         for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
             resume = saved if saved and saved.phase == number else None
             previous = weights if resume is None else None
             state, cost = self._train_phase(number, splits, previous, resume, costs)
             costs.append(cost)
             weights = state.best or state.net.state_dict()
-            stopped = "diverged" if state.stopped == "diverged" else stopped
-        self._finish(splits, weights, costs, stopped)
+        self._finish(splits, weights, costs)
 
     def _train_phase(
         self,
@@ -181,16 +190,14 @@ class _Work:
             raise UserError(f"{path} has changed since this run was defined: define the run again.")
         return load_file(path)
 
-    def _finish(
-        self, splits: Splits, weights: Mapping[str, Tensor] | None, costs: list[dict[str, Any]], stopped: str
-    ) -> None:
+    def _finish(self, splits: Splits, weights: Mapping[str, Tensor] | None, costs: list[dict[str, Any]]) -> None:
         """Read the test split, once; write weights, rows and ledger, then the file that says all is there."""
         self.progress(state="testing")
         phases = self.run.protocol.phases
         objective = _trainable(phases[-1]) if phases else default_objective(self.run.task)
         net = build_net(self.run, objective)
         if weights is not None:
-            net.load_state_dict(dict(weights))
+            net.load_whole(weights)
         net.to(self.device)
         batch = 2 * phases[-1].recipe.batch if phases else 64
         scores = {
@@ -202,6 +209,7 @@ class _Work:
         tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
         with explained(self.where):
             save_file(tensors, self.where / "weights.safetensors")
+        stopped = "diverged" if any(cost["stopped"] == "diverged" for cost in costs) else ""
         rows = result_rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
         store.write_rows(self.where / "rows.jsonl", rows)
         store.write_json(self.where / "ledger.json", self._ledger(net, costs))
@@ -216,15 +224,16 @@ class _Work:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "version": __version__,
-            "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+            **peak_memory(self.device),
         }
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
         carried = {} if state is None else {"state": state}
-        return {**parameters(net), **carried, **total(costs), **machine, "phases": costs}
+        return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": costs}
 
     def progress(self, **facts: Any) -> None:
         """What a watcher sees; never worth failing for."""
-        store.write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
+        with suppress(UserError):
+            store.write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
 
 
 class _Journal:
@@ -240,7 +249,7 @@ class _Journal:
 
     def open(self, step: int) -> None:
         """Drop the records of steps that a kill undid."""
-        done = [r for r in store.read_rows(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
+        done = [r for r in store.read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
         store.write_rows(self.path, done)
 
     def note(self, state: State, metrics: Metrics) -> None:
@@ -324,21 +333,28 @@ def result_rows(
     metric, size = objective.parts[0].metric, len(test.values)
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
     floor = max(rules["chance"], rules.get("label_prior", 0.0))
-    at_floor = metric == "accuracy" and test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / size)
-    status = stopped or ("chance" if at_floor else "ok")
+    status = stopped or ("chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok")
     unit = "fraction" if metric == "accuracy" else ""
     rows = [
         Row(metric=metric, unit=unit, status=status, split=name, value=s.mean, stderr=s.stderr, n=len(s.values))
         for name, s in (("val", val), ("test", test))
     ]
+    scored = metric
     if metric == "negative_mse":
+        scored = "r2"
         rows.append(Row(metric="r2", unit="", status=status, split="test", value=_r2(test, splits["test"].y), n=size))
     named = [_named(run, row) for row in rows]
-    if metric == "accuracy":
-        for name, value in rules.items():
-            row = Row(metric=metric, unit="fraction", status="ok", split="test", value=value, n=size)
-            named.append(_named(run, row) | Row(model=name, protocol="none"))
+    for name, value in rules.items():
+        row = Row(metric=scored, unit=unit, status="ok", split="test", value=value, n=size)
+        named.append(_named(run, row) | Row(model=name, protocol="none"))
     return named
+
+
+def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
+    """Not clearly better than guessing: within two standard errors of it, or explaining no variance."""
+    if metric == "accuracy":
+        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / len(test.values)))
+    return metric == "negative_mse" and _r2(test, y) <= 0
 
 
 def _r2(test: SplitScores, y: np.ndarray) -> float:
@@ -347,7 +363,11 @@ def _r2(test: SplitScores, y: np.ndarray) -> float:
 
 
 def _named(run: Run, row: Row) -> Row:
-    """Fill in the run's own columns."""
+    """Fill in the run's own columns; what is not a number is absent."""
+    if not math.isfinite(row.get("value", 0.0)):
+        row = row.copy()
+        row.pop("value", None)
+        row.pop("stderr", None)
     own = Row(
         source="levelfield",
         run=run.id,

@@ -20,11 +20,17 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, *purpose: object) -> Iterator[None]:
+def seeded(seed: int, *purpose: object, device: torch.device | None = None) -> Iterator[None]:
     """A scope in which torch's global generators are seeded for one purpose; their former state comes back after it.
 
-    For code that can draw from nothing else: the initialisers of torch.nn, and dropout.
+    For code that can draw from nothing else: the initialisers of torch.nn, and dropout. Only the CPU's generator is
+    touched, and that of `device` where it is a GPU.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed, *purpose))
+    gpu = [device] if device is not None and device.type == "cuda" else []
+    value = derive_seed(seed, *purpose)
+    with torch.random.fork_rng(devices=gpu):
+        torch.default_generator.manual_seed(value)
+        for one in gpu:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(value)
         yield

@@ -32,7 +32,7 @@ class Size:
 
 SIZES: dict[Effort, Size] = {
     "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),
-    "minutes": Size(width=64, depth=3, steps=1_000, batch=64, seeds=2),
+    "minutes": Size(width=48, depth=2, steps=1_200, batch=32, seeds=2),
     "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
     "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
 }
@@ -105,7 +105,12 @@ def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protoco
     return tuple(made[c] for c in chosen)
 
 
-def model(mixer: MixerConfig, effort: Effort, name: str | None = None) -> Model:
-    """The same residual blocks, with the same feed-forward layers, around every mixer."""
+def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None) -> Model:
+    """The same residual blocks, with the same feed-forward layers, around every mixer.
+
+    Recall is answered where it is asked, at the last step; elsewhere the steps are averaged.
+    """
     size = SIZES[effort]
-    return Model((mixer,), size.depth, size.width, block=Block(feedforward=2 * size.width), name=name)
+    block = Block(feedforward=2 * size.width)
+    pooling = "last" if name == "recall" else "mean"
+    return Model((mixer,), size.depth, size.width, block=block, pooling=pooling, name=label)

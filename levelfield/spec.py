@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
@@ -107,7 +107,6 @@ class Task(ABC):
     version: ClassVar[int]
     source: ClassVar[str]  # citation and licence, one line each
     split_rule: ClassVar[str]  # where train, val and test come from, in words
-    transductive: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -281,12 +280,13 @@ class Phase:
 class Protocol:
     """A tuple of phases; () means: evaluate as given. The last phase's objective is the one that is scored.
 
-    `weights` names a safetensors file that the first phase (or the evaluation) starts from, with its SHA-256.
+    `weights` names a safetensors file that the first phase (or the evaluation) starts from, with its SHA-256,
+    which alone of the two is part of the run's id.
     """
 
     name: str
     phases: tuple[Phase, ...]
-    weights: str | None = None
+    weights: str | None = field(default=None, metadata={"identity": False})
     weights_sha256: str | None = None
 
     @property

@@ -9,7 +9,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     rows.jsonl          what was measured
     ledger.json         what it cost
     done.json           written last: without it the run is not complete
-    probe-NAME.jsonl    a probe's rows, written whole
+    probe-NAME-*.jsonl  a probe's rows, written whole; named by its settings
 runs/studies/demo-minutes.json      which runs a study at an effort is made of
 """
 
@@ -18,20 +18,29 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from levelfield.disk import explained
 from levelfield.results import Results
-from levelfield.spec import Row, Run, UserError, describe
+from levelfield.spec import Probe, Row, Run, UserError, describe, digest
 
 DONE = "done.json"
+NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
 
 def directory(out: Path, run: Run) -> Path:
     return out / run.id
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises UserError for a name that cannot be part of a folder's name."""
+    if not NAME.fullmatch(name) or len(name.encode()) > 60:
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        raise UserError(f"The {kind} name {shown!r} cannot name a folder: take 1 to 60 letters, digits, . _ + -")
 
 
 def complete(where: Path) -> bool:
@@ -65,7 +74,8 @@ def write_text(path: Path, text: str) -> None:
             partial.write_text(text)
             os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # or it would hide why nothing could be written
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -91,6 +101,26 @@ def read_rows(path: Path) -> list[Any]:
         raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
 
 
+def read_log(path: Path) -> list[Any]:
+    """A log that is being written: its last line may be cut off, and is left out then."""
+    text = path.read_text() if path.exists() else ""
+    whole = text[: text.rfind("\n") + 1]
+    return [json.loads(line) for line in whole.splitlines() if line]
+
+
+def probe_file(where: Path, probe: Probe) -> Path:
+    """Where the rows of a probe with these settings lie."""
+    return where / f"probe-{probe.name}-{digest(probe)[:6]}.jsonl"
+
+
+def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
+    """In place of those that the probe gave with other settings."""
+    write_rows(probe_file(where, probe), rows)
+    for other in where.glob(f"probe-{probe.name}-*.jsonl"):
+        if other != probe_file(where, probe):
+            other.unlink()
+
+
 def read_json(path: Path) -> Any:
     """Raises UserError on a damaged file."""
     try:
@@ -101,6 +131,7 @@ def read_json(path: Path) -> Any:
 
 def index(out: Path, study: str, effort: str, runs: Sequence[Run]) -> None:
     """Record which runs a study consists of, so that a report can be made from files alone."""
+    check_name("study", study)
     described = {run.id: describe(run) for run in runs}
     write_json(out / "studies" / f"{study}-{effort}.json", {"study": study, "effort": effort, "runs": described})
 
@@ -116,9 +147,9 @@ def read(out: Path, study: str, effort: str) -> Results:
     ledgers, curves, failures = {}, {}, {}
     for run_id in specs:
         where = out / run_id
-        if (log := read_rows(where / "log.jsonl")) and complete(where):
-            curves[run_id] = log
         if complete(where):
+            if log := read_log(where / "log.jsonl"):
+                curves[run_id] = log
             ledgers[run_id] = read_json(where / "ledger.json")
             for file in [where / "rows.jsonl", *sorted(where.glob("probe-*.jsonl"))]:
                 rows += [Row(**row, study=study, effort=effort) for row in read_rows(file)]

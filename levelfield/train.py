@@ -82,7 +82,7 @@ def train(
         batch = split.gather(order(seed, state.step, batch=recipe.batch, count=len(split)))
         if plan.augment:
             batch = _augmented(task, batch, generator(seed, "augment", state.step))
-        with seeded(seed, "dropout", state.step):
+        with seeded(seed, "dropout", state.step, device=split.device):
             loss = training_loss(net, batch, plan.objective, task.input, generator(seed, "mask", state.step))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -110,6 +110,7 @@ def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> 
     Unless the recipe says `decay_all`, biases, norms and embeddings do not decay.
     """
     embeddings = {f"{name}.weight" for name, m in net.named_modules() if isinstance(m, nn.Embedding)}
+    embeddings.add("encoder.table")
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in net.named_parameters():
         rule = rules.get(name, ParamRule())

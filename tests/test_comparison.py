@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import levelfield
-from levelfield import comparison, small, store
+from levelfield import comparison, store
 from levelfield.run import check
 from levelfield.spec import Row, UserError
 from levelfield.usermixer import user_mixer
@@ -111,9 +111,9 @@ def test_arms_are_matched_by_parameters_and_differ_in_nothing_else():
     runs = study.runs("minutes")
     for run in runs:
         check(run)
-    own = comparison.models(user_mixer(Decay, {}), small.task("recall", "minutes"), "minutes")
+    own = comparison.models(user_mixer(Decay, {}), "recall", "minutes")
     assert [m.label for m in own] == ["decay", "attention", "s4", "conv"]
-    assert {m.depth for m in own} == {3}
+    assert {(m.depth, m.pooling) for m in own} == {(2, "last")}
     steps = {run.protocol.name: sum(p.recipe.budget.value for p in run.protocol.phases) for run in runs}
     assert len(set(steps.values())) == 1
     assert all(run.model.causal == (run.protocol.name == "spt_causal_matched") for run in runs)
@@ -123,7 +123,7 @@ def test_a_name_that_a_baseline_has_is_told_apart():
     class S4(Decay):
         pass
 
-    models = comparison.models(user_mixer(S4, {}), small.task("recall", "smoke"), "smoke")
+    models = comparison.models(user_mixer(S4, {}), "recall", "smoke")
     assert [m.label for m in models] == ["my_s4", "attention", "s4", "conv"]
 
 

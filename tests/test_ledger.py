@@ -19,6 +19,7 @@ from levelfield.ledger import flops_per_example, match_width, parameters, state_
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.spec import Block, Examples, MixerConfig, Model
+from levelfield.usermixer import user_mixer
 
 T, D, B = 32, 16, 3
 
@@ -87,6 +88,39 @@ def test_long_examples_are_counted_from_shorter_ones(kind: str, monkeypatch: pyt
     monkeypatch.setattr(ledger, "LONG", T // 2)
     # The head's work per sequence does not grow with it; the fit makes it grow.
     assert flops(kind, feedforward=40) == pytest.approx(exact, rel=0.01)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, width: int, gates: int) -> None:
+        super().__init__()
+        self.rnn = {4: nn.LSTM, 3: nn.GRU}[gates](width, width, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0]
+
+
+@pytest.mark.parametrize("gates", [4, 3])
+def test_recurrent_layers_are_their_matrix_products(gates: int):
+    """On a CPU an LSTM is one opaque operator, which the plain counter takes for nothing."""
+    task = FirstSymbol()
+    model = Model((user_mixer(Recurrent, {"gates": gates}),), 1, D)
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    examples = Examples.of_equal_length(np.zeros((1, T), np.uint8), np.zeros(1, np.int64))
+    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(1))
+    forward = 2 * T * 2 * D * gates * D  # input and state, each to every gate
+    counted = flops_per_example(net, batch, Classify(), task) - flops("none")
+    assert counted == pytest.approx(3 * forward, rel=0.05)
+
+
+def test_counting_leaves_the_network_as_it_was():
+    task = FirstSymbol()
+    model = Model((Probe("none"),), 1, D, block=Block(norm="batch"))
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    batch = Loaded(Examples.of_equal_length(np.zeros((1, 1), np.uint8), np.zeros(1, np.int64)), torch.device("cpu"))
+    flops_per_example(net, batch.gather(torch.arange(1)), Classify(), task)
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
 
 
 def test_parameters_are_split_into_trunk_and_heads():

@@ -140,6 +140,14 @@ def test_reach_is_the_distance_a_model_really_looks():
     assert list(everywhere.values()) == sorted(everywhere.values())
 
 
+def test_reach_of_a_network_that_diverged_is_absent():
+    net = Net(MODEL, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(float("nan"))
+    assert measure("reach", MODEL, net) == []
+
+
 def test_kernel_energy_by_lag():
     rows = measure("kernels", Model((Shift(5), RunningMean()), 3, 16))
     values = {r.get("at"): r.get("value") for r in rows}

@@ -22,8 +22,11 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import checkpoint, protocols, store
 from levelfield import run as running
+from levelfield.objectives import Classify
+from levelfield.probes.reach import Reach
 from levelfield.run import execute, load_net
 from levelfield.spec import Duration, Examples, Run, SplitName, UserError
+from levelfield.train import State, make_optimizer
 
 TASK = FirstSymbol()
 DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))
@@ -98,7 +101,7 @@ def made(where: Path) -> int:
     return shown.get("step", 0) + 40 * (shown.get("phase", 1) - 1)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(undisturbed: Path, tmp_path: Path, capsys: Any):
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(undisturbed: Path, tmp_path: Path):
     where = store.directory(tmp_path, SPT)
     stop_in_the_middle(where, tmp_path, after=70)
     newest = checkpoint.listing(where)[0]
@@ -106,7 +109,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(undisturbed: Path, tm
     content[-5] ^= 1
     newest.write_bytes(content)
     execute(SPT, where, tmp_path / "data", "cpu")
-    assert "damaged" in capsys.readouterr().out
+    (note,) = json.loads((where / "ledger.json").read_text())["notes"]
+    assert "is damaged" in note
     assert contents(where) == contents(undisturbed)
 
 
@@ -274,6 +278,53 @@ def test_divergence_is_a_status_not_a_crash(tmp_path: Path):
     execute(run, tmp_path / "run", tmp_path / "data", "cpu")
     rows = store.read_rows(tmp_path / "run" / "rows.jsonl")
     assert {r["status"] for r in rows if r["model"] == "mean"} <= {"diverged", "chance"}
+    assert all(np.isfinite(r.get("value", 0.0)) for r in rows)
+
+
+def test_a_divergence_before_a_kill_is_not_forgotten(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The phase that diverged is over when the run resumes; that it did is in the checkpoint."""
+    load = checkpoint.latest
+
+    def diverged(where: Path) -> Any:
+        saved, complaints = load(where)
+        assert saved is not None
+        costs = [{**saved.extra["costs"][0], "stopped": "diverged"}]
+        return dataclasses.replace(saved, extra={**saved.extra, "costs": costs}), complaints
+
+    where = store.directory(tmp_path, SPT)
+    stop_in_the_middle(where, tmp_path, after=70)
+    monkeypatch.setattr(checkpoint, "latest", diverged)
+    execute(SPT, where, tmp_path / "data", "cpu")
+    rows = store.read_rows(where / "rows.jsonl")
+    assert {r["status"] for r in rows if r["model"] == "mean"} == {"diverged"}
+
+
+def test_a_log_cut_off_in_its_last_line_loses_that_line(undisturbed: Path, tmp_path: Path):
+    where = store.directory(tmp_path, SPT)
+    stop_in_the_middle(where, tmp_path, after=70)
+    with (where / "log.jsonl").open("a") as file:
+        file.write('{"phase": 1, "st')
+    execute(SPT, where, tmp_path / "data", "cpu")
+    assert contents(where) == contents(undisturbed)
+
+
+def test_a_probe_with_other_settings_measures_again(undisturbed: Path, tmp_path: Path):
+    few, many = Reach(examples=2, steps=1), Reach(examples=3, steps=1)
+    for probe in (few, many, many):
+        execute(SPT, undisturbed, tmp_path / "data", "cpu", [probe])
+    (path,) = undisturbed.glob("probe-reach-*.jsonl")
+    assert {r["n"] for r in store.read_rows(path)} == {3}
+    path.unlink()
+
+
+def test_weights_of_another_phase_cannot_be_evaluated_as_given(undisturbed: Path, tmp_path: Path):
+    weights = tmp_path / "given.safetensors"
+    weights.write_bytes((undisturbed / "weights.safetensors").read_bytes())
+    run = Run(TASK, dataclasses.replace(DROPPING, depth=3), protocols.pretrained(weights), 0)
+    with pytest.raises(UserError, match="another model or phase"):
+        execute(run, tmp_path / "run", tmp_path / "data", "cpu")
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(
@@ -300,6 +351,43 @@ def test_bad_combinations_are_refused_before_any_compute():
         running.check(Run(TASK, bounded, protocols.scratch(recipe()), 0))
     with pytest.raises(UserError, match="cpu, cuda or auto"):
         running.pick_device("warp")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"mixers": ()}, "at least one of each"),
+        ({"depth": 0}, "at least one of each"),
+        ({"width": 0}, "at least one of each"),
+        ({"positions": "learned"}, "max_positions"),
+        ({"name": "a" * 300}, "model name 'a+... cannot name a folder"),
+        ({"name": "../mine"}, "cannot name a folder"),
+        ({"name": "a/b c"}, "cannot name a folder"),
+        ({"name": "\u00e9" * 40}, "cannot name a folder"),  # 80 bytes
+    ],
+)
+def test_models_that_cannot_be_are_refused(change: dict[str, Any], sentence: str):
+    with pytest.raises(UserError, match=sentence.replace("...", r"\.\.\.'")):
+        running.check(Run(TASK, dataclasses.replace(MODEL, **change), protocols.scratch(recipe()), 0))
+
+
+def test_the_last_phase_must_train():
+    spt = protocols.spt_masked(recipe(), recipe(), 0.3)
+    first, last = (protocols.matched(spt, Duration(9, "steps"), shares) for shares in ((0.0, 1.0), (1.0, 0.0)))
+    running.check(Run(TASK, MODEL, first, 0))
+    with pytest.raises(UserError, match="trains for 0 steps"):
+        running.check(Run(TASK, MODEL, last, 0))
+    with pytest.raises(UserError, match="protocol name 'a b'"):
+        running.check(Run(TASK, MODEL, dataclasses.replace(first, name="a b"), 0))
+
+
+def test_a_file_in_the_place_of_a_folder_is_one_sentence(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot write to"):
+        store.write_text(tmp_path / "file" / "progress.json", "{}")
+    net = running.build_net(SPT, Classify())
+    with pytest.raises(UserError, match="Cannot write to"):
+        checkpoint.write(tmp_path / "file", 0, State(net, make_optimizer(net, recipe(), net.rules())), {})
 
 
 def test_unfinished_runs_have_no_network(tmp_path: Path):

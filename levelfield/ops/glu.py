@@ -19,11 +19,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 CPU_BLOCK = 1024  # steps at a time: 2 MiB of gate inputs at width 256
+SHORT = 256  # sequences below this many steps are too small a block each; a whole batch of them fits the cache better
 
 
 def gelu_glu(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """v: (B, C, T), weight: (2D, C), bias: (2D,) -> (B, T, D). Equal to `naive_gelu_glu`, which other devices run."""
-    if v.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+    if v.device.type != "cpu" or v.shape[2] < SHORT or torch.is_autocast_enabled("cpu"):
         return naive_gelu_glu(v, weight, bias)
     return _GeluGlu.apply(v, weight, bias)  # pyright: ignore[reportReturnType]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from levelfield.evaluate import label_scores
+from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
@@ -32,19 +32,17 @@ class Extrapolation(Probe):
             if bound is not None and length > bound:
                 return
             longer = run.task.at_length(length, self.examples)
-            test = load(longer)["test"]
-            scores = label_scores(net, longer, test)
-            floor = {"chance": longer.chance, **longer.baselines(test, test)}
-            place = f"length={length}"
-            yield Row(
-                metric="accuracy",
-                unit="fraction",
-                at=place,
-                split="test",
-                value=scores.mean,
-                stderr=scores.stderr,
-                n=len(test),
-                status="ok",
-            )
-            prior = Row(model="label_prior", protocol="none", metric="accuracy", unit="fraction", at=place)
-            yield prior | Row(split="test", value=floor.get("label_prior", longer.chance), n=len(test), status="ok")
+            splits = load(longer)
+            row = score_row(longer, label_scores(net, longer, splits["test"]), f"length={length}")
+            yield row
+            prior = longer.baselines(splits["train"], splits["test"]).get("label_prior")
+            if prior is not None:
+                yield row_of_rule(row, prior)
+
+
+def row_of_rule(row: Row, value: float) -> Row:
+    """What always answering the commonest training label scores at the same place."""
+    rule = Row(model="label_prior", protocol="none", value=value)
+    own = row.copy()
+    own.pop("stderr", None)
+    return own | rule

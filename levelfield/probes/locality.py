@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from levelfield.evaluate import label_scores
+from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Model, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
@@ -35,18 +35,7 @@ class Locality(Probe):
         widest = None if None in bounds else max(b for b in bounds if b is not None)
         place = f"kernel={widest or 'all'}"
         mixer = "+".join(dict.fromkeys(m.label for m in run.model.mixers))
-        count = len(scores.values)
-        yield Row(
-            model=mixer,
-            metric="accuracy",
-            unit="fraction",
-            at=place,
-            split="test",
-            value=scores.mean,
-            n=count,
-            stderr=scores.stderr,
-            status="ok",
-        )
+        yield score_row(run.task, scores, place) | Row(model=mixer)
         field = receptive_field(run.model)
         if field is not None:
             yield Row(model=mixer, metric="receptive_field", unit="steps", at=place, value=float(field), status="ok")

@@ -47,6 +47,8 @@ class Reach(Probe):
                 gradient = feature_gradient(net, x, at)
                 distance = np.abs(np.arange(length) - at)
                 np.add.at(mass, distance, gradient.cpu().numpy() / max(float(gradient.sum()), 1e-30))
+        if not np.isfinite(mass).all() or not mass.sum():  # of a run that diverged, or that looks at nothing
+            return
         shares = mass.cumsum() / mass.sum()
         count = len(chosen) * self.steps
         for distance in doublings(split.longest):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.evaluate import SplitScores, label_scores
+from levelfield.evaluate import SplitScores, label_scores, score_row
 from levelfield.spec import Examples, Label, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
@@ -33,20 +33,12 @@ class Slices(Probe):
         for name, column in test.slices.items():
             for value in np.unique(column):
                 here = column == value
-                yield _row(scores, here, f"{name}={value}")
+                yield score_row(run.task, part(scores, here), f"{name}={value}")
                 for label in np.unique(test.y[here]) if labelled else ():
-                    yield _row(scores, here & (test.y == label), f"{name}={value},label={label}")
+                    crossed = part(scores, here & (test.y == label))
+                    yield score_row(run.task, crossed, f"{name}={value},label={label}")
 
 
-def _row(scores: SplitScores, here: np.ndarray, at: str) -> Row:
-    part = SplitScores(scores.values[here], scores.weights[here])
-    return Row(
-        metric="accuracy",
-        unit="fraction",
-        at=at,
-        split="test",
-        value=part.mean,
-        stderr=part.stderr,
-        n=int(here.sum()),
-        status="ok",
-    )
+def part(scores: SplitScores, here: np.ndarray) -> SplitScores:
+    """Of the examples where `here` is True."""
+    return SplitScores(scores.values[here], scores.weights[here])

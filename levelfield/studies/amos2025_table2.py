@@ -79,7 +79,7 @@ def verdict(rows: Sequence[Row]) -> str:
     cells, floor = scores(rows), floors(rows)
     whole = [name for name in dict.fromkeys(key.task for key in cells) if _complete(name, cells)]
     if not whole:
-        return "Nothing can be said: no task has all four of its cells."
+        return "Nothing can be said: no task has all four of its cells with two seeds each."
     names = [name for name in whole if _learnt(name, cells) >= floor.get(name, 0.0) + LEARNT]
     found = {name: _one(name, cells) for name in names}
     lifted = [name for name, (lift, _, _) in found.items() if lift]
@@ -96,8 +96,9 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def _complete(name: str, cells: dict[Key, Seeds]) -> bool:
+    """Whether all four cells have the two seeds that a spread takes."""
     wanted = [Key(name, model, protocol) for model in (TRANSFORMER, SSM) for protocol in ("scratch", "spt_masked")]
-    return all(key in cells for key in wanted)
+    return all(key in cells and len(cells[key].values) > 1 for key in wanted)
 
 
 def _learnt(name: str, cells: dict[Key, Seeds]) -> float:

@@ -84,7 +84,8 @@ class Recall(Task):
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
-        for split, count in (("test", self.test), ("val", self.val), ("train", self.train)):
+        counts: tuple[tuple[SplitName, int], ...] = (("test", self.test), ("val", self.val), ("train", self.train))
+        for split, count in counts:
             rng = np.random.default_rng(derive_seed(self.seed, "recall", split, self.pairs))
             splits[split] = self._draw(rng, count, taken)
             report(f"recall: {split}", count, count)
