@@ -1,6 +1,7 @@
 """Who a value is: its canonical description, its hash, and seeds derived by purpose.
 
-digest(run)                        the same on every machine, another for any changed field or version
+digest(run)                        the same on every machine, another for any changed field or version (but for the
+                                   paths of files that are there by their hash)
 derive_seed(0, "mask", 17)         has nothing to do with derive_seed(0, "order", 3)
 """
 
@@ -19,17 +20,24 @@ class UserError(Exception):
     """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
 
 
-def describe(value: Any) -> Any:
-    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}."""
+def describe(value: Any, *, identity: bool = False) -> Any:
+    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}.
+
+    identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
+    it, counts as None.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         head: dict[str, Any] = {"kind": type(value).__name__}
         if isinstance(version := getattr(type(value), "version", None), int):
             head["version"] = version
-        return head | {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        if identity:
+            shown |= {f.name: None for f in dataclasses.fields(value) if not f.metadata.get("identity", True)}
+        return head | {name: describe(v, identity=identity) for name, v in shown.items()}
     if isinstance(value, (list, tuple)):
-        return [describe(v) for v in value]
+        return [describe(v, identity=identity) for v in value]
     if isinstance(value, Mapping):
-        return {str(k): describe(v) for k, v in value.items()}
+        return {str(k): describe(v, identity=identity) for k, v in value.items()}
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, Path):
@@ -38,8 +46,8 @@ def describe(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical description, hex."""
-    text = json.dumps(describe(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """SHA-256 of the canonical description of all that is part of the identity, hex."""
+    text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -17,10 +17,14 @@ Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 
 @dataclass(frozen=True)
 class Duration:
-    """How long, with its unit; `resolve` turns it into optimizer steps, once."""
+    """How long, with its unit; `resolve` turns it into optimizer steps, once. Raises UserError below 0."""
 
     value: float
     unit: Unit
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value < np.inf:
+            raise UserError(f"A duration of {self} cannot be: give 0 or more.")
 
     def resolve(self, *, batch: int, examples: int, tokens_per_example: float, flops_per_step: float = 0.0) -> int:
         """Steps, rounded up; `examples` is the size of the training split. FLOPs are those of forward and backward."""
@@ -46,6 +50,7 @@ class Recipe:
     `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
     0.2 when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1 for the last
     tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
+    Raises UserError for a batch below 1 and a learning rate that is not a finite number above 0.
     """
 
     lr: float
@@ -63,3 +68,9 @@ class Recipe:
     source: str = ""
     assumed: tuple[str, ...] = ()
     tuning_trials: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
+        if not 0 < self.lr < np.inf:
+            raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")

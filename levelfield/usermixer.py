@@ -1,7 +1,7 @@
 """A user's own `nn.Module` as a mixer, from a file or a notebook, with nothing to register.
 
     load_user_mixer("mine.py:Mine")                    # class Mine(nn.Module): forward(x) or forward(x, mask)
-    load_user_mixer("mine.py:Mine(state=16)")          # with settings for its constructor
+    load_user_mixer("mine.py:Mine(state=16)")          # with settings for its constructor; lists reach it as tuples
     user_mixer(Mine, {"state": 16})                    # a class that exists already
 
 The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in WIDTHS, or as its first
@@ -18,7 +18,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ _CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> 
 class UserMixer(MixerConfig):
     """Made by `load_user_mixer` or `user_mixer`. `path` is empty for a class that did not come from a file."""
 
-    path: str
+    path: str = field(metadata={"identity": False})  # however it was typed, `source_sha256` says what was in it
     name: str
     source_sha256: str
     takes_mask: bool
@@ -153,11 +153,18 @@ def told(error: BaseException) -> str:
 
 def _mixer(cls: type[nn.Module], path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
     constructor_arguments(cls, 1, False, settings)  # an early complaint about settings
+    frozen = {key: _frozen(value) for key, value in settings.items()}
     try:
-        digest(list(settings.values()))
+        digest(list(frozen.values()))
+        hash(tuple(frozen.values()))
     except (TypeError, ValueError) as error:
         raise UserError(f"The settings of {cls.__name__} must be numbers, text, None or tuples of them.") from error
-    return UserMixer(path, cls.__name__, sha, _takes_mask(cls), tuple(sorted(settings.items())))
+    return UserMixer(path, cls.__name__, sha, _takes_mask(cls), tuple(sorted(frozen.items())))
+
+
+def _frozen(value: Any) -> Any:
+    """Lists become tuples, at any depth, so that a mixer can be hashed."""
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _takes_mask(cls: type[nn.Module]) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def variants(value: Any) -> list[Any]:
     if not dataclasses.is_dataclass(value):
         return [changed(value)]
     found = []
-    for f in dataclasses.fields(value):
+    for f in (f for f in dataclasses.fields(value) if f.metadata.get("identity", True)):
         for other in variants(getattr(value, f.name)):
             copy = object.__new__(type(value))
             for g in dataclasses.fields(value):
@@ -62,6 +63,16 @@ def test_changing_any_field_changes_the_id():
     assert len(digests) > 60
     assert len(set(digests)) == len(digests)
     assert digest(RUN) not in digests
+
+
+def test_the_path_of_weights_is_described_but_only_their_hash_is_part_of_the_id(tmp_path: Path):
+    (tmp_path / "w.safetensors").write_bytes(b"x")
+    (tmp_path / "copy.safetensors").write_bytes(b"x")
+    first, copy = (protocols.pretrained(tmp_path / f"{name}.safetensors") for name in ("w", "copy"))
+    assert digest(first) == digest(copy)
+    assert describe(first)["weights"] != describe(copy)["weights"]
+    (tmp_path / "w.safetensors").write_bytes(b"y")
+    assert digest(protocols.pretrained(tmp_path / "w.safetensors")) != digest(first)
 
 
 def test_version_is_part_of_the_id(monkeypatch: pytest.MonkeyPatch):
@@ -106,6 +117,20 @@ def test_unknown_field_is_an_error():
 def test_durations_resolve_to_steps(duration: Duration, steps: int):
     # Batches of 32 sequences of 10 tokens, 100 examples, 1 GFLOP a step.
     assert duration.resolve(batch=32, examples=100, tokens_per_example=10, flops_per_step=1e9) == steps
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_a_duration_is_a_finite_number_from_0(value: float):
+    with pytest.raises(UserError, match="give 0 or more"):
+        Duration(value, "steps")
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch": 0}, {"lr": 0.0}, {"lr": -1.0}, {"lr": float("nan")}, {"lr": float("inf")}]
+)
+def test_a_recipe_that_cannot_train_is_refused(change: dict[str, Any]):
+    with pytest.raises(UserError, match=next(iter(change))):
+        dataclasses.replace(recipe(), **change)
 
 
 def test_a_duration_without_its_cost_says_so():

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.contract import check, load_user_mixer, user_mixer
-from levelfield.spec import UserError, digest
+from levelfield.spec import UserError, describe, digest
 from levelfield.usermixer import UserMixer
 
 SOURCE = '''
@@ -102,6 +102,20 @@ def test_settings_are_given_in_the_name(mine: str) -> None:
     check(pooled, 8, causal=False)
 
 
+def test_lists_among_the_settings_become_tuples(mine: str) -> None:
+    mixer = load_user_mixer(f"{mine}:Decay(rate=[1, [2, 3]])")
+    assert mixer.settings == (("rate", (1, (2, 3))),)
+    assert hash(mixer) == hash(load_user_mixer(f"{mine}:Decay(rate=(1, (2, 3)))"))
+
+
+def test_the_way_a_path_is_typed_is_no_part_of_the_identity(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(mine).parent)
+    typed, full = load_user_mixer("mine.py:Decay"), load_user_mixer(f"{mine}:Decay")
+    assert describe(typed)["path"] != describe(full)["path"]
+    assert digest(typed) == digest(full)
+    assert digest(typed) != digest(load_user_mixer("mine.py:Decay(rate=0.25)"))
+
+
 def test_a_module_without_a_mask_sees_and_leaves_zeros_at_padding(mine: str) -> None:
     net: Any = _build(load_user_mixer(f"{mine}:Decay"))
     seen: list[Tensor] = []
@@ -162,6 +176,7 @@ def test_a_plan_made_in_another_process_finds_its_class_again(mine: str, monkeyp
         (":Decay(rate=[1, open])", "no class name with settings"),
         (":Decay(0.5)", "no class name with settings"),
         (":Decay(rate={1})", "must be numbers, text"),
+        (":Decay(rate={'a': 1})", "must be numbers, text"),
     ],
 )
 def test_what_cannot_be_a_mixer_is_refused(mine: str, call: str, sentence: str) -> None:
