@@ -37,17 +37,20 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     """Build the task's arrays unless they are there already; returns their folder.
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
-    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk.
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk
+    and for official files that cannot be read.
     """
     target = folder(task, root)
     if (target / MANIFEST).exists():
         return target
     with explained(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
-        with _lock(root / f".{target.name}.lock"):
-            if not (target / MANIFEST).exists():
-                files = sources or _remembered(root).get(task.name)
-                _write(task, target, task.build(Path(files) if files else None, report))
+    with _lock(root / f".{target.name}.lock"):
+        if not (target / MANIFEST).exists():
+            files = sources or _remembered(root).get(task.name)
+            splits = _build(task, Path(files) if files else None, report)
+            with explained(root, "--data"):
+                _write(task, target, splits)
                 if sources is not None:
                     _remember(root, task.name, sources)
     return target
@@ -76,6 +79,16 @@ def verify(at: Path) -> list[str]:
         elif _sha256(path) != expected["sha256"]:
             faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
     return faults
+
+
+def _build(task: Task, sources: Path | None, report: Report) -> Mapping[SplitName, Examples]:
+    try:
+        return task.build(sources, report)
+    except (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
+        if sources is None:
+            raise
+        at = error.filename or sources
+        raise UserError(f"Cannot read {at} ({error.strerror}): give another --from folder.") from error
 
 
 def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> None:
@@ -145,6 +158,8 @@ def _sha256(path: Path) -> str:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Holds an exclusive lock; the system releases it when the process ends, however it ends."""
-    with path.open("w") as file:
+    with explained(path.parent, "--data"):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -55,10 +55,20 @@ def spt_causal(
 
 
 def enriched(
-    recipe: Recipe, *, augment: bool = False, denoise: Masked | None = None, objective: Trainable | None = None
+    recipe: Recipe,
+    *,
+    augment: bool = False,
+    denoise: Masked | None = None,
+    extra_sets: bool = False,
+    objective: Trainable | None = None,
 ) -> Protocol:
     """One phase on more than the plain labels (miralles2025 section 3): augmented inputs, a summed denoising loss,
-    or extra sets, which are a setting of the task. Raises UserError where nothing is enriched."""
+    or extra sets, which are a setting of the task: say so with `extra_sets`.
+
+    Raises UserError where nothing is enriched.
+    """
+    if not (augment or denoise or extra_sets):
+        raise UserError("Nothing is enriched: give augment, denoise, or extra_sets=True where the task has more sets.")
     label = objective or Classify()
     total = Sum((label, denoise)) if denoise else label
     return Protocol("enriched", (Phase(total, recipe, augment=augment),))
@@ -79,15 +89,17 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
 
     shares: each phase's part of the budget, summing to 1; equal parts if left out. A one-phase protocol gets it all:
     `matched(scratch(r), total)` is scratch trained for as long as pretraining and fine-tuning together.
-    Raises UserError where the shares do not fit.
+    Raises UserError where the shares do not fit, and for a protocol without phases.
     """
+    if not protocol.phases:
+        raise UserError(f"{protocol.name} has no phases to share a budget between: give it some.")
     shares = tuple(shares or [1 / len(protocol.phases)] * len(protocol.phases))
     if len(shares) != len(protocol.phases) or abs(sum(shares) - 1) > 1e-9 or min(shares) < 0:
         raise UserError(f"{protocol.name} has {len(protocol.phases)} phases: give it as many shares, summing to 1.")
     whole = budget.unit in ("steps", "examples") and budget.value == int(budget.value)
     ends = [budget.value * sum(shares[: i + 1]) for i in range(len(shares))]
     ends = [float(round(end)) for end in ends] if whole else ends  # or each phase would round up by itself
-    budgets = [Duration(end - start, budget.unit) for start, end in zip([0.0, *ends], ends, strict=False)]
+    budgets = [Duration(max(0.0, end - start), budget.unit) for start, end in zip([0.0, *ends], ends, strict=False)]
     phases = tuple(
         replace(phase, recipe=replace(phase.recipe, budget=part))
         for phase, part in zip(protocol.phases, budgets, strict=True)

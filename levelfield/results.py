@@ -3,7 +3,7 @@
 `store.read` fills one, `report` draws it, and neither imports torch. Everything is keyed by run id, so that a row, the
 ledger of the run it came from, its training curve and its full description can be put side by side:
 
-    results = store.read(Path("runs"), "protocol_gap", "minutes")
+    results = store.read(Path("runs"), "demo", "minutes")
     results.rows[0]["run"]                      # "listops-attention-scratch-0-5f0c9a1e2b"
     results.ledgers[results.rows[0]["run"]]     # {"parameters": 804874, "steps": 2000, "flops": 3.1e13, ...}
 """

@@ -233,6 +233,19 @@ def test_another_setting_finds_the_official_files_by_itself(tmp_path: Path) -> N
     assert len(data.load(other, root)["train"]) == 20
 
 
+def test_official_files_that_cannot_be_read_are_not_blamed_on_the_data_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Cannot read .*labels.bin \(Permission denied\): give another --from folder"):
+        data.prepare(Closed(), tmp_path / "data", tmp_path)
+    assert leftovers(tmp_path / "data") == []
+
+
+class Closed(Parity):
+    """Parity from a file that may not be opened."""
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{sources}/labels.bin")
+
+
 class FromFiles(Parity):
     """Parity that wants a folder of files, which it does not read."""
 

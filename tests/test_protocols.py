@@ -27,6 +27,18 @@ def test_shapes():
     assert (protocols.DENOISE.ratio, protocols.DENOISE.random) == (0.3, pytest.approx(1 / 3))
 
 
+def test_enriched_says_what_enriches():
+    with pytest.raises(UserError, match="Nothing is enriched"):
+        protocols.enriched(R)
+    assert protocols.enriched(R, extra_sets=True).phases == protocols.scratch(R).phases
+
+
+def test_nothing_to_match(tmp_path: Path):
+    (tmp_path / "w.safetensors").write_bytes(b"x")
+    with pytest.raises(UserError, match="no phases"):
+        protocols.matched(protocols.pretrained(tmp_path / "w.safetensors"), Duration(9, "steps"))
+
+
 @pytest.mark.parametrize("shares", [None, (0.4, 0.6), (0.0, 1.0)])
 def test_matched_arms_cost_the_same(shares: tuple[float, ...] | None):
     total = Duration(1000, "examples")

@@ -1,6 +1,6 @@
 """A report, made from rows and ledgers alone: offline, without torch, without starting a run.
 
-    report.build(study, "minutes", store.read(Path("runs"), study.name, "minutes"), Path("reports/protocol_gap"))
+    report.build(study, "minutes", store.read(Path("runs"), study.name, "minutes"), Path("report/demo-minutes"))
     # report.html  summary.csv  summary.md  rows.csv  figures/gap.svg  figures/gap.png ...
 
 What a study shows is its `views`; the table of scores, its ledger, what differs between the arms, the failures and the

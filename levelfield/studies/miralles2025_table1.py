@@ -67,15 +67,16 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
     """All kernels share one protocol, and are named by what tells them apart."""
     conv, free = miralles2025.conv(name, effort), miralles2025.gmlp(name, effort)
-    protocol = _protocol(conv)
+    protocol = _protocol(name, conv)
     for kernel in KERNELS[effort]:
         yield conv.shape.model(Conv(kernel, conv.hidden, conv.groups), f"conv{kernel}"), protocol
     reference = GMLP(free.hidden, free.channels, free.bound)
-    yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else _protocol(free)
+    yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else _protocol(name, free)
 
 
-def _protocol(setting: miralles2025.Setting) -> Protocol:
-    return enriched(setting.recipe, augment=setting.augment, denoise=DENOISE if setting.denoise else None)
+def _protocol(name: str, setting: miralles2025.Setting) -> Protocol:
+    denoise, sets = DENOISE if setting.denoise else None, name == "pathfinder"
+    return enriched(setting.recipe, augment=setting.augment, denoise=denoise, extra_sets=sets)
 
 
 def verdict(rows: Sequence[Row]) -> str:
