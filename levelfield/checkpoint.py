@@ -1,10 +1,10 @@
 """Checkpoints: everything a killed run needs, in one file that proves itself.
 
-    checkpoint-00000420-1f0a6b3c.safetensors
+    checkpoint-0-00000420-1f0a6b3c9d2e.safetensors
 
-The name carries the step and the start of the content's SHA-256, and the file is renamed into place when it is
-complete, so a file that exists under its name is whole; one damaged later is noticed and the one before is used. No
-pickles: tensors and a JSON header.
+The name carries the phase, the step and the start of the content's SHA-256, and the file is renamed into place when
+it is complete, so a file that exists under its name is whole; one damaged later is noticed and the one before is used.
+No pickles: tensors and a JSON header.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
             partial.write_bytes(content)
             os.replace(partial, where / name)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # or it would hide why nothing could be written
+            partial.unlink(missing_ok=True)
     for old in listing(where)[2:]:
         old.unlink(missing_ok=True)
 

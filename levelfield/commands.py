@@ -1,8 +1,8 @@
 """What the longer commands do, once their words have been understood.
 
-execute(Source("demo"), "minutes", ...)      run a study in the local engine, on a screen
-write_report(Source("demo"), ...)            its report
-prepare("all", ...), verify("all", ...)      data
+execute(Order(Source("demo"), "minutes", out, data), jobs, say)      run a study in the local engine, on a screen
+write_report(Source("demo"), "minutes", out, to, say)                its report
+prepare("all", root, None, say), verify("all", root, say)            data
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from levelfield import data, progress, store, tasks
+from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose
 from levelfield.spec import Effort, Run, UserError, closest
@@ -35,7 +36,11 @@ def execute(order: Order, jobs: int | None, say: Say) -> bool:
         check(run)
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs} leaves nobody to do the work: give 1 or more.")
+    if order.threads < 1:
+        raise UserError(f"--threads {order.threads} leaves a worker nothing to compute with: give 1 or more.")
     places = devices(order.device, jobs)[: len(runs)]
+    with explained(order.data, "--data"):
+        order.data.mkdir(parents=True, exist_ok=True)
     store.index(order.out, study.name, order.effort, choose(study, order.effort))
     console = Console()
     with progress.screen(console) as screen:

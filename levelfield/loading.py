@@ -1,6 +1,6 @@
 """Finds what the command line names: a study, its runs that a pattern chooses, the run behind a directory.
 
-    Source("protocol_gap").load()             the study of levelfield/studies/protocol_gap.py
+    Source("demo").load()                     the study of levelfield/studies/demo.py
     Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
     Source("compare", mixer="mine.py:Mine", tasks=("listops",)).load()
 
@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import pkgutil
 import sys
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from levelfield.spec import EFFORTS, Effort, Run, Study, UserError, closest
+from levelfield.spec import EFFORTS, Effort, Probe, Run, Study, UserError, closest
+from levelfield.store import check_name, read_json
 
 HERE = Path(__file__).parent
 
@@ -48,10 +49,14 @@ class Source:
         return Source("compare", mixer=name) if ".py:" in name else Source(name)
 
     def load(self) -> Study:
-        """Raises UserError, in one sentence, for an unknown name, a broken file or a file without a study."""
+        """Raises UserError, in one sentence, for an unknown name, a broken file or a file without a study.
+
+        So do the study's `runs` and `probes` for whatever goes wrong in them.
+        """
         if self.mixer:
-            return _comparison(self)
-        return _study_of(_module(self.study), self.study)
+            return _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
+        module = _module(self.study)
+        return _guarded(_study_of(module, self.study), self.study, module.__file__ or "")
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Of the chosen runs and of the file that made them, where it is the user's own."""
@@ -86,7 +91,7 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
     """
     named: dict[str, tuple[str, Effort]] = {}
     for path in sorted((out / "studies").glob("*.json")):
-        index = json.loads(path.read_text())
+        index = read_json(path)
         named |= dict.fromkeys(index["runs"], (index["study"], index["effort"]))
     if run_id not in named:
         near = closest(run_id, sorted(named)) if 0 < len(named) <= 12 else "ids are the names of its folders."
@@ -129,17 +134,39 @@ def _from_file(path: Path) -> ModuleType:
         raise UserError(f"{path} is not a Python file: give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
-    try:
+    with _told(str(path), full):
         spec.loader.exec_module(module)
+    return module
+
+
+def _guarded(study: Study, name: str, file: str) -> Study:
+    """The same study, with functions of which every failure, even of a run's id, is one sentence."""
+    check_name("study", study.name)
+
+    def runs(effort: Effort) -> tuple[Run, ...]:
+        with _told(name, file):
+            return tuple(run for run in study.runs(effort) if run.id)  # an id that cannot be made fails here
+
+    def probes(run: Run) -> tuple[Probe, ...]:
+        with _told(name, file):
+            return tuple(study.probes(run))
+
+    return replace(study, runs=runs, probes=probes)
+
+
+@contextmanager
+def _told(name: str, file: str) -> Iterator[None]:
+    """Whatever a user's code raises becomes one sentence, with the line of `file` where it passed through it."""
+    try:
+        yield
     except UserError:
         raise
     except SyntaxError as error:
         raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
     except Exception as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == full]
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         where = f", line {lines[-1]}" if lines else ""
-        raise UserError(f"{path}{where}: {type(error).__name__}: {error}") from error
-    return module
+        raise UserError(f"{name}{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 def _comparison(source: Source) -> Study:

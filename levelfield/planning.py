@@ -1,8 +1,8 @@
 """What a study will do and cost, before it does anything: `levelfield plan`.
 
     demo at effort minutes: 6 runs, 2 done
-    listops            parameters   per example   phases                                   seeds
-      attention · scratch    42,890   31.2 MFLOP    label 1000 steps                    0 1 2
+    listops            parameters   per example   run, at most   phases                 seeds
+      attention · scratch    42,890   31.2 MFLOP    998.4 GFLOP    label 1000 steps       0 1 2
     What differs between the arms of listops (all else is one object)
       model.mixers       Attention(heads=4)    attention (all protocols)
 
@@ -29,10 +29,14 @@ from levelfield.spec import Examples, Label, Run, Task, Tokens, UserError, descr
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one arm. flops: forward and backward of one example at full length, in its last phase."""
+    """Of one arm. flops: forward and backward of one example at full length, in its last phase.
+
+    total: of a whole run with no shorter examples; None where the number of steps depends on the data.
+    """
 
     parameters: int
     flops: float
+    total: float | None
 
 
 def example(task: Task) -> Examples:
@@ -55,11 +59,23 @@ def cost(run: Run) -> Cost:
 
 def _cost(run: Run) -> Cost:
     check(run)
-    last = run.protocol.phases[-1].objective if run.protocol.phases else default_objective(run.task)
-    assert isinstance(last, Trainable)
-    net = build_net(run, last)
     one = Loaded(example(run.task), torch.device("cpu")).gather(torch.tensor([0]))
-    return Cost(parameters(net)["parameters"], flops_per_example(net, one, last, run.task))
+    counted, each = 0, []
+    for objective in [phase.objective for phase in run.protocol.phases] or [default_objective(run.task)]:
+        assert isinstance(objective, Trainable)
+        net = build_net(run, objective)
+        counted = parameters(net)["parameters"]
+        each.append(flops_per_example(net, one, objective, run.task))
+    return Cost(counted, each[-1], _total(run, each))
+
+
+def _total(run: Run, each: Sequence[float]) -> float | None:
+    """each: FLOPs of an example, by phase."""
+    recipes = [phase.recipe for phase in run.protocol.phases]
+    if not recipes or any(r.budget.unit not in ("steps", "examples") for r in recipes):
+        return None
+    steps = [r.budget.resolve(batch=r.batch, examples=1, tokens_per_example=1) for r in recipes]
+    return sum(flops * n * r.batch for flops, n, r in zip(each, steps, recipes, strict=True))
 
 
 def si(value: float) -> str:
@@ -94,11 +110,14 @@ def lines(runs: Sequence[Run], done: int, title: str) -> list[str]:
 
 
 def _table(found: Mapping[Arm, Sequence[Run]]) -> list[str]:
-    rows = [("arm", "parameters", "per example", "phases", "seeds")]
+    rows = [("arm", "parameters", "per example", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
         spent = cost(runs[0])
         seeds = " ".join(str(run.seed) for run in runs)
-        rows.append((str(arm), f"{spent.parameters:,}", f"{si(spent.flops)}FLOP", phases(runs[0]), seeds))
+        whole = "" if spent.total is None else f"{si(spent.total)}FLOP"
+        rows.append((str(arm), f"{spent.parameters:,}", f"{si(spent.flops)}FLOP", whole, phases(runs[0]), seeds))
+    if not any(row[3] for row in rows[1:]):
+        rows = [(*row[:3], *row[4:]) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
 

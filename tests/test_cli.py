@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toys
 
-from levelfield import cli, commands, progress, store
+from levelfield import cli, commands, planning, progress, protocols, store
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run, load_study
-from levelfield.spec import UserError, digest
+from levelfield.objectives import Masked
+from levelfield.spec import Duration, UserError, digest
 from levelfield.worker import Order, attempt
+
+MASKED = Masked(ratio=0.5)
 
 
 @pytest.fixture
@@ -62,6 +66,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["probe", "localty", "x"], "did you mean 'locality'?"),
         (["probe", "locality", "x"], "There is no run 'x' in runs"),
         (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "give 1 or more"),
+        (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads 0"),
+        (["run", "toys.py", "--out", "toys.py", "--device", "cpu"], "Cannot write to toys.py"),
+        (["run", "toys.py", "--data", "toys.py", "--device", "cpu"], "another --data folder"),
         (["run", "toys.py", "--device", "abacus"], "Device 'abacus' cannot be used here"),
         (["results", "SELECT nothing FROM rows"], "columns: source, table"),
         (["results", "SELECT * FROM read_csv('toys.py')"], "disabled"),
@@ -92,6 +99,39 @@ def test_a_broken_study_file_is_named_with_its_line(
     assert "mine.py" in shown and expected in shown
 
 
+@pytest.mark.parametrize(
+    "command, old, new, expected",
+    [
+        ("plan", "    models = [", "    models = 1 / 0, [", "ZeroDivisionError: division by zero"),
+        ("plan", "scratch(recipe), seed)", "scratch(recipe), np.int64(seed))", "TypeError: int64 cannot be part"),
+        ("plan", "weight_decay=0.0", "weight_decay=float('nan')", "ValueError: Out of range"),
+        ("run", "runs=runs)", "runs=runs, probes=lambda run: run.no)", "AttributeError: 'Run' object has no"),
+        ("plan", 'name="toys"', 'name="../toys"', "study name '../toys' cannot name a folder"),
+        ("plan", 'name = "toy"', 'name = "a/b c"', "task name 'a/b c' cannot name a folder"),
+        ("plan", "depth=1,", "depth=1, name='n' * 300,", "nn...' cannot name a folder"),
+    ],
+)
+def test_what_goes_wrong_in_a_study_is_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, old: str, new: str, expected: str
+) -> None:
+    text = (here / "toys.py").read_text()
+    assert text.count(old) == 1
+    (here / "toys.py").write_text(text.replace(old, new))
+    shown = refused(capsys, command, "toys.py")
+    assert expected in shown
+    if "Error: " in expected:
+        assert "toys.py" in shown
+    if "line" in shown:
+        number = text[: text.index(old)].count("\n") + 1
+        assert f"line {number}:" in shown
+
+
+def test_a_damaged_index_is_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "runs" / "studies").mkdir(parents=True)
+    (here / "runs" / "studies" / "toys-minutes.json").write_text("{")
+    assert "toys-minutes.json is damaged" in refused(capsys, "probe", "locality", "x")
+
+
 def test_a_misspelt_option_is_refused_with_its_likely_meaning(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["plan", "toys.py", "--efort", "smoke"])
@@ -117,6 +157,19 @@ def test_plan_counts_parameters_as_the_model_has_them(finished: Path, capsys: py
     ledger = json.loads(next((finished / "runs").glob("*/ledger.json")).read_text())
     assert f" {ledger['parameters']:,} " in shown
     assert "2 runs, 2 done" in shown
+
+
+def test_the_planned_cost_is_the_one_measured(finished: Path) -> None:
+    """All sequences of the toy task have its full length, so that its plan is no upper bound but exact."""
+    (run, _) = choose(load_study(str(finished / "toys.py")), "minutes")
+    ledger = json.loads((finished / "runs" / run.id / "ledger.json").read_text())
+    assert planning.cost(run).total == pytest.approx(ledger["flops"])
+    recipe = replace(run.protocol.phases[0].recipe, budget=Duration(2, "epochs"))
+    assert planning.cost(replace(run, protocol=protocols.scratch(recipe))).total is None
+    twice = protocols.spt_masked(run.protocol.phases[0].recipe, run.protocol.phases[0].recipe, MASKED.ratio)
+    both = planning.cost(replace(run, protocol=twice))
+    first = planning.cost(replace(run, protocol=protocols.scratch(recipe, MASKED))).flops
+    assert both.total == pytest.approx(3 * 8 * (first + both.flops))
 
 
 def test_run_does_the_study_in_workers_and_names_the_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,8 +198,8 @@ def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.Capt
     places = ["--out", str(finished / "runs"), "--data", str(finished / "data")]
     assert "--study" in refused(capsys, "probe", "locality", run.name, *places)
     main(["probe", "locality", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
-    assert (run / "probe-locality.jsonl").exists()
-    assert str(run / "probe-locality.jsonl") in capsys.readouterr().out
+    (rows,) = run.glob("probe-locality-*.jsonl")
+    assert str(rows) in capsys.readouterr().out
 
 
 def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_path: Path) -> None:
