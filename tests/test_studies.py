@@ -200,4 +200,5 @@ def test_verdict_on_self_pretraining_is_silent_where_nothing_was_learnt() -> Non
 
 def test_verdict_on_self_pretraining_needs_all_four_cells() -> None:
     rows = [r for r in four("t", 0.4, 0.6, 0.6, 0.6) if r.get("model") == "s4"]
-    assert amos2025_table2.verdict(rows) == "Nothing can be said: no task has all four of its cells with two seeds each."
+    text = "Nothing can be said: no task has all four of its cells with two seeds each."
+    assert amos2025_table2.verdict(rows) == text
