@@ -37,8 +37,8 @@ def require(peers: Path) -> None:
     """Exit with 2 and one sentence where a checkout is missing."""
     missing = [name for name, file in PEERS.items() if not (peers / name / file).exists()]
     if missing:
-        print(f"{peers} has no checkout of {' and '.join(missing)}: clone state-spaces/s4 and IdoAmos/not-from-scratch")
-        print("into one folder and pass it as --peers FOLDER.")
+        what = f"{peers} has no checkout of {' and '.join(missing)}"
+        print(f"{what}: clone both into one folder, as --help shows, and pass it as --peers FOLDER.", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -146,7 +146,7 @@ def cell(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=Path, default=Path("peers"), help="folder with checkouts s4, not-from-scratch")
     parser.add_argument("--step", choices=["image"], help="measure training steps of this recipe instead of layers")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 
 CPU_BLOCK = 1 << 18  # padded elements handled at a time: 1 MiB of float32
 DEVICE_BLOCK = 1 << 27  # elsewhere there is no such cache to stay in; this only bounds the memory
-MIN_ROWS = 16  # a transform is planned once per call; fewer rows than this do not pay for the plan
+MIN_ROWS = 64  # a transform is planned anew by every call; fewer rows than this do not pay for the plan
 
 
 def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
@@ -91,14 +91,12 @@ class _Conv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
         ctx.save_for_backward(u, forward, backward)
-        # Circular distance must tell every lag from every other: T - 1 forwards, K' backwards, both ways around.
-        ctx.size = transform_size(max(u.shape[2] + forward.shape[1] - 1, u.shape[2] + backward.shape[1]))
-        spectrum = _spectrum(forward, backward, ctx.size, u.shape[1])
         out = torch.empty_like(u, memory_format=torch.contiguous_format)
-        pad = _Padded(u, ctx.size)
-        for rows, channels in pad.blocks:
-            product = pad.transform(u[rows, channels]).mul_(spectrum[channels])
-            out[rows, channels] = torch.fft.irfft(product, n=ctx.size)[..., : u.shape[2]]
+        blocks = _Blocks(u, forward, backward)
+        for channels, spectrum in blocks.channels():
+            for batch in blocks.batches():
+                product = blocks.transform(u[batch, channels]).mul_(spectrum)
+                out[batch, channels] = torch.fft.irfft(product, n=blocks.size)[..., : u.shape[2]]
         return out
 
     @staticmethod
@@ -106,56 +104,58 @@ class _Conv(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (grad,) = grads
         u, forward, backward = ctx.saved_tensors
-        channels_all, length = u.shape[1:]
-        conjugate = _spectrum(forward, backward, ctx.size, channels_all).conj().resolve_conj()
-        wants_kernel = any(ctx.needs_input_grad[1:])
-        grad_u = torch.empty_like(u, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-        grad_spectrum = torch.zeros_like(conjugate) if wants_kernel else None
-        pad = _Padded(u, ctx.size)
-        for rows, channels in pad.blocks:
-            moved = pad.transform(grad[rows, channels])
-            if grad_u is not None:
-                grad_u[rows, channels] = torch.fft.irfft(moved * conjugate[channels], n=ctx.size)[..., :length]
-            if grad_spectrum is not None:
-                product = pad.transform(u[rows, channels]).mul_(moved.conj_physical_())
-                grad_spectrum[channels] += product.sum(0) if product.shape[0] > 1 else product[0]
-        if grad_spectrum is None:
-            return grad_u, None, None
-        # Channels that share a kernel add up; the conjugate undoes that of `moved`.
-        folded = grad_spectrum.view(-1, forward.shape[0], grad_spectrum.shape[1]).sum(0).conj_physical_()
-        taps = torch.fft.irfft(folded, n=ctx.size)
-        return grad_u, taps[:, : forward.shape[1]], taps[:, ctx.size - backward.shape[1] :].flip(-1)
+        grad_u = torch.empty_like(u, memory_format=torch.contiguous_format)
+        grad_forward, grad_backward = torch.zeros_like(forward), torch.zeros_like(backward)
+        blocks = _Blocks(u, forward, backward)
+        for channels, spectrum in blocks.channels():
+            conjugate, total = spectrum.conj_physical_(), torch.zeros_like(spectrum)
+            for batch in blocks.batches():
+                moved = blocks.transform(grad[batch, channels])
+                pulled = torch.fft.irfft(moved * conjugate, n=blocks.size)
+                grad_u[batch, channels] = pulled[..., : u.shape[2]]
+                # u conj(grad), whose conjugate is wanted: that is taken once, of the sum.
+                total += blocks.transform(u[batch, channels]).mul_(moved.conj_physical_()).sum(0)
+            taps = torch.fft.irfft(total.conj_physical_(), n=blocks.size)
+            rows = blocks.kernel_of[channels]
+            grad_forward.index_add_(0, rows, taps[:, : forward.shape[1]])
+            grad_backward.index_add_(0, rows, taps[:, blocks.size - backward.shape[1] :].flip(-1))
+        return grad_u, grad_forward, grad_backward
 
 
-def _spectrum(forward: Tensor, backward: Tensor, size: int, channels: int) -> Tensor:
-    """Both kernels on one circle of `size` steps, transformed: (C, size // 2 + 1) complex."""
-    circle = forward.new_zeros(forward.shape[0], size)
-    circle[:, : forward.shape[1]] = forward
-    circle[:, size - backward.shape[1] :] = backward.flip(-1)
-    return torch.fft.rfft(circle).repeat(channels // forward.shape[0], 1)
+class _Blocks:
+    """How a pass goes through the rows, and the zero-padded buffer that every block is copied into.
 
+    Channels are the outer loop and sequences the inner one, so a block's kernels are transformed once and stay near.
+    """
 
-class _Padded:
-    """One zero-padded buffer that every block of a pass is copied into, and the list of those blocks."""
+    def __init__(self, u: Tensor, forward: Tensor, backward: Tensor) -> None:
+        self.kernels = forward, backward
+        self.shape = u.shape
+        # Circular distance must tell every lag from every other: T - 1 forwards, K' backwards, both ways around.
+        self.size = transform_size(u.shape[2] + max(forward.shape[1] - 1, backward.shape[1]))
+        rows = max(MIN_ROWS, (CPU_BLOCK if u.device.type == "cpu" else DEVICE_BLOCK) // self.size)
+        self.wide = min(u.shape[1], rows)
+        self.deep = min(u.shape[0], max(1, rows // self.wide))
+        self.buffer = u.new_zeros(self.deep, self.wide, self.size)
+        self.kernel_of = torch.arange(u.shape[1], device=u.device) % forward.shape[0]
 
-    def __init__(self, u: Tensor, size: int) -> None:
-        batch, channels, self.length = u.shape
-        rows = max(MIN_ROWS, (CPU_BLOCK if u.device.type == "cpu" else DEVICE_BLOCK) // size)
-        self.channels = min(channels, rows)
-        self.batch = min(batch, max(1, rows // self.channels))
-        self.shape = (batch, channels)
-        self.buffer = u.new_zeros(self.batch, self.channels, size)
+    def channels(self) -> Iterator[tuple[slice, Tensor]]:
+        """Slices of c channels, each with its kernels on one circle, transformed: (c, size // 2 + 1) complex."""
+        forward, backward = self.kernels
+        for start in range(0, self.shape[1], self.wide):
+            block = slice(start, start + self.wide)
+            rows = self.kernel_of[block]
+            circle = forward.new_zeros(len(rows), self.size)
+            circle[:, : forward.shape[1]] = forward[rows]
+            circle[:, self.size - backward.shape[1] :] = backward[rows].flip(-1)
+            yield block, torch.fft.rfft(circle)
 
-    @property
-    def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Slices of batch and channels; the batch runs fastest, so a kernel's spectrum is used while near."""
-        batch, channels = self.shape
-        for c in range(0, channels, self.channels):
-            for b in range(0, batch, self.batch):
-                yield slice(b, min(b + self.batch, batch)), slice(c, min(c + self.channels, channels))
+    def batches(self) -> Iterator[slice]:
+        for start in range(0, self.shape[0], self.deep):
+            yield slice(start, start + self.deep)
 
     def transform(self, block: Tensor) -> Tensor:
         """The spectrum of (b, c, T) rows: (b, c, size // 2 + 1)."""
         view = self.buffer[: block.shape[0], : block.shape[1]]
-        view[..., : self.length] = block
+        view[..., : self.shape[2]] = block
         return torch.fft.rfft(view)
