@@ -32,7 +32,7 @@ class Size:
 
 SIZES: dict[Effort, Size] = {
     "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),
-    "minutes": Size(width=48, depth=2, steps=1_200, batch=32, seeds=2),
+    "minutes": Size(width=48, depth=2, steps=1_000, batch=32, seeds=2),
     "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
     "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
 }

@@ -1,0 +1,102 @@
+"""What data costs: the share of a training step that goes into gathering its batch.
+
+    python benchmarks/gather.py
+
+Recipe shapes on generated stand-ins for their data, one thread, process CPU time, the least of several rounds of both
+in one run. Writes docs/speed-gather.md and results/speed-gather.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from levelfield.batches import Loaded, order
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.model import Net
+from levelfield.objectives import Classify, heads, training_loss
+from levelfield.seeding import generator
+from levelfield.spec import Block, Examples, Model, Task
+from levelfield.tasks.image import Image
+from levelfield.tasks.listops import ListOps
+
+ROOT = Path(__file__).resolve().parent.parent
+ROUNDS = 5
+HEAD = """# Speed of the data path
+
+CPU time of gathering a batch, and of a whole training step (forward and backward) that contains it, one thread, least
+of five, in one run of `python benchmarks/gather.py`. Rows: `results/speed-gather.csv`.
+
+| recipe | gather, ms | step, ms | share |
+|---|---|---|---|
+"""
+
+
+def equal(count: int, length: int) -> Examples:
+    rng = np.random.default_rng(0)
+    return Examples.of_equal_length(rng.integers(0, 15, (count, length), dtype=np.uint8), np.zeros(count, np.int64))
+
+
+def ragged(count: int) -> Examples:
+    rng = np.random.default_rng(0)
+    sequences = [rng.integers(0, 15, n, dtype=np.uint8) for n in rng.integers(501, 2000, count)]
+    return Examples.of_sequences(sequences, np.zeros(count, np.int64))
+
+
+def least(work: Callable[[int], object]) -> float:
+    """CPU seconds."""
+    work(0)
+    found = []
+    for round_ in range(ROUNDS):
+        start = time.process_time()
+        work(round_)
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def case(name: str, task: Task, examples: Examples, model: Model, batch: int) -> dict[str, object]:
+    split = Loaded(examples, torch.device("cpu"))
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+
+    def gather(step: int) -> object:
+        return split.gather(order(0, step, batch=batch, count=len(split)))
+
+    def train(step: int) -> None:
+        one = split.gather(order(0, step, batch=batch, count=len(split)))
+        training_loss(net, one, Classify(), task.input, generator(0, step)).backward()
+
+    data, whole = least(gather), least(train)
+    return {"case": name, "gather_ms": round(1e3 * data, 3), "step_ms": round(1e3 * whole, 1), "share": data / whole}
+
+
+def percent(row: dict[str, object]) -> str:
+    return f"{100 * float(str(row['share'])):.2f} %"
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    transformer = Model((Attention(heads=4),), 3, 64, positions="sinusoidal", block=Block(feedforward=128))
+    conv = Model((Conv(5, 64),), 2, 32)
+    rows = [
+        case("Image, Transformer of amos2025 table 1, batch 8", Image(), equal(45_000, 1024), transformer, 8),
+        case("Image, smallest convolution here, batch 64", Image(), equal(45_000, 1024), conv, 64),
+        case("ListOps, smallest convolution here, batch 32, ragged", ListOps(), ragged(20_000), conv, 32),
+    ]
+    with (ROOT / "results" / "speed-gather.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    cells = [[str(r["case"]), str(r["gather_ms"]), str(r["step_ms"]), percent(r)] for r in rows]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    (ROOT / "docs" / "speed-gather.md").write_text(HEAD + "\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
