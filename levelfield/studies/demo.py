@@ -59,8 +59,10 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 def probes(run: Run) -> Sequence[Probe]:
     """Kernels are compared from scratch alone; `reach` asks what a model does with the distances it may see."""
     curve = (Locality(),) if run.task.name == "listops" and run.protocol.name == "scratch" else ()
-    tiny = (run.task.max_length < 48 and run.task.name == "listops") or run.task.max_length < 20
-    longer = Extrapolation(factors=(1, 2), examples=100) if tiny else Extrapolation(examples=1_000)
+    if run.model.label.startswith("conv") and run.model.label != f"conv{BESIDE}":
+        return curve
+    smoke = run.model.width == small.SIZES["smoke"].width
+    longer = Extrapolation(factors=(1, 2), examples=64) if smoke else Extrapolation(examples=1_000)
     return (*curve, longer, Slices(), Reach())
 
 
