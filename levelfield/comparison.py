@@ -94,7 +94,8 @@ def own_name(mixer: MixerConfig) -> str:
 
 def probes(run: Run) -> Sequence[Probe]:
     """Longer sequences where the task has them in a size that a laptop can take."""
-    longer = (Extrapolation(examples=500),) if run.task.name == "listops" else ()
+    factors = {"listops": (1, 2), "recall": (1, 2, 4)}.get(run.task.name)
+    longer = (Extrapolation(factors, examples=500),) if factors else ()
     return (*longer, Reach(), Slices())
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extrapolation(Probe):
-    """factors: lengths, as multiples of the training length. examples: test sequences at each."""
+    """factors: lengths, as multiples of the training length. examples: test sequences at each but the first, which is
+    the task's own test split."""
 
     name: ClassVar[str] = "extrapolation"
     factors: tuple[int, ...] = (1, 2, 4)
@@ -31,7 +32,7 @@ class Extrapolation(Probe):
             length = factor * run.task.max_length
             if bound is not None and length > bound:
                 return
-            longer = run.task.at_length(length, self.examples)
+            longer = run.task if factor == 1 else run.task.at_length(length, self.examples)
             splits = load(longer)
             row = score_row(longer, label_scores(net, longer, splits["test"]), f"length={length}")
             yield row
