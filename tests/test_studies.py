@@ -14,7 +14,7 @@ from levelfield.recipes import miralles2025
 from levelfield.report.arms import Arm, differences
 from levelfield.run import check, execute
 from levelfield.spec import EFFORTS, Effort, Row, Run, Study, describe
-from levelfield.studies import amos2025_table2, miralles2025_table1
+from levelfield.studies import amos2025_table2, demo, miralles2025_table1
 from levelfield.verdicts import Key, floors, scores
 
 
@@ -202,3 +202,24 @@ def test_verdict_on_self_pretraining_needs_all_four_cells() -> None:
     rows = [r for r in four("t", 0.4, 0.6, 0.6, 0.6) if r.get("model") == "s4"]
     text = "Nothing can be said: no task has all four of its cells with two seeds each."
     assert amos2025_table2.verdict(rows) == text
+
+
+def demo_rows(before: tuple[float, float], after: tuple[float, float]) -> list[Row]:
+    """Two models, two seeds a hair apart."""
+    cells = {("attention", "scratch"): before[0], ("s4", "scratch"): before[1]}
+    cells |= {("attention", "spt_masked_matched"): after[0], ("s4", "spt_masked_matched"): after[1]}
+    return [measured("t", m, p, v + 0.001 * s, s) for (m, p), v in cells.items() for s in range(2)]
+
+
+def test_verdict_of_the_demo() -> None:
+    assert demo.verdict(demo_rows((0.4, 0.6), (0.6, 0.62))).startswith(
+        "Yes: self-pretraining narrows the gap on 1 of 1"
+    )
+    wider = demo.verdict(demo_rows((0.4, 0.5), (0.3, 0.9)))
+    assert wider.startswith("No:")
+    assert "widens the gap between architectures: 10.0 points from scratch, 60.0 after it" in wider
+    assert "raises every seed of s4 and lowers every seed of attention" in wider
+    lost = [r for r in demo_rows((0.4, 0.5), (0.3, 0.9)) if (r.get("model"), r.get("protocol")) != ("s4", "scratch")]
+    assert demo.verdict(lost).startswith("Nothing can be said yet")
+    guessing = [*demo_rows((0.1, 0.1), (0.1, 0.11)), measured("t", "chance", "none", 0.1)]
+    assert "no model is clearly above guessing" in demo.verdict(guessing)

@@ -70,8 +70,12 @@ def verdict(rows: Sequence[Row]) -> str:
     """How far architectures are apart from scratch and after self-pretraining, at equal steps."""
     cells, floor = scores(rows), floors(rows)
     names = dict.fromkeys(key.task for key in cells)
-    found = [_gap(name, cells, floor.get(name, 0.0)) for name in names]
-    return " ".join(filter(None, found)) or "Nothing can be said yet: the runs of an arm are missing."
+    found = [text for name in names if (text := _gap(name, cells, floor.get(name, 0.0)))]
+    if not found:
+        return "Nothing can be said yet: the runs of an arm are missing."
+    narrowed = sum(" narrows " in text for text in found)
+    answer = "Yes" if narrowed == len(found) else "Partly" if narrowed else "No"
+    return f"{answer}: self-pretraining narrows the gap on {narrowed} of {len(found)} tasks. " + " ".join(found)
 
 
 def _gap(name: str, cells: Mapping[Key, Seeds], floor: float) -> str:
