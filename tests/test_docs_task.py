@@ -19,22 +19,22 @@ PAGE = Path(__file__).parent.parent / "docs" / "add-a-task.md"
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
-    """The page's only Python block as tasks/recall.py, in a folder that counts as part of levelfield/tasks."""
+    """The page's only Python block as tasks/lookup.py, in a folder that counts as part of levelfield/tasks."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "recall.py").write_text(code)
+    (tmp_path / "lookup.py").write_text(code)
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
     tasks._settings.cache_clear()
-    yield tasks.modules()["recall"].EXAMPLES[0]
+    yield tasks.modules()["lookup"].EXAMPLES[0]
     tasks._settings.cache_clear()
-    sys.modules.pop("levelfield.tasks.recall")
-    delattr(tasks, "recall")
+    sys.modules.pop("levelfield.tasks.lookup")
+    delattr(tasks, "lookup")
 
 
 def test_the_example_is_found_by_name(example: Task) -> None:
-    assert tasks.find("recall").max_length == 65
-    assert tasks.find("recall_long").max_length == 129
-    with pytest.raises(UserError, match="did you mean 'recall'"):
-        tasks.find("recal")
+    assert tasks.find("lookup").max_length == 65
+    assert tasks.find("lookup_long").max_length == 129
+    with pytest.raises(UserError, match="did you mean 'lookup'"):
+        tasks.find("lookp")
 
 
 def test_the_example_keeps_the_contract(example: Task, tmp_path: Path) -> None:
