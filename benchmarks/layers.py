@@ -76,7 +76,8 @@ def spawn(index: int, length: int, options: argparse.Namespace) -> dict[str, flo
 
 
 def collect(cases: tuple[Case, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
-    machine = f"{platform.machine()}, {os.cpu_count()} shared cores, one thread, torch {torch.__version__.split("+")[0]}"
+    release = torch.__version__.split("+")[0]
+    machine = f"{platform.machine()}, {os.cpu_count()} shared cores, one thread, torch {release}"
     wanted = [(i, c, n) for i, c in enumerate(cases) for n in c.lengths if options.step or n in options.lengths]
     found: dict[tuple[int, int], list[dict[str, float]]] = {(i, n): [] for i, _, n in wanted}
     for turn in range(options.rounds):
