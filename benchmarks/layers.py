@@ -79,6 +79,7 @@ def collect(cases: tuple[Case, ...], options: argparse.Namespace) -> list[dict[s
     release = torch.__version__.split("+")[0]
     machine = f"{platform.machine()}, {os.cpu_count()} shared cores, one thread, torch {release}"
     wanted = [(i, c, n) for i, c in enumerate(cases) for n in c.lengths if options.step or n in options.lengths]
+    wanted = [(i, c, n) for i, c, n in wanted if options.only in c.group]
     found: dict[tuple[int, int], list[dict[str, float]]] = {(i, n): [] for i, _, n in wanted}
     for turn in range(options.rounds):
         for i, case, length in wanted:
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=Path("peers"), help="folder with checkouts s4, not-from-scratch")
     parser.add_argument("--step", choices=["image"], help="measure training steps of this recipe instead of layers")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--only", default="", help="measure only the groups with this text in their name")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3, help="measurements per round and case, after the warm-up")
     parser.add_argument("--memory", type=int, default=12, help="address space of a case, GiB")
