@@ -7,8 +7,8 @@ printing it is the whole truth, and its id is a hash of every field:
               protocol=spt_masked(...), seed=0)
     run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
 
-Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity`, `examples`
-and `recipe` are parts of it in files of their own.
+Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity`, `kinds`,
+`examples` and `recipe` are parts of it in files of their own.
 Letters in shapes: B batch, T length, D width, C channels, N examples.
 """
 
@@ -28,6 +28,14 @@ from levelfield.identity import closest as closest
 from levelfield.identity import derive_seed as derive_seed
 from levelfield.identity import describe as describe
 from levelfield.identity import digest as digest
+from levelfield.kinds import Input as Input
+from levelfield.kinds import Label as Label
+from levelfield.kinds import Output as Output
+from levelfield.kinds import Signal as Signal
+from levelfield.kinds import StepLabels as StepLabels
+from levelfield.kinds import Tokens as Tokens
+from levelfield.kinds import Unlabelled as Unlabelled
+from levelfield.kinds import Values as Values
 from levelfield.recipe import Duration as Duration
 from levelfield.recipe import Recipe as Recipe
 
@@ -40,52 +48,6 @@ Effort = Literal["smoke", "minutes", "hours", "paper"]
 EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
 SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Discrete input. On disk a symbol is 0..symbols-1; a model sees ids `symbol + OFFSET`, (B, T) int64."""
-
-    symbols: int
-    PAD: ClassVar[int] = 0
-    MASK: ClassVar[int] = 1
-    OFFSET: ClassVar[int] = 2
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + self.OFFSET
-
-
-@dataclass(frozen=True)
-class Signal:
-    """Continuous input. On disk raw values; a model sees `(raw - shift) / scale` per channel, (B, T, C) float32.
-
-    `levels` is the number of distinct raw values where the raw values are integers 0..levels-1 (256 gray levels), so
-    that a masked or causal objective can be a classification over them; None where there are none.
-    """
-
-    channels: int
-    shift: tuple[float, ...]
-    scale: tuple[float, ...]
-    levels: int | None = None
-
-
-@dataclass(frozen=True)
-class Label:
-    """One class per sequence: targets (B,) int64 in 0..classes-1, outputs (B, classes) logits."""
-
-    classes: int
-
-
-@dataclass(frozen=True)
-class Values:
-    """Real numbers per sequence: targets (B, dims) float32, outputs the same."""
-
-    dims: int
-
-
-Input = Tokens | Signal
-Output = Label | Values
 
 Report = Callable[[str, int, int], None]
 """report(what, done, total): how long work tells how far it is."""
