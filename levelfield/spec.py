@@ -8,7 +8,7 @@ printing it is the whole truth, and its id is a hash of every field:
     run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
 
 Nothing here imports torch at run time, so that plans, reports and the command line stay quick. `identity`, `kinds`,
-`examples` and `recipe` are parts of it in files of their own.
+`archive`, `examples` and `recipe` are parts of it in files of their own.
 Letters in shapes: B batch, T length, D width, C channels, N examples.
 """
 
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
 
+from levelfield.archive import Archive as Archive
 from levelfield.examples import Examples as Examples
 from levelfield.identity import UserError as UserError
 from levelfield.identity import closest as closest
@@ -69,6 +70,7 @@ class Task(ABC):
     version: ClassVar[int]
     source: ClassVar[str]  # citation and licence, one line each
     split_rule: ClassVar[str]  # where train, val and test come from, in words
+    archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 
     @property
     @abstractmethod
@@ -101,6 +103,13 @@ class Task(ABC):
         Padding beyond `lengths` stays as it is. Tasks without an augmentation raise UserError.
         """
         raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
+
+    def relabel(self, examples: Examples) -> np.ndarray | None:
+        """The targets worked out anew from the sequences, shaped like `examples.y`, by other code than made them.
+
+        None where a sequence does not determine its target. `levelfield data verify` compares.
+        """
+        return None
 
     @property
     def augmentation(self) -> str | None:

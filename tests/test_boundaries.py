@@ -19,11 +19,12 @@ LOW = {"spec", "batches", "seeding"}  # values, batches on the device, generator
 
 MAY_IMPORT: dict[str, set[str]] = {
     "identity": set(),
+    "archive": {"identity"},
     "examples": set(),
     "recipe": {"identity"},
     "disk": {"identity"},
     "kinds": set(),
-    "spec": {"identity", "kinds", "examples", "recipe"},  # one face for the four
+    "spec": {"identity", "kinds", "archive", "examples", "recipe"},  # one face for the five
     "published": {"spec"},
     "results": {"spec"},
     "verdicts": {"spec"},
