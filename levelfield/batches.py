@@ -5,10 +5,13 @@ worker processes. Order is a function of (seed, step) alone, so a resumed run se
 
     split = Loaded(examples, device)
     batch = split.gather(order(seed, step, batch=32, count=len(split)))
+    batch = split.gather(Buckets(seed, examples, batch=32).order(step))     # examples of like length together
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,9 +26,11 @@ ROOM = 8 << 30  # bytes of one split that may lie on the device; larger ones sta
 
 @dataclass(frozen=True)
 class Batch:
-    """raw: (B, T) or (B, T, C) as stored, zero beyond each length. lengths: (B,). y: (B,) or (B, dims).
+    """raw: (S, T) or (S, T, C) as stored, zero beyond each length. lengths: (S,). mask: (S, T) bool, True at real
+    steps, or None where every sequence has the full length.
 
-    mask: (B, T) bool, True at real steps, or None where every sequence has the full length.
+    S is B, the number of examples, but for examples of several documents, which follow one another: then it is
+    B * documents. y: (B,), (B, dims), or (S, T) where each step has a target, -1 for none.
     """
 
     raw: Tensor
@@ -37,6 +42,10 @@ class Batch:
     def steps(self) -> int:
         """Positions computed, padding included."""
         return self.raw.shape[0] * self.raw.shape[1]
+
+    @property
+    def documents(self) -> int:
+        return len(self.raw) // len(self.y)
 
 
 def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
@@ -74,8 +83,10 @@ class Loaded:
 
     def gather(self, indices: Tensor) -> Batch:
         """indices: (B,) int64 on the CPU -> the batch, padded to its longest sequence."""
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
+        documents = self.examples.documents
+        each = indices if documents == 1 else (indices[:, None] * documents + torch.arange(documents)).flatten()
+        starts = self.offsets[each]
+        lengths = self.offsets[each + 1] - starts
         longest = int(lengths.max())
         steps = torch.arange(longest)
         mask = None if self.equal or bool((lengths == longest).all()) else steps < lengths[:, None]
@@ -84,7 +95,9 @@ class Loaded:
         if mask is not None:
             mask = mask.to(self.device)
             raw = raw * mask.reshape(*mask.shape, *[1] * (raw.dim() - 2))
-        y = self.y[indices.to(self.device)]
+        y = self.y[(places if self.examples.stepwise else indices).to(self.device)]
+        if self.examples.stepwise and mask is not None:
+            y = y.masked_fill(~mask, -1)
         return Batch(raw, lengths.to(self.device), mask, y)
 
     def _read(self, places: Tensor) -> Tensor:
@@ -102,6 +115,49 @@ def order(seed: int, step: int, *, batch: int, count: int) -> Tensor:
         parts.append(part)
         first, wanted = first + len(part), wanted - len(part)
     return torch.cat(parts)
+
+
+class Buckets:
+    """Batches of like lengths, each within a budget of padded steps: `batch` times an example's mean number of steps.
+
+    Every epoch is a seeded permutation of the split, cut into pools of POOL * batch examples; a pool is sorted by
+    length and cut where the next example would exceed the budget, and the epoch's batches are shuffled. A batch of
+    short sequences so has more examples and one of long ones fewer; a sequence longer than the budget has its own.
+    """
+
+    POOL = 50
+
+    def __init__(self, seed: int, examples: Examples, batch: int) -> None:
+        self.seed, self.count, self.pool = seed, len(examples), self.POOL * batch
+        self.padded = torch.from_numpy(np.ascontiguousarray(examples.longest)) * examples.documents
+        self.budget = batch * int(examples.offsets[-1]) / max(1, len(examples))
+        self.ends = [0]  # steps made by the end of each epoch that has been laid out
+        self.current: tuple[Tensor, ...] = ()
+
+    def order(self, step: int) -> Tensor:
+        """The examples of one step: (B,) int64."""
+        while self.ends[-1] <= step:
+            self.current = self._epoch(len(self.ends) - 1)
+            self.ends.append(self.ends[-1] + len(self.current))
+        epoch = bisect_right(self.ends, step) - 1
+        if epoch < len(self.ends) - 2:  # only where a caller goes back
+            return self._epoch(epoch)[step - self.ends[epoch]]
+        return self.current[step - self.ends[epoch]]
+
+    def _epoch(self, epoch: int) -> tuple[Tensor, ...]:
+        pools = _permutation(self.seed, epoch, self.count).split(self.pool)
+        batches = [part for pool in pools for part in self._cut(pool)]
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "buckets", epoch))
+        return tuple(batches[i] for i in torch.randperm(len(batches), generator=generator).tolist())
+
+    def _cut(self, pool: Tensor) -> Iterator[Tensor]:
+        """From the longest on, so that the first of each batch tells how many fit."""
+        ranked = pool[self.padded[pool].argsort(descending=True, stable=True)]
+        at = 0
+        while at < len(ranked):
+            fit = max(1, int(self.budget // max(1, int(self.padded[ranked[at]]))))
+            yield ranked[at : at + fit]
+            at += fit
 
 
 @lru_cache(maxsize=4)

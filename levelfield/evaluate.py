@@ -51,7 +51,7 @@ def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batc
     """
     was_training = net.training
     net.eval()
-    ranked = torch.from_numpy(np.argsort(split.examples.lengths, kind="stable"))
+    ranked = torch.from_numpy(np.argsort(split.examples.longest, kind="stable"))
     values, weights = np.zeros(len(split)), np.zeros(len(split))
     for number, indices in enumerate(ranked.split(batch)):
         scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))

@@ -1,6 +1,8 @@
 """One split of a task as plain arrays: ragged sequences end to end.
 
-Examples.of_sequences([np.array([3, 1], np.uint8), np.array([2], np.uint8)], y=np.array([0, 1]))
+    Examples.of_sequences([np.array([3, 1], np.uint8), np.array([2], np.uint8)], y=np.array([0, 1]))
+
+An example is one sequence, or several documents that are judged together, which then follow one another.
 """
 
 from __future__ import annotations
@@ -16,39 +18,65 @@ class Examples:
     """One split, in memory or memory-mapped: N sequences end to end, their targets, and columns to slice scores by.
 
     x: (total,) for Tokens, (total, C) for Signal, raw values in their storage type; sequence i is
-    `x[offsets[i]:offsets[i + 1]]`. offsets: (N + 1,) int64. y: (N,) or (N, dims). slices: name -> (N,).
+    `x[offsets[i]:offsets[i + 1]]`. offsets: (N * documents + 1,) int64. slices: name -> (N,).
+    documents: sequences in an example; example i is those from i * documents on.
+    y: (N,) or (N, dims); with `stepwise` (total,), a target at each step, -1 where there is none.
     """
 
     x: np.ndarray
     offsets: np.ndarray
     y: np.ndarray
     slices: Mapping[str, np.ndarray] = field(default_factory=dict)
+    documents: int = 1
+    stepwise: bool = False
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return (len(self.offsets) - 1) // self.documents
 
     @property
     def lengths(self) -> np.ndarray:
+        """Steps of each sequence, (N * documents,)."""
         return np.diff(self.offsets)
+
+    @property
+    def longest(self) -> np.ndarray:
+        """Steps of the longest document of each example, (N,)."""
+        return self.lengths.reshape(-1, self.documents).max(1)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Steps of all documents of each example, (N,)."""
+        return self.lengths.reshape(-1, self.documents).sum(1)
 
     def sequence(self, index: int) -> np.ndarray:
         return self.x[self.offsets[index] : self.offsets[index + 1]]
 
     @staticmethod
-    def of_equal_length(x: np.ndarray, y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None) -> Examples:
-        """From x: (N, T) or (N, T, C)."""
+    def of_equal_length(
+        x: np.ndarray, y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None, stepwise: bool = False
+    ) -> Examples:
+        """From x: (N, T) or (N, T, C); with `stepwise`, y: (N, T)."""
         count, length = x.shape[:2]
         offsets = np.arange(count + 1, dtype=np.int64) * length
-        return Examples(x.reshape(count * length, *x.shape[2:]), offsets, y, slices or {})
+        flat = x.reshape(count * length, *x.shape[2:])
+        return Examples(flat, offsets, y.reshape(-1) if stepwise else y, slices or {}, stepwise=stepwise)
 
     @staticmethod
     def of_sequences(
-        sequences: Sequence[np.ndarray], y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None
+        sequences: Sequence[np.ndarray],
+        y: np.ndarray,
+        slices: Mapping[str, np.ndarray] | None = None,
+        documents: int = 1,
+        stepwise: bool = False,
     ) -> Examples:
         offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
-        return Examples(np.concatenate(sequences), offsets, y, slices or {})
+        return Examples(np.concatenate(sequences), offsets, y, slices or {}, documents, stepwise)
 
     def take(self, indices: np.ndarray) -> Examples:
         """A subset, in the order given."""
-        sequences = [self.sequence(int(i)) for i in indices]
-        return Examples.of_sequences(sequences, self.y[indices], {k: v[indices] for k, v in self.slices.items()})
+        each = (np.asarray(indices)[:, None] * self.documents + np.arange(self.documents)).ravel()
+        sequences = [self.sequence(int(i)) for i in each]
+        spans = [slice(self.offsets[i], self.offsets[i + 1]) for i in each]
+        y = np.concatenate([self.y[span] for span in spans]) if self.stepwise else self.y[indices]
+        slices = {k: v[indices] for k, v in self.slices.items()}
+        return Examples.of_sequences(sequences, y, slices, self.documents, self.stepwise)

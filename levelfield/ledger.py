@@ -100,7 +100,7 @@ def _count(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
     counter = FlopCounterMode(display=False, custom_mapping=_RULES)
     with counter, torch.random.fork_rng(devices=[]), _without_onednn():
         torch.autograd.backward(training_loss(copy, twice, objective, task.input, generator(0, "flops")))
-    return counter.get_total_flops() / len(twice.raw)
+    return counter.get_total_flops() / len(twice.y)
 
 
 @contextmanager
@@ -119,7 +119,9 @@ def _twice(value: Tensor | None) -> Tensor | None:
 
 def _crop(batch: Batch, length: int) -> Batch:
     mask = None if batch.mask is None else batch.mask[:, :length]
-    return replace(batch, raw=batch.raw[:, :length], lengths=batch.lengths.clamp(max=length), mask=mask)
+    cut = replace(batch, raw=batch.raw[:, :length], lengths=batch.lengths.clamp(max=length), mask=mask)
+    stepwise = batch.y.shape == batch.raw.shape[:2] and not batch.y.is_floating_point()
+    return replace(cut, y=batch.y[:, :length]) if stepwise else cut
 
 
 def parameters(net: Net) -> dict[str, int]:

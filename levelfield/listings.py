@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 
-from levelfield.spec import Label, Study, Task, Tokens
+from levelfield.spec import Label, StepLabels, Study, Task, Tokens, Unlabelled, Values
 
 Line = tuple[str, str]
 
@@ -19,10 +19,22 @@ def tasks() -> Iterator[Line]:
 
 
 def _task(task: Task) -> str:
-    given, wanted = task.input, task.output
+    given = task.input
     left = f"{given.symbols} symbols" if isinstance(given, Tokens) else f"{given.channels} channels"
-    right = f"{wanted.classes} classes" if isinstance(wanted, Label) else f"{wanted.dims} values"
-    return f"{left}, up to {task.max_length:,} steps, {right}"
+    pair = " twice" if task.documents == 2 else ""
+    return f"{left}, up to {task.max_length:,} steps{pair}, {_output(task)}"
+
+
+def _output(task: Task) -> str:
+    match task.output:
+        case Label(classes):
+            return f"{classes} classes"
+        case StepLabels(classes):
+            return f"{classes} classes at some steps"
+        case Values(dims):
+            return f"{dims} values" if dims > 1 else "one value"
+        case Unlabelled():
+            return "no labels"
 
 
 def mixers() -> Iterator[Line]:

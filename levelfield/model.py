@@ -140,7 +140,7 @@ class Net(nn.Module):
 
     def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, flag: bool, seed: int) -> None:
         super().__init__()
-        self.model, self.per = model, {h.name: h.per for h in heads}
+        self.model, self.kinds = model, {h.name: h for h in heads}
         with seeded(seed, "encoder"):
             self.encoder = Encoder(spec, model, flag)
         self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
@@ -159,6 +159,8 @@ class Net(nn.Module):
 
     def _head(self, head: Head) -> nn.Module:
         width, hidden = self.model.width, self.model.head_hidden
+        if head.per == "sequence":
+            width *= head.documents + 2 * (head.documents == 2 and self.model.pair == "interaction")
         if head.per == "step" or not hidden:
             return nn.Linear(width, head.outputs)
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, head.outputs))
@@ -174,9 +176,15 @@ class Net(nn.Module):
         return y if self.norm is None else self.norm(y, mask)
 
     def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, outputs) for a head per sequence, (B, T, outputs) for one per step."""
-        pooled = features if self.per[name] == "step" else pool(features, mask, self.model.pooling)
-        return self.heads[name](pooled)
+        """features: (B * documents, T, D) -> (B, outputs) for a head per sequence, else (B * documents, T, outputs)."""
+        kind = self.kinds[name]
+        if kind.per == "step":
+            return self.heads[name](features)
+        pooled = pool(features, mask, self.model.pooling).unflatten(0, (-1, kind.documents))
+        if kind.documents == 2 and self.model.pair == "interaction":
+            x, y = pooled.unbind(1)
+            return self.heads[name](torch.cat([x, y, x * y, x - y], -1))
+        return self.heads[name](pooled.flatten(1))
 
     def rules(self) -> dict[str, ParamRule]:
         """Full parameter name -> rule, as the mixers declare them."""

@@ -2,6 +2,7 @@
 
     Classify()                     a label per sequence
     Regress()                      numbers per sequence
+    ClassifySteps()                a label at each step that asks for one
     Masked(ratio=0.5)              hide steps, predict them (denoising)
     Causal()                       predict the next step
     Sum((Classify(), Masked(0.3, random=1/3, scope="all")))     several heads on one forward pass
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -22,7 +23,19 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.batches import Batch, encode
-from levelfield.spec import Head, Input, Label, Objective, Output, Task, Tokens, UserError, Values
+from levelfield.spec import (
+    Head,
+    Input,
+    Label,
+    Objective,
+    Output,
+    StepLabels,
+    Task,
+    Tokens,
+    Unlabelled,
+    UserError,
+    Values,
+)
 
 if TYPE_CHECKING:
     from levelfield.model import Net
@@ -119,6 +132,29 @@ class Regress(Trainable):
 
 
 @dataclass(frozen=True)
+class ClassifySteps(Trainable):
+    """Cross-entropy over the steps that ask for a label; scored by accuracy over them."""
+
+    key = "steps"
+    metric = "accuracy"
+
+    def head(self, spec: Input, output: Output) -> Head:
+        if not isinstance(output, StepLabels):
+            raise UserError("ClassifySteps needs a task with a label at each step; use Classify for one per sequence.")
+        return Head(self.key, output.classes, "step")
+
+    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+        asked = batch.y >= 0
+        return F.cross_entropy(outputs[asked].float(), batch.y[asked].long()) if asked.any() else outputs.sum() * 0.0
+
+    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+        asked = batch.y >= 0
+        right = ((outputs.argmax(-1) == batch.y) & asked).double().sum(1)
+        weights = asked.double().sum(1)
+        return Scores(right / weights.clamp(min=1), weights)
+
+
+@dataclass(frozen=True)
 class StepObjective(Trainable):
     """Shared by Masked and Causal: predicting raw symbols (loss "ce") or normalised values (loss "l1") of steps."""
 
@@ -141,7 +177,7 @@ class StepObjective(Trainable):
 
     @abstractmethod
     def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and examples (P,)."""
+        """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and sequences (P,)."""
 
     def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
         picked, raw, _ = self.targets(outputs, batch, view)
@@ -152,13 +188,14 @@ class StepObjective(Trainable):
         return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
 
     def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
-        picked, raw, example = self.targets(outputs, batch, view)
+        picked, raw, sequence = self.targets(outputs, batch, view)
         if self.loss_kind == "ce":
             guess = _by_level(picked, raw).argmax(-1)
             good = (guess == raw.reshape(guess.shape)).double().mean(1)
         else:
             good = -(picked - _values(raw, spec)).abs().double().mean(1)
-        total = torch.zeros(len(batch.raw), dtype=torch.double, device=raw.device).index_add_(0, example, good)
+        example = sequence // batch.documents
+        total = torch.zeros(len(batch.y), dtype=torch.double, device=raw.device).index_add_(0, example, good)
         weights = torch.zeros_like(total).index_add_(0, example, torch.ones_like(good))
         return Scores(total / weights.clamp(min=1), weights)
 
@@ -283,7 +320,7 @@ class Sum(Trainable):
 
 def heads(objective: Trainable, task: Task) -> tuple[Head, ...]:
     """One head per part of the objective."""
-    return tuple(part.head(task.input, task.output) for part in objective.parts)
+    return tuple(replace(part.head(task.input, task.output), documents=task.documents) for part in objective.parts)
 
 
 def training_loss(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Tensor:
@@ -306,8 +343,16 @@ def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input,
 
 
 def default_objective(task: Task) -> Trainable:
-    """What a task is scored by: Classify for labels, Regress for values."""
-    return Classify() if isinstance(task.output, Label) else Regress()
+    """What a task is scored by."""
+    match task.output:
+        case Label():
+            return Classify()
+        case Values():
+            return Regress()
+        case StepLabels():
+            return ClassifySteps()
+        case Unlabelled():
+            return Causal()
 
 
 def _uniform(shape: Sequence[int], generator: Generator, device: torch.device) -> Tensor:

@@ -24,7 +24,7 @@ from levelfield.report.arms import Arm, differences, group
 from levelfield.report.cells import arms_of
 from levelfield.results import Results
 from levelfield.run import build_net, check
-from levelfield.spec import Examples, Label, Run, Task, Tokens, UserError, describe
+from levelfield.spec import Examples, Run, StepLabels, Task, Tokens, UserError, Values, describe
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,15 @@ class Cost:
 
 
 def example(task: Task) -> Examples:
-    """One made-up sequence of the task's greatest length, of zeros."""
-    shape = (1, task.max_length) if isinstance(task.input, Tokens) else (1, task.max_length, task.input.channels)
+    """One made-up example of the task's greatest length, of zeros."""
+    count, length = task.documents, task.max_length
+    shape = (count * length,) if isinstance(task.input, Tokens) else (count * length, task.input.channels)
     x = np.zeros(shape, dtype=np.uint8 if isinstance(task.input, Tokens) else np.float32)
-    y = np.zeros(1, np.int64) if isinstance(task.output, Label) else np.zeros((1, task.output.dims), np.float32)
-    return Examples.of_equal_length(x, y)
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    stepwise = isinstance(task.output, StepLabels)
+    y = np.zeros(count * length if stepwise else 1, np.int64)
+    y = np.zeros((1, task.output.dims), np.float32) if isinstance(task.output, Values) else y
+    return Examples(x, offsets, y, documents=count, stepwise=stepwise)
 
 
 def cost(run: Run) -> Cost:

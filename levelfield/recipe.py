@@ -65,6 +65,7 @@ class Recipe:
     plateau_patience: int = 3
     betas: tuple[float, float] = (0.9, 0.999)
     decay_all: bool = False  # True: biases, norms and embeddings decay too
+    bucketed: bool = False  # True: batches of like lengths, each of about `batch` examples' steps (`batches.Buckets`)
     source: str = ""
     assumed: tuple[str, ...] = ()
     tuning_trials: int = 1

@@ -52,6 +52,8 @@ def check(run: Run) -> None:
         raise UserError(f"The last phase of {run.protocol.name} trains for 0 steps: give it a budget.")
     if run.protocol.causal and not run.model.causal:
         raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
+    if run.model.pair != "concat" and run.task.documents != 2:
+        raise UserError(f"{run.task.name} has no pairs of documents: leave pair='concat'.")
     direction = "causal" if run.model.causal else "bidirectional"
     for mixer in run.model.mixers:
         if direction not in mixer.directions:
@@ -174,8 +176,8 @@ class _Work:
 
     def _flops(self, net: Net, examples: Examples, objective: Trainable) -> float:
         """Of the example whose length is nearest to the mean, measured on the CPU for every device alike."""
-        lengths = examples.lengths
-        typical = int(np.abs(lengths - lengths.mean()).argmin())
+        sizes = examples.sizes
+        typical = int(np.abs(sizes - sizes.mean()).argmin())
         one = Loaded(examples.take(np.array([typical])), torch.device("cpu")).gather(torch.tensor([0]))
         return flops_per_example(net, one, objective, self.run.task)
 
@@ -288,14 +290,13 @@ class _Journal:
 
     def close(self, state: State, per_example: float, phase: Phase) -> dict[str, Any]:
         """What the phase cost."""
-        examples = state.step * phase.recipe.batch
         return {
             "objective": self.plan.objective.key,
             "steps": state.step,
-            "examples": examples,
+            "examples": state.examples,
             "tokens": state.tokens,
             "padding": state.positions - state.tokens,
-            "flops": per_example * examples,
+            "flops": per_example * state.examples,
             "wall_s": round(self.wall + time.monotonic() - self.started, 2),
             "tuning_trials": phase.recipe.tuning_trials,
             "best_step": state.best_step,

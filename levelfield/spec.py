@@ -70,6 +70,7 @@ class Task(ABC):
     version: ClassVar[int]
     source: ClassVar[str]  # citation and licence, one line each
     split_rule: ClassVar[str]  # where train, val and test come from, in words
+    documents: ClassVar[int] = 1  # sequences in an example, which a model reads one by one
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 
     @property
@@ -120,8 +121,9 @@ class Task(ABC):
         """Scores of rules that learn no sequence model: label prior, and a greedy rule where one exists."""
         if isinstance(self.output, Values):
             return {}
-        values, counts = np.unique(train.y, return_counts=True)
-        return {"label_prior": float(np.mean(test.y == values[counts.argmax()]))}
+        known, asked = (e.x if isinstance(self.output, Unlabelled) else e.y[e.y >= 0] for e in (train, test))
+        values, counts = np.unique(known, return_counts=True)
+        return {"label_prior": float(np.mean(asked == values[counts.argmax()]))}
 
     def at_length(self, length: int, examples: int | None = None) -> Task:
         """The same task with sequences up to `length`, and `examples` in each split where given.
@@ -203,6 +205,7 @@ class Model:
     max_positions: int | None = None  # rows of the learned table; only with positions="learned"
     pooling: Literal["mean", "max", "last"] = "mean"
     head_hidden: int = 0  # 0: one linear map; else linear, ReLU, linear
+    pair: Literal["concat", "interaction"] = "concat"  # two documents x, y: the head sees [x, y] or [x, y, x*y, x-y]
     name: str | None = None
 
     @property
@@ -229,11 +232,12 @@ class Objective(ABC):
 
 @dataclass(frozen=True)
 class Head:
-    """An output of the network: `outputs` numbers for the pooled sequence, or for every step."""
+    """An output of the network: `outputs` numbers for the pooled documents of an example, or for every step."""
 
     name: str
     outputs: int
     per: Literal["sequence", "step"]
+    documents: int = 1
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from levelfield.batches import Batch, Loaded, order
+from levelfield.batches import Batch, Buckets, Loaded, order
 from levelfield.objectives import Trainable, training_loss
 from levelfield.seeding import generator, seeded
 from levelfield.spec import ParamRule, Recipe, Task
@@ -46,6 +46,7 @@ class State:
     net: Net
     optimizer: torch.optim.Optimizer
     step: int = 0
+    examples: int = 0
     positions: int = 0  # trained on so far, padding included
     tokens: int = 0  # real steps among them
     best_score: float = -math.inf
@@ -77,9 +78,11 @@ def train(
     """
     net, optimizer, recipe = state.net, state.optimizer, plan.recipe
     net.train()
+    buckets = Buckets(seed, split.examples, recipe.batch) if recipe.bucketed else None
     while state.step < plan.steps and not state.stopped:
         lr = _set_rates(optimizer, recipe.lr, _factor(plan, state))
-        batch = split.gather(order(seed, state.step, batch=recipe.batch, count=len(split)))
+        chosen = buckets.order(state.step) if buckets else order(seed, state.step, batch=recipe.batch, count=len(split))
+        batch = split.gather(chosen)
         if plan.augment:
             batch = _augmented(task, batch, generator(seed, "augment", state.step))
         with seeded(seed, "dropout", state.step, device=split.device):
@@ -94,6 +97,7 @@ def train(
         else:
             state.stopped = "diverged"
         state.step += 1
+        state.examples += len(batch.y)
         state.positions += batch.steps
         state.tokens += int(batch.lengths.sum())
         _plateau(plan, state, value)
@@ -169,4 +173,4 @@ def _select(state: State, score: float, patience: int | None) -> None:
 
 
 def _augmented(task: Task, batch: Batch, draws: torch.Generator) -> Batch:
-    return Batch(task.augment(batch.raw, batch.lengths, draws), batch.lengths, batch.mask, batch.y)
+    return replace(batch, raw=task.augment(batch.raw, batch.lengths, draws))
