@@ -10,23 +10,23 @@ a temporary name and renamed when complete: whatever was killed half-way is neve
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from levelfield.disk import explained
+from levelfield.disk import explained, locked
 from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
 
 MANIFEST = "manifest.json"
 SOURCES = "sources.json"  # task name -> folder of official files it was last prepared from
+FORM = ("documents", "stepwise")  # fields of Examples that a manifest holds; older ones lack them and mean the defaults
 
 
 def folder(task: Task, root: Path) -> Path:
@@ -45,22 +45,32 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
         return target
     with explained(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
-    with _lock(root / f".{target.name}.lock"):
+    with locked(root / f".{target.name}.lock", "--data"):
         if not (target / MANIFEST).exists():
-            files = sources or _remembered(root).get(task.name)
-            splits = _build(task, Path(files) if files else None, report)
+            known = remembered(task, root)
+            splits, notes = _build(task, sources or known, report)
             with explained(root, "--data"):
-                _write(task, target, splits)
+                _write(task, target, splits, notes)
                 if sources is not None:
                     _remember(root, task.name, sources)
     return target
 
 
+def remembered(task: Task, root: Path) -> Path | None:
+    """The folder of official files that some setting of this task was last prepared from. UserError where damaged."""
+    found = _remembered(root).get(task.name)
+    return Path(found) if found else None
+
+
 def load(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> dict[SplitName, Examples]:
     """The three splits, memory-mapped; prepares them first where they are missing."""
-    at = prepare(task, root, sources, report)
-    arrays = _manifest(at)["arrays"]
-    return {split: _open(at, split, arrays) for split in SPLITS}
+    return read(prepare(task, root, sources, report))
+
+
+def read(at: Path) -> dict[SplitName, Examples]:
+    """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged."""
+    found = manifest(at)
+    return {split: _open(at, split, found) for split in SPLITS}
 
 
 def verify(at: Path) -> list[str]:
@@ -69,7 +79,7 @@ def verify(at: Path) -> list[str]:
         return [f"{at.name} has no manifest: remove the folder and prepare it again."]
     faults = []
     try:
-        arrays = _manifest(at)["arrays"]
+        arrays = manifest(at)["arrays"]
     except UserError as error:
         return [str(error)]
     for name, expected in arrays.items():
@@ -81,17 +91,24 @@ def verify(at: Path) -> list[str]:
     return faults
 
 
-def _build(task: Task, sources: Path | None, report: Report) -> Mapping[SplitName, Examples]:
+def _build(task: Task, sources: Path | None, report: Report) -> tuple[Mapping[SplitName, Examples], list[str]]:
+    """The splits, and what was warned of while they were built: faults of the official files that are known."""
     try:
-        return task.build(sources, report)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            splits = task.build(sources, report)
     except (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
         if sources is None:
             raise
         at = error.filename or sources
         raise UserError(f"Cannot read {at} ({error.strerror}): give another --from folder.") from error
+    for warning in heard:
+        warnings.warn(warning.message, stacklevel=3)
+    notes = [str(w.message) for w in heard if issubclass(w.category, UserWarning)]
+    return splits, list(dict.fromkeys(notes))
 
 
-def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> None:
+def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], notes: list[str]) -> None:
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -102,10 +119,10 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> No
                 path = partial / f"{name}.npy"
                 np.save(path, array)
                 arrays[name] = {"sha256": _sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
-        manifest = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
-        counts = {split: len(splits[split]) for split in SPLITS}
-        text = json.dumps(manifest | {"counts": counts, "arrays": arrays}, indent=1)
-        (partial / MANIFEST).write_text(text)
+        about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
+        about |= {"counts": {split: len(splits[split]) for split in SPLITS}, "notes": notes}
+        about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}
+        (partial / MANIFEST).write_text(json.dumps(about | {"arrays": arrays}, indent=1))
         shutil.rmtree(target, ignore_errors=True)
         os.replace(partial, target)
     finally:
@@ -114,7 +131,16 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples]) -> No
 
 def _remembered(root: Path) -> dict[str, str]:
     path = root / SOURCES
-    return json.loads(path.read_text()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and all(isinstance(folder, str) for folder in found.values()):
+            return found
+        reason = "it must map names of tasks to folders"
+    except (ValueError, OSError) as error:
+        reason = str(error)
+    raise UserError(f"{path} is damaged ({reason}): remove it and name the folder of official files with --from again.")
 
 
 def _remember(root: Path, name: str, sources: Path) -> None:
@@ -123,10 +149,13 @@ def _remember(root: Path, name: str, sources: Path) -> None:
     os.replace(partial, root / SOURCES)
 
 
-def _manifest(at: Path) -> Any:
+def manifest(at: Path) -> Any:
+    """What `prepare` wrote beside the arrays. Raises UserError where it is damaged."""
     try:
-        return json.loads((at / MANIFEST).read_text())
-    except ValueError as error:
+        found = json.loads((at / MANIFEST).read_text())
+        found["arrays"].items()
+        return found
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise UserError(f"The manifest of {at.name} is damaged: remove {at} and run again.") from error
 
 
@@ -138,28 +167,19 @@ def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]
         yield f"{split}.slices.{name}", column
 
 
-def _open(at: Path, split: SplitName, arrays: Mapping[str, Any]) -> Examples:
-    def read(name: str) -> np.ndarray:
+def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:
+    def array(name: str) -> np.ndarray:
         try:
             return np.load(at / f"{name}.npy", mmap_mode="r")
         except (OSError, ValueError) as error:
             raise UserError(f"{at / name}.npy cannot be read ({error}): remove {at} and run again.") from error
 
     prefix = f"{split}.slices."
-    slices = {name.removeprefix(prefix): read(name) for name in arrays if name.startswith(prefix)}
-    return Examples(read(f"{split}.x"), read(f"{split}.offsets"), read(f"{split}.y"), slices)
+    slices = {name.removeprefix(prefix): array(name) for name in about["arrays"] if name.startswith(prefix)}
+    form = {name: about[name][split] for name in FORM if name in about}
+    return Examples(array(f"{split}.x"), array(f"{split}.offsets"), array(f"{split}.y"), slices, **form)
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock; the system releases it when the process ends, however it ends."""
-    with explained(path.parent, "--data"):
-        file = path.open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

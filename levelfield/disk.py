@@ -1,12 +1,15 @@
-"""What a disk can do to a run, in one sentence each.
+"""What a disk can do to a run, in one sentence each, and who may write.
 
 with explained(folder, "--out"):
     ...                             # a full disk, an unwritable folder or a file in its place raise UserError
+with locked(folder / ".name.lock", "--data"):
+    ...                             # one process at a time
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,3 +33,13 @@ def explained(where: Path, option: str = "") -> Iterator[None]:
         if error.errno in CLOSED:
             raise UserError(f"Cannot write to {where} ({error.strerror}): {other}.") from error
         raise
+
+
+@contextmanager
+def locked(path: Path, option: str = "") -> Iterator[None]:
+    """Holds an exclusive lock; the system releases it when the process ends, however it ends."""
+    with explained(path.parent, option):
+        file = path.open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

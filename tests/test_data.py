@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +234,41 @@ def test_another_setting_finds_the_official_files_by_itself(tmp_path: Path) -> N
     assert len(data.load(other, root)["train"]) == 20
 
 
+@pytest.mark.parametrize("content", ['{"parity": ', "[]", '{"parity": 3}', "\x00"])
+def test_a_damaged_list_of_folders_is_one_sentence(tmp_path: Path, content: str) -> None:
+    """Told before anything is built, whether a folder is given or remembered."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / data.SOURCES).write_text(content)
+    for files in (None, tmp_path):
+        with pytest.raises(UserError, match=r"sources\.json is damaged .*: remove it and .* --from again"):
+            data.prepare(TASK, root, files)
+    assert leftovers(root) == [] and not data.folder(TASK, root).exists()
+
+
+def test_pairs_and_targets_of_steps_come_back_as_they_were(tmp_path: Path) -> None:
+    for task in (Pairs(), Steps()):
+        loaded, expected = data.load(task, tmp_path), task.build(None)
+        for split in SPLITS:
+            assert (loaded[split].documents, loaded[split].stepwise) == (task.documents, task.steps)
+            assert len(loaded[split]) == len(expected[split]) and np.array_equal(loaded[split].y, expected[split].y)
+
+
+def test_a_manifest_from_before_there_were_pairs_is_read(tmp_path: Path) -> None:
+    at = data.prepare(TASK, tmp_path)
+    manifest = json.loads((at / data.MANIFEST).read_text())
+    for name in ("documents", "stepwise", "notes"):
+        del manifest[name]
+    (at / data.MANIFEST).write_text(json.dumps(manifest))
+    assert data.load(TASK, tmp_path)["val"].documents == 1 and data.verify(at) == []
+
+
+def test_what_a_task_warns_of_is_kept_and_still_heard(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="picture 172 is empty"):
+        at = data.prepare(Faulty(), tmp_path)
+    assert json.loads((at / data.MANIFEST).read_text())["notes"] == ["picture 172 is empty"]
+
+
 def test_official_files_that_cannot_be_read_are_not_blamed_on_the_data_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Cannot read .*labels.bin \(Permission denied\): give another --from folder"):
         data.prepare(Closed(), tmp_path / "data", tmp_path)
@@ -244,6 +280,39 @@ class Closed(Parity):
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{sources}/labels.bin")
+
+
+class Pairs(Parity):
+    """Two rows of digits an example."""
+
+    documents = 2
+    steps = False
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Examples:
+        rows = super()._draw(rng, 2 * count)
+        return Examples(rows.x, rows.offsets, rows.y[:count], documents=2)
+
+
+class Steps(Parity):
+    """The parity of each digit, but for the first."""
+
+    documents = 1
+    steps = True
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Examples:
+        rows = super()._draw(rng, count)
+        y = rows.x.astype(np.int64) % 2
+        y[rows.offsets[:-1]] = -1
+        return Examples(rows.x, rows.offsets, y, stepwise=True)
+
+
+class Faulty(Parity):
+    """Parity of files with a known fault."""
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        for _ in range(2):
+            warnings.warn("picture 172 is empty", stacklevel=1)
+        return super().build(sources, report)
 
 
 class FromFiles(Parity):
