@@ -93,8 +93,14 @@ def test_settings_are_frozen(task: Task) -> None:
 def test_splits_are_disjoint(task: Task) -> None:
     splits = built(task)
     assert set(splits) == set(SPLITS) and all(len(splits[s]) > 0 for s in SPLITS)
-    rows = {s: {splits[s].sequence(i).tobytes() for i in range(len(splits[s]))} for s in SPLITS}
+    rows = {s: {whole(splits[s], i) for i in range(len(splits[s]))} for s in SPLITS}
     assert not rows["train"] & rows["val"] and not rows["train"] & rows["test"] and not rows["val"] & rows["test"]
+
+
+def whole(examples: Examples, i: int) -> tuple[bytes, ...]:
+    """Every document of an example."""
+    first = i * examples.documents
+    return tuple(examples.sequence(j).tobytes() for j in range(first, first + examples.documents))
 
 
 @every_task
@@ -103,7 +109,8 @@ def test_arrays_are_as_declared(task: Task) -> None:
         offsets = examples.offsets
         assert offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == len(examples.x)
         assert examples.lengths.min() >= 1 and examples.lengths.max() <= task.max_length
-        assert len(examples.y) == len(examples) == len(offsets) - 1
+        assert examples.documents == task.documents and len(offsets) == len(examples) * task.documents + 1
+        assert len(examples.y) == (len(examples.x) if examples.stepwise else len(examples))
         for name, column in examples.slices.items():
             assert column.shape == (len(examples),), name
             assert not column.dtype.hasobject, name

@@ -1,0 +1,198 @@
+"""Reads the citation pairs of Long Range Arena: three TSV files, or the release's one archive that holds them.
+
+    1.0<TAB>P09-1104<TAB>P07-1003<TAB>Better word alignments ...<TAB>Automatic evaluation ...
+
+Label, two paper ids, two texts; no header, and no quoting, as the release's own reader takes them. The train file has
+gigabytes, so a file is parsed in blocks: NumPy finds the tabs and line ends, and what is kept of a text is copied once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import numpy as np
+
+from levelfield.spec import SPLITS, Report, SplitName, UserError
+
+URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+ARCHIVES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
+NAMES: dict[SplitName, str] = {
+    "train": "new_aan_pairs.train.tsv",
+    "val": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+DEPTH = 3  # folders below the one given: lra_release/lra_release/tsv_data
+LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
+BLOCK = 16 * 2**20
+LONGEST_ROW = 256 * 2**20  # bytes without a line end, from which on a file is no table of papers
+TAB, LINE, RETURN = b"\t\n\r"
+
+Encode = Callable[[np.ndarray], np.ndarray]
+"""encode(text): what is kept of a text, symbols uint8, from its bytes uint8."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of one file. x: symbols of both texts of each row, end to end; lengths: (2N,) of them; y: (N,) 0 or 1.
+
+    papers: the two ids of each row. sizes: (N,) bytes of both texts in the file, before anything was cut off.
+    """
+
+    x: np.ndarray
+    lengths: np.ndarray
+    y: np.ndarray
+    papers: list[tuple[bytes, bytes]]
+    sizes: np.ndarray
+
+
+def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, report: Report) -> dict[SplitName, Pairs]:
+    """The first `counts[split]` rows of each file: from TSV files, plain or .xz, or else from the archive, streamed.
+
+    Raises UserError where a file is absent, damaged or too short, and for the first bad row with its line.
+    """
+    if sources is None:
+        raise UserError(
+            f"Retrieval needs the citation pairs of Long Range Arena: download {ARCHIVES[0]} from {URL} into a folder "
+            "and run `levelfield data prepare retrieval --from FOLDER`."
+        )
+    if sources.is_file():
+        return _from_archive(sources, counts, encode, report)
+    paths: dict[SplitName, Path] = {}
+    for split in SPLITS:
+        if found := _find(sources, (NAMES[split], f"{NAMES[split]}.xz")):
+            paths[split] = found
+    if len(paths) == len(SPLITS):
+        return {split: _from_file(paths[split], counts[split], encode, report) for split in SPLITS}
+    if archive := _find(sources, ARCHIVES):
+        return _from_archive(archive, counts, encode, report)
+    missing = " nor ".join(NAMES[split] for split in SPLITS if split not in paths)
+    raise UserError(f"{sources} holds neither {missing} nor {ARCHIVES[0]}: get the archive at {URL}.")
+
+
+def _find(sources: Path, names: tuple[str, ...]) -> Path | None:
+    """The file in the folder or up to DEPTH below it; large trees of pictures below that are not walked."""
+    for depth in range(DEPTH + 1):
+        for name in names:
+            if found := sorted(sources.glob("*/" * depth + name)):
+                return found[0]
+    return None
+
+
+def _from_file(path: Path, count: int, encode: Encode, report: Report) -> Pairs:
+    with _damage(path), lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
+        return parse(stream, path.name, count, encode, report)
+
+
+def _from_archive(path: Path, counts: dict[SplitName, int], encode: Encode, report: Report) -> dict[SplitName, Pairs]:
+    """In one pass that ends with the third file; nothing is written to disk."""
+    wanted: dict[str, SplitName] = {NAMES[split]: split for split in SPLITS}
+    found: dict[SplitName, Pairs] = {}
+    with _damage(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        while wanted and (member := archive.next()) is not None:
+            vars(archive)["members"].clear()  # it remembers all it has met, and the release has over a million files
+            name = Path(member.name).name
+            file = archive.extractfile(member) if name in wanted and member.isfile() else None
+            if file is not None:
+                split = wanted.pop(name)
+                found[split] = parse(file, f"{name} in {path.name}", counts[split], encode, report)
+    if wanted:
+        raise UserError(f"{path} has no {' nor '.join(wanted)}: download {ARCHIVES[0]} again from {URL}.")
+    return found
+
+
+def _unpacked(path: Path) -> BinaryIO | gzip.GzipFile:
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if packed else path.open("rb")
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+        raise UserError(
+            f"{path} is truncated or damaged ({error}): download {ARCHIVES[0]} again from {URL}."
+        ) from error
+
+
+def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Report) -> Pairs:
+    """The first `count` rows of a stream. `where` names it in messages."""
+    x: list[np.ndarray] = []
+    lengths, labels, sizes = (np.empty(shape, np.int64) for shape in (2 * count, count, count))
+    papers: list[tuple[bytes, bytes]] = []
+    for block, bounds in _blocks(stream, where, count):
+        buffer, kept = np.frombuffer(block, np.uint8), []
+        for start, first, second, text, other, end in bounds.tolist():
+            row, line = len(papers), f"{where}, line {len(papers) + 1}"
+            label = LABELS.get(block[start:first])
+            if label is None:
+                written = block[start:first][:20].decode(errors="replace")
+                raise UserError(f"{line} has the label '{written}': it must be 0 or 1.")
+            if text + 1 == other or other + 1 == end:
+                raise UserError(f"{line} lacks one of its two texts: download {ARCHIVES[0]} again from {URL}.")
+            pair = encode(buffer[text + 1 : other]), encode(buffer[other + 1 : end])
+            kept += pair
+            lengths[2 * row : 2 * row + 2] = [len(document) for document in pair]
+            labels[row], sizes[row] = label, end - text - 2
+            papers.append((block[first + 1 : second], block[second + 1 : text]))
+        x.append(np.concatenate(kept))
+        report(f"reading {where}", len(papers), count)
+    if len(papers) < count:
+        raise UserError(
+            f"{where} has {len(papers):,} pairs and the task asks for {count:,}: it is cut short or another set; "
+            f"download {ARCHIVES[0]} again from {URL}, or ask for fewer."
+        )
+    return Pairs(_join(x), lengths, labels, papers, sizes)
+
+
+def _blocks(stream: IO[bytes], where: str, count: int) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Whole rows, `count` in all: bytes, and the row's start, four tabs and end in them, (rows, 6)."""
+    rest, done = b"", 0
+    while done < count:
+        chunk = stream.read(BLOCK)
+        block = rest + (chunk or (b"\n" if rest else b""))  # the last row may have no line end
+        cut = block.rfind(b"\n") + 1
+        block, rest = block[:cut], block[cut:]
+        if len(rest) > LONGEST_ROW:
+            raise UserError(f"{where}, line {done + 1} has no end: this is not a file of citation pairs from {URL}.")
+        if block:
+            bounds = _bounds(np.frombuffer(block, np.uint8), where, done, count - done)
+            yield block, bounds
+            done += len(bounds)
+        if not chunk:
+            return
+
+
+def _bounds(buffer: np.ndarray, where: str, done: int, most: int) -> np.ndarray:
+    """Of at most `most` rows. Raises UserError for the first row that has not five columns."""
+    ends = np.flatnonzero(buffer == LINE)[:most]
+    tabs = np.flatnonzero(buffer[: ends[-1]] == TAB)
+    columns = np.diff(np.searchsorted(tabs, ends), prepend=0) + 1
+    wrong = np.flatnonzero(columns != 5)
+    if len(wrong):
+        raise UserError(
+            f"{where}, line {done + wrong[0] + 1} has {columns[wrong[0]]} columns, not the five label, id1, id2, "
+            f"text1, text2: it is cut short or another set; download {ARCHIVES[0]} again from {URL}."
+        )
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    return np.column_stack([starts, tabs.reshape(-1, 4), ends - (buffer[ends - 1] == RETURN)])
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    """End to end, each part let go once it is copied, so that memory holds everything once and not twice."""
+    whole = np.empty(sum(map(len, parts)), np.uint8)
+    at = len(whole)
+    while parts:
+        part = parts.pop()
+        at -= len(part)
+        whole[at : at + len(part)] = part
+    return whole

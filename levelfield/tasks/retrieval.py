@@ -1,0 +1,151 @@
+"""Retrieval: does one paper cite the other? Two texts of the ACL Anthology Network, byte by byte or in characters.
+
+    Retrieval()                       # the first 4,000 bytes of each text: Tokens(256), as in miralles2025
+    Retrieval(level="character")      # 3,999 characters and an end symbol: Tokens(97), as in amos2025 and S4
+
+The document matching task of Long Range Arena (Tay et al. 2021, section 2.3). A model reads each text by itself and
+compares what it has pooled. Texts are taken as they stand in the files, as the originals take them; those of the
+release are said to be printed Python bytes, b'...' with escapes, and so all ASCII. Nobody says whether papers, and not
+only pairs, are kept apart between the splits: the slice `seen` is 0, 1 or 2 papers of a pair in train, 3 for the very
+pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.tasks import _retrieval_files as files
+
+OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
+UNKNOWN, END, CHARACTERS = 95, 96, 97  # symbols after the 95 printable ASCII characters, and how many in all
+CONTINUED = 255  # a byte that goes on with a character of UTF-8, and is no symbol
+STEP = 2  # percent between the classes of the slice `overlap`
+
+_SYMBOLS = np.full(256, UNKNOWN, np.uint8)
+_SYMBOLS[32:127] = np.arange(95)
+_SYMBOLS[128:192] = CONTINUED
+_LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 else 32 for c in range(256))  # letters, else blank
+_WRITTEN = bytes(range(32, 127)) + b"  "  # of a symbol at level="character"
+
+
+@dataclass(frozen=True)
+class Retrieval(Task):
+    """Pairs of papers, label 1 where one cites the other; each text's first `length` steps."""
+
+    name: ClassVar[str] = "retrieval"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = (
+        "ACL Anthology Network pairs of Long Range Arena (Tay et al. 2021, arXiv 2011.04006; code Apache-2.0); papers: "
+        "Radev et al. 2013, The ACL Anthology Network Corpus, whose licence is that of the ACL Anthology's papers"
+    )
+    split_rule: ClassVar[str] = (
+        "the release's train, eval (val) and test files, in file order; a paper of val or test may be in train too: "
+        "see the slice `seen`"
+    )
+    documents: ClassVar[int] = 2
+    archives: ClassVar[tuple[Archive, ...]] = (Archive(files.ARCHIVES[0], (files.URL,)),)
+
+    length: int = 4000  # steps kept of each text, the end symbol included
+    level: Literal["byte", "character"] = "byte"
+    train: int = OFFICIAL["train"]  # pairs used, the first so many of the file
+    val: int = OFFICIAL["val"]
+    test: int = OFFICIAL["test"]
+
+    def __post_init__(self) -> None:
+        if self.length < 2 or min(self.train, self.val, self.test) < 1:
+            raise UserError(f"Retrieval needs a length of 2 or more and a pair in every split, not {self}.")
+        if self.level not in ("byte", "character"):
+            raise UserError(f"Retrieval's level is 'byte' or 'character', not '{self.level}'.")
+
+    @property
+    def input(self) -> Tokens:
+        return Tokens(256 if self.level == "byte" else CHARACTERS)
+
+    @property
+    def output(self) -> Label:
+        return Label(2)
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    @property
+    def chance(self) -> float:
+        return 0.5
+
+    def at_length(self, length: int, examples: int | None = None) -> Retrieval:
+        """More or less of the same texts."""
+        counts = {split: examples or getattr(self, split) for split in SPLITS}
+        return replace(self, length=length, **counts)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        encode = partial(leading_bytes if self.level == "byte" else leading_characters, length=self.length)
+        counts: dict[SplitName, int] = {split: getattr(self, split) for split in SPLITS}
+        pairs = files.read(sources, counts, encode, report)
+        met = {frozenset(pair) for pair in pairs["train"].papers}
+        known = frozenset().union(*met)
+        splits: dict[SplitName, Examples] = {}
+        for split in SPLITS:
+            found = pairs.pop(split)
+            offsets = np.concatenate([[0], np.cumsum(found.lengths)])
+            examples = Examples(found.x, offsets, found.y, documents=2)
+            slices = {
+                "seen": np.array([3 if frozenset(p) in met else sum(id in known for id in p) for p in found.papers]),
+                "length": 2 ** np.ceil(np.log2(found.sizes)).astype(np.int64),
+                "overlap": self._overlap(examples),
+            }
+            splits[split] = replace(examples, slices=slices)
+        return splits
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """shared_words: a citation where texts have enough words in common, the threshold chosen on train."""
+        mine, theirs = train.slices["overlap"], test.slices["overlap"]
+        thresholds = np.unique(mine)
+        right = [np.mean((mine >= threshold) == train.y) for threshold in thresholds]
+        best = thresholds[int(np.argmax(right))]
+        return {**super().baselines(train, test), "shared_words": float(np.mean((theirs >= best) == test.y))}
+
+    def _overlap(self, examples: Examples) -> np.ndarray:
+        """The Jaccard index of the two texts' sets of words as kept, in percent, down to a multiple of STEP: (N,)."""
+        words = [self._words(examples.sequence(i)) for i in range(2 * len(examples))]
+        shared = [len(a & b) / max(1, len(a | b)) for a, b in zip(words[::2], words[1::2])]
+        return (100 * np.array(shared) / STEP).astype(np.int64) * STEP
+
+    def _words(self, document: np.ndarray) -> set[bytes]:
+        """Runs of letters, in lower case."""
+        text = document.tobytes()
+        if self.level == "character":
+            text = text.translate(_WRITTEN.ljust(256))
+        return set(text.translate(_LOWER).split())
+
+
+def leading_bytes(text: np.ndarray, length: int) -> np.ndarray:
+    """The first `length` bytes."""
+    return text[:length]
+
+
+def leading_characters(text: np.ndarray, length: int) -> np.ndarray:
+    """Symbols of the first `length - 1` characters of UTF-8 bytes, then END.
+
+    Printable ASCII, all that the release has, is 0..94. Everything else is UNKNOWN, one symbol a character.
+    """
+    symbols = _SYMBOLS[text[: 4 * length]]
+    return np.append(symbols[symbols != CONTINUED][: length - 1], np.uint8(END))
+
+
+TASKS: dict[str, Task] = {
+    "retrieval": Retrieval(),
+    "retrieval_char": Retrieval(level="character"),
+    "retrieval_small": Retrieval(length=500, train=10_000, val=1_000, test=2_000),
+}
+EXAMPLES: tuple[Task, ...] = (
+    Retrieval(length=200, train=60, val=20, test=20),
+    Retrieval(length=100, level="character", train=40, val=10, test=10),
+)
