@@ -19,11 +19,13 @@ def look_up(sequence: list[int], within: int) -> int | None:
 def test_labels_are_the_values_of_the_last_key():
     task = Recall(keys=5, values=7, pairs=11, train=300, val=50, test=50)
     for examples in task.build(None).values():
+        again = task.relabel(examples)
         for i in range(len(examples)):
             sequence = examples.sequence(i).tolist()
             value = look_up(sequence, 11)
             assert value is not None
             assert examples.y[i] == value - 5
+            assert again[i] == value - 5
             by_key = dict(zip(sequence[:-1:2], sequence[1::2], strict=True))
             assert all(by_key[k] == v for k, v in zip(sequence[:-1:2], sequence[1::2], strict=True))
 

@@ -1,0 +1,164 @@
+"""Copying: some symbols, a long wait, then all of them again in their order.
+
+    c a b .  .  .  .  .  .  .  !  .  .  .        copying: the symbols come first, a delimiter says when
+                               c  a  b
+
+    .  c  .  .  .  a  .  b  .  .  !  !  !        selective copying: they stand at random places
+                               c  a  b           . is a blank; labels stand at the last steps alone
+
+Copying is the memory problem of Hochreiter & Schmidhuber (1997) as Arjovsky et al. (2016) set it (section 4.1): the
+lags are always the same, so a linear recurrence or a long convolution can do it without looking at what it moves.
+Selective copying (Gu & Dao 2023, section 3.1) takes that away. It is generated as in the public code of S4
+(github.com/state-spaces/s4), with a marker at every step that asks; the authors say that their own runs of it were
+never released, so that the number of training sequences and what "length 4096" counts are assumed here.
+
+Both papers also score the blanks before the answer; here only the answer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import comb
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
+from levelfield.tasks._distinct import Rows, narrow, narrow_label, splits
+
+
+@dataclass(frozen=True)
+class Copying(Task):
+    """items: symbols to copy, out of `symbols` different ones, with repetition. delay: steps from an item to its copy,
+    beyond the `items` steps between them without any, so that a sequence has delay + 2 * items steps.
+
+    placement: items "first", or "scattered" over all steps before the question. cue: one "delimiter" before the steps
+    that ask, which are blank, or "markers" at all of these. train, val, test: sequences.
+    """
+
+    symbols: int = 8
+    items: int = 10
+    delay: int = 100
+    placement: Literal["first", "scattered"] = "first"
+    cue: Literal["delimiter", "markers"] = "delimiter"
+    train: int = 50_000
+    val: int = 1_000
+    test: int = 2_000
+    seed: int = 0
+
+    name: ClassVar[str] = "copying"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = (
+        "generated; after Arjovsky et al. 2016 (arXiv:1511.06464) and Gu & Dao 2023 (arXiv:2312.00752)"
+    )
+    split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.symbols < 65_534 and self.items >= 1 and self.delay >= 1):
+            raise UserError("Copying needs 2 to 65,533 symbols, at least one item and a delay of at least one step.")
+        if min(self.train, self.val, self.test) < 1:
+            raise UserError("Copying needs at least one sequence in each of train, val and test.")
+
+    @property
+    def input(self) -> Tokens:
+        """The blank is 0, the cue is the last."""
+        return Tokens(self.symbols + 2)
+
+    @property
+    def output(self) -> StepLabels:
+        return StepLabels(self.symbols)
+
+    @property
+    def max_length(self) -> int:
+        return self.delay + 2 * self.items
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.symbols
+
+    @property
+    def field(self) -> int:
+        """Steps where items may stand when they are scattered: all before the cue."""
+        return self.delay + self.items - (self.cue == "delimiter")
+
+    def at_length(self, length: int, examples: int | None = None) -> Copying:
+        """As many items after a longer delay. Raises UserError where they do not fit."""
+        if length <= 2 * self.items:
+            raise UserError(f"Copying {self.items} items takes more than {2 * self.items} steps, not {length}.")
+        counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
+        return replace(self, delay=length - 2 * self.items, **counts)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
+        settings = (self.symbols, self.items, self.delay, self.placement, self.cue)
+        made = splits("copying", self.seed, settings, counts, self._draw, report)
+        return {
+            split: Examples.of_equal_length(x, y, {"spread": spread}, stepwise=True)
+            for split, (x, y, spread) in made.items()
+        }
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Rows:
+        """x: (count, T), y: (count, T), and the slice `spread`, the steps that hold all items in sixteenths of those
+        that may: (count,)."""
+        drawn = rng.integers(0, self.symbols, (count, self.items))
+        places = self._places(rng, count)
+        x = np.zeros((count, self.max_length), narrow(self.symbols + 1))
+        np.put_along_axis(x, places, (1 + drawn).astype(x.dtype), 1)
+        asked = slice(self.field, self.field + 1) if self.cue == "delimiter" else slice(self.field, None)
+        x[:, asked] = self.symbols + 1
+        y = np.full(x.shape, -1, narrow_label(self.symbols))
+        y[:, -self.items :] = drawn
+        return x, y, -(-16 * (places[:, -1] - places[:, 0] + 1) // self.field)
+
+    def _places(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """(count, items): where the items stand, ascending."""
+        if self.placement == "first":
+            return np.tile(np.arange(self.items), (count, 1))
+        free = np.argpartition(rng.random((count, self.field)), self.items - 1, axis=1)
+        return np.sort(free[:, : self.items], axis=1)
+
+    def relabel(self, examples: Examples) -> np.ndarray:
+        """What is neither blank nor cue, in order, under the last steps."""
+        x = examples.x.reshape(-1, self.max_length)
+        said = x[(x > 0) & (x <= self.symbols)].astype(np.int64) - 1
+        y = np.full(x.shape, -1, examples.y.dtype)
+        y[:, -self.items :] = said.reshape(len(x), self.items)
+        return y.reshape(-1)
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """The label prior, and the last item at every step."""
+        asked = test.y.reshape(-1, self.max_length)[:, -self.items :]
+        return {**super().baselines(train, test), "last_item": float(np.mean(asked == asked[:, -1:]))}
+
+    def bounded(self, steps: int) -> float:
+        """The best expected score of a rule that sees an asked step and those before it, `steps` in all.
+
+        Scattered items are counted from the last one back, so one is known when it is in sight: the number of items
+        among the last steps of the field is hypergeometric.
+        """
+        copied = [self._known(steps, item) for item in range(self.items)]
+        known = sum(copied) / self.items
+        return known + (1 - known) / self.symbols
+
+    def _known(self, steps: int, item: int) -> float:
+        """The chance that `item` is in sight from the step that asks for it."""
+        if self.placement == "first":
+            return float(steps > self.delay + self.items)
+        first = self.max_length - self.items + item - steps + 1
+        seen = min(max(self.field - first, 0), self.field)
+        wanted = self.items - item
+        ways = sum(comb(seen, k) * comb(self.field - seen, self.items - k) for k in range(wanted, self.items + 1))
+        return ways / comb(self.field, self.items)
+
+
+TASKS: dict[str, Task] = {
+    "copying": Copying(),
+    "selective_copying": Copying(14, 16, 4_096 - 32, "scattered", "markers", train=20_000),
+}
+EXAMPLES: tuple[Task, ...] = (
+    Copying(5, 4, 9, train=60, val=20, test=20),
+    Copying(6, 3, 12, "scattered", "markers", train=40, val=10, test=10, seed=4),
+    Copying(300, 3, 7, "scattered", train=20, val=10, test=10),
+)

@@ -1,0 +1,116 @@
+"""Induction heads: what followed the special symbol when it was last seen?
+
+    a f c * d b a c e f b *   ->   d
+
+Symbols at random, the special one once among them and once at the end. A model that answers finds the earlier one by
+its content and copies what comes next: the circuit that Olsson et al. (2022) find behind learning in context. In this
+form from Fu et al. (2023), whose symbols are 18 and length 30, and Gu & Dao (2023), who train at length 256 with 16
+symbols in all and test up to a million steps. What a reader bounded to a window can know is exact: `Induction.bounded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.tasks._distinct import Rows, narrow, splits
+
+
+@dataclass(frozen=True)
+class Induction(Task):
+    """length: steps, the special symbol at the end included. symbols: plain ones, without the special one.
+
+    gap: steps from the first special symbol to the last one, 3 to length - 1; None draws it uniformly from these, as
+    the public generator of Fu et al. does (github.com/HazyResearch/safari). train, val, test: sequences.
+    """
+
+    length: int = 256
+    symbols: int = 15
+    gap: int | None = None
+    train: int = 100_000
+    val: int = 1_000
+    test: int = 2_000
+    seed: int = 0
+
+    name: ClassVar[str] = "induction"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "generated; after Fu et al. 2023 (arXiv:2212.14052) and Gu & Dao 2023 (arXiv:2312.00752)"
+    split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
+
+    def __post_init__(self) -> None:
+        if self.length < 4 or not 2 <= self.symbols < 65_535:
+            raise UserError("Induction needs a length of at least 4 steps and 2 to 65,534 symbols.")
+        if self.gap is not None and not 3 <= self.gap < self.length:
+            raise UserError(
+                f"Induction with length={self.length} takes a gap of 3 to {self.length - 1}, not {self.gap}."
+            )
+        if min(self.train, self.val, self.test) < 1:
+            raise UserError("Induction needs at least one sequence in each of train, val and test.")
+
+    @property
+    def input(self) -> Tokens:
+        """The special symbol is the last."""
+        return Tokens(self.symbols + 1)
+
+    @property
+    def output(self) -> Label:
+        return Label(self.symbols)
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.symbols
+
+    def at_length(self, length: int, examples: int | None = None) -> Induction:
+        """Raises UserError where the gap, if it is fixed, does not fit."""
+        counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
+        return replace(self, length=length, **counts)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
+        settings = (self.length, self.symbols, self.gap)
+        made = splits("induction", self.seed, settings, counts, self._draw, report)
+        return {split: Examples.of_equal_length(x, y, {"gap": gap}) for split, (x, y, gap) in made.items()}
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Rows:
+        """x: (count, length), y: (count,), and the slice `gap`, up to a power of two: (count,)."""
+        x = rng.integers(0, self.symbols, (count, self.length), dtype=narrow(self.symbols))
+        gap = np.full(count, self.gap) if self.gap is not None else rng.integers(3, self.length, count)
+        row, place = np.arange(count), self.length - 1 - gap
+        x[row, place] = x[:, -1] = self.symbols
+        return x, x[row, place + 1].astype(np.int64), 1 << np.ceil(np.log2(gap)).astype(np.int64)
+
+    def relabel(self, examples: Examples) -> np.ndarray:
+        """What follows every special symbol but the last one."""
+        special = np.flatnonzero(examples.x == self.symbols)
+        inner = special[~np.isin(special + 1, examples.offsets)]
+        return examples.x[inner + 1].astype(np.int64)
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """The label prior, and the last symbol before the question."""
+        last = test.x.reshape(-1, self.length)[:, -2]
+        return {**super().baselines(train, test), "last_symbol": float(np.mean(last == test.y))}
+
+    def bounded(self, steps: int) -> float:
+        """The best expected score of a rule that sees the last `steps` steps, that of the question included.
+
+        It knows the answer where it sees both symbols. Where it does not see the special one, the first step in sight
+        may still be the one behind it, and is the best guess.
+        """
+        gaps = np.array([self.gap]) if self.gap is not None else np.arange(3, self.length)
+        return float(np.where(gaps <= steps, 1.0, 1 / self.symbols).mean())
+
+
+TASKS: dict[str, Task] = {"induction": Induction()}
+EXAMPLES: tuple[Task, ...] = (
+    Induction(24, 6, train=60, val=20, test=20),
+    Induction(11, 300, gap=4, train=40, val=10, test=10, seed=5),
+)
