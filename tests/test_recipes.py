@@ -17,17 +17,20 @@ from levelfield.spec import Block, Duration, Head, Input, MixerConfig, Recipe, S
 
 GRAY, COLOUR = Signal(1, (0.0,), (1.0,)), Signal(3, (0.0,) * 3, (1.0,) * 3)
 LISTOPS, SYMBOLS = Tokens(15), Tokens(256)
+PAIRED = Tokens(97)  # with <pad> and <mask>, the 99 symbols of the Retrieval vocabulary; two documents an example
 CHARACTERS = Tokens(134)  # with <pad> and <mask>, the 136 symbols of the printed Text vocabulary
 
 
-def parameters(shape: Shape, mixer: MixerConfig, spec: Input, classes: int) -> int:
-    net = Net(shape.model(mixer, "counted"), spec, (Head("label", classes, "sequence"),), flag=False, seed=0)
+def parameters(shape: Shape, mixer: MixerConfig, spec: Input, classes: int, documents: int = 1) -> int:
+    head = Head("label", classes, "sequence", documents)
+    net = Net(shape.model(mixer, "counted"), spec, (head,), flag=False, seed=0)
     return sum(p.numel() for p in net.parameters())
 
 
 def s4_count(task: str, spec: Input, classes: int) -> int:
     s = amos2025.s4(task)
-    return parameters(s.shape, S4(copies=s.copies, dt_min=s.dt_min, lr=s.lr), spec, classes)
+    documents = 2 if task == "retrieval" else 1
+    return parameters(s.shape, S4(copies=s.copies, dt_min=s.dt_min, lr=s.lr), spec, classes, documents)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,7 @@ def s4_count(task: str, spec: Input, classes: int) -> int:
     [
         ("listops", LISTOPS, 10, 599_690, 2 * 128),  # theirs also has <unk> and <eos>
         ("text", CHARACTERS, 2, 1_323_010, 0),
+        ("retrieval", PAIRED, 2, 1_575_938, 0),
         ("image", GRAY, 10, 3_565_834, 0),
         ("scifar", COLOUR, 10, 3_566_858, 0),
         ("pathfinder", GRAY, 2, 1_288_706, 0),
@@ -61,6 +65,8 @@ def test_transformers_of_amos2025_have_the_printed_parameters() -> None:
     assert round(tay("text", CHARACTERS, 2), -4) == 19_250_000
     assert round(tay("image", GRAY, 10), -3) == 105_000
     assert round(tay("pathfinder", GRAY, 2), -3) == 399_000
+    pairs = amos2025.transformer("retrieval")
+    assert round(parameters(pairs.shape, Attention(pairs.heads), PAIRED, 2, documents=2), -3) == 872_000
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,21 @@ def test_tables_5_and_6_have_the_printed_parameters(task: str, printed_transform
     assert counted == printed_transformer + more * t.shape.width + (task == "pathfinder")
     counted = parameters(g.shape, GMLP(g.hidden, g.channels, g.bound), spec, classes)
     assert counted == printed_gmlp + more * g.shape.width + (task == "pathfinder")
+
+
+def test_models_of_two_documents_have_the_printed_parameters() -> None:
+    """With their denoising head; theirs have a symbol more in, three more out, and one logit of 512 + 1 less."""
+
+    def count(shape: Shape, mixer: MixerConfig) -> int:
+        return parameters(shape, mixer, SYMBOLS, 2, documents=2) + (shape.width + 1) * 256
+
+    difference = 128 + 3 * (128 + 1) - (512 + 1)
+    t, g, c = miralles2025.transformer("retrieval"), miralles2025.gmlp("retrieval"), miralles2025.conv("retrieval")
+    attention = Attention(t.heads, rotary="across_heads", rotary_half=t.rotary_half)
+    assert count(t.shape, attention) == 993_540 - difference
+    assert count(g.shape, GMLP(g.hidden, g.channels, g.bound)) == 895_260 - difference
+    assert count(c.shape, Conv(5, c.hidden, c.groups)) == 987_652 - difference
+    assert count(c.shape, Conv(61, c.hidden, c.groups)) == 8_327_684 - difference
 
 
 def every_recipe() -> list[Recipe]:

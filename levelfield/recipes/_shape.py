@@ -24,6 +24,7 @@ class Shape:
     block: Block
     pooling: Literal["mean", "max", "last"] = "mean"
     head_hidden: int = 0
+    pair: Literal["concat", "interaction"] = "concat"
     positions: Literal["none", "sinusoidal", "learned"] = "none"
     source: str = ""
     assumed: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Shape:
             positions=self.positions,
             pooling=self.pooling,
             head_hidden=self.head_hidden,
+            pair=self.pair,
             name=name,
         )
 

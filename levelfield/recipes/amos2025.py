@@ -93,12 +93,19 @@ def _ssm(width: int, depth: int, norm: Literal["layer", "batch"], prenorm: bool,
     return Shape(width, depth, Block(norm=norm, prenorm=prenorm, final_norm=prenorm, dropout=dropout), pooling)
 
 
+def _compared(shape: Shape) -> Shape:
+    """With the code's head for two documents: [x, y, x * y, x - y] and one hidden layer (of GELU there, ReLU here)."""
+    return replace(shape, pair="interaction", head_hidden=shape.width)
+
+
 _ROTARY = {
     "listops": _Row(_attention(512, 6, 2048), 8, 0.0, _Phase(1e-3, 32, 100, 2000), _Phase(1e-4, 32, 100, 2000)),
     "text": _Row(
         _attention(512, 6, 2048, head_hidden=512), 8, 0.1, _Phase(5e-4, 32, 32, 5000), _Phase(5e-4, 32, 65, 2000)
     ),
-    "retrieval": _Row(_attention(256, 6, 1024), 4, 0.0, _Phase(5e-3, 32, 32, 2000), _Phase(5e-4, 32, 32, 5000)),
+    "retrieval": _Row(
+        _compared(_attention(256, 6, 1024)), 4, 0.0, _Phase(5e-3, 32, 32, 2000), _Phase(5e-4, 32, 32, 5000)
+    ),
     "image": _Row(
         _attention(256, 6, 512, head_hidden=256), 4, 0.05, _Phase(1e-3, 50, 200, 2500), _Phase(1e-3, 50, 200, 2000)
     ),
@@ -114,7 +121,9 @@ _TAY = {  # as pretrained by masking
     "text": _Row(
         _attention(512, 6, 2048, head_hidden=512), 8, 0.1, _Phase(5e-4, 32, 32, 5000), _Phase(1e-4, 32, 65, 2000)
     ),
-    "retrieval": _Row(_attention(128, 4, 512), 4, 0.0, _Phase(5e-3, 32, 32, 2000), _Phase(5e-4, 32, 32, 5000)),
+    "retrieval": _Row(
+        _compared(_attention(128, 4, 512)), 4, 0.0, _Phase(5e-3, 32, 32, 2000), _Phase(5e-4, 32, 32, 5000)
+    ),
     "image": _Row(
         _attention(64, 3, 128, "max", head_hidden=64), 4, 0.0, _Phase(1e-3, 32, 50, 2500), _Phase(1e-3, 50, 200, 2000)
     ),
@@ -148,7 +157,7 @@ _S4 = {
         scratch=_Phase(1e-2, 16, 32, 5000, "cosine"),
     ),
     "retrieval": _Row(
-        *(_ssm(256, 6, "batch", True), 256, 0.05, _Phase(5e-4, 8, 20, 2500), _Phase(5e-4, 256, 20, 2500)),
+        *(_compared(_ssm(256, 6, "batch", True)), 256, 0.05, _Phase(5e-4, 8, 20, 2500), _Phase(5e-4, 256, 20, 2500)),
         scratch=_Phase(1e-2, 64, 20, 2500),
     ),
     "image": _S4_PICTURE,

@@ -20,6 +20,7 @@ from levelfield.spec import Block, Duration, Effort, Recipe
 TASKS = ("listops", "image", "pathfinder", "text", "retrieval")
 DENOISED = ("text", "retrieval")  # enriched by a summed denoising loss (protocols.DENOISE); the others by their data
 ONE_SET_EPOCHS = 200  # of Pathfinder where only the hard set is trained on (table 5)
+PAIR_HIDDEN = 512  # of the head over two documents
 KERNELS = (5, 7, 11, 21, 31, 61)  # table 1
 
 SCALES: dict[Effort, Scale] = {
@@ -103,7 +104,7 @@ def transformer(task: str, effort: Effort = "paper", *, enriched: bool = True) -
     shape = _shape("5", width, depth, Block(feedforward=hidden, activation="relu", final_norm=False))
     shape = replace(shape, assumed=("block.final_norm",))
     recipe = _recipe("5 (Transformer)", lr, batch, decay, epochs)
-    shape, recipe = _at(task, effort, shape, recipe)
+    shape, recipe = _at(task, effort, _compared(task, shape), recipe)
     return TransformerSetting(
         shape, recipe, enriched and _augmented(task), enriched and task in DENOISED, min(heads, shape.width // 8), half
     )
@@ -115,7 +116,7 @@ def gmlp(task: str, effort: Effort = "paper") -> GMLPSetting:
     depth, channels, bound, dropout, lr, batch, decay, epochs = _TABLE_6[known(task, TASKS, "miralles2025")]
     printed = _shape("6", 128, depth, Block(dropout=dropout, final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
-    shape, recipe = _at(task, effort, printed, _recipe("6 (gMLP)", lr, batch, decay, epochs))
+    shape, recipe = _at(task, effort, _compared(task, printed), _recipe("6 (gMLP)", lr, batch, decay, epochs))
     return GMLPSetting(shape, recipe, _augmented(task), task in DENOISED, 2 * shape.width, channels, bound)
 
 
@@ -125,7 +126,7 @@ def conv(task: str, effort: Effort = "paper") -> ConvSetting:
     depth, groups, lr, batch, decay, epochs = _TABLE_7[known(task, TASKS, "miralles2025")]
     printed = _shape("7", 128, depth, Block(final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
-    shape, recipe = _at(task, effort, printed, _recipe("7 (convolution)", lr, batch, decay, epochs))
+    shape, recipe = _at(task, effort, _compared(task, printed), _recipe("7 (convolution)", lr, batch, decay, epochs))
     groups = max(1, groups * shape.width // printed.width)
     return ConvSetting(shape, recipe, _augmented(task), task in DENOISED, 2 * shape.width, groups)
 
@@ -133,6 +134,13 @@ def conv(task: str, effort: Effort = "paper") -> ConvSetting:
 def _augmented(task: str) -> bool:
     """Pathfinder is enriched by two more sets, which are a setting of the task, and not augmented."""
     return task not in ("pathfinder", *DENOISED)
+
+
+def _compared(task: str, shape: Shape) -> Shape:
+    """Retrieval's two documents side by side, [x, y], under a hidden layer: the public code's head, in no print."""
+    if task != "retrieval":
+        return shape
+    return replace(shape, head_hidden=PAIR_HIDDEN, assumed=(*shape.assumed, "pair", "head_hidden"))
 
 
 def _shape(table: str, width: int, depth: int, block: Block) -> Shape:
