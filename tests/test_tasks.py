@@ -20,7 +20,19 @@ from fingerprints import fingerprint
 
 from levelfield import data, tasks
 from levelfield.batches import Loaded
-from levelfield.spec import SPLITS, Examples, Label, Signal, SplitName, Task, Tokens, UserError, Values, digest
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    Label,
+    Signal,
+    SplitName,
+    StepLabels,
+    Task,
+    Tokens,
+    UserError,
+    Values,
+    digest,
+)
 
 MODULES = tasks.modules()
 EXAMPLES: dict[str, Task] = {f"{n}-{i}": task for n, m in MODULES.items() for i, task in enumerate(m.EXAMPLES)}
@@ -138,9 +150,22 @@ def test_targets_are_in_range(task: Task) -> None:
         y = examples.y
         if isinstance(spec, Label):
             assert y.ndim == 1 and np.issubdtype(y.dtype, np.integer) and 0 <= y.min() <= y.max() < spec.classes
+        elif isinstance(spec, StepLabels):
+            assert examples.stepwise and np.issubdtype(y.dtype, np.integer) and -1 <= y.min() <= y.max() < spec.classes
+            assert (np.add.reduceat(y >= 0, examples.offsets[:-1]) > 0).all(), "nothing is asked of some example"
         else:
             assert isinstance(spec, Values) and y.shape == (len(examples), spec.dims) and np.isfinite(y).all()
     assert len(np.unique(built(task)["train"].y)) > 1
+
+
+@every_task
+def test_targets_worked_out_anew_are_the_targets(task: Task) -> None:
+    for examples in built(task).values():
+        again = task.relabel(examples)
+        if again is None:
+            pytest.skip("the sequences do not determine the targets")
+        assert again.shape == examples.y.shape
+        np.testing.assert_array_equal(again, examples.y)
 
 
 @every_task
@@ -190,13 +215,14 @@ def test_prepared_arrays_are_the_built_ones(task: Task, tmp_path: Path) -> None:
 @every_task
 def test_chance_and_baselines(task: Task) -> None:
     splits = built(task)
-    expected = 1 / task.output.classes if isinstance(task.output, Label) else 0.0
+    expected = 1 / task.output.classes if isinstance(task.output, (Label, StepLabels)) else 0.0
     assert task.chance == pytest.approx(expected)
     scores = task.baselines(splits["train"], splits["test"])
     assert all(0 <= s <= 1 for s in scores.values())
-    if isinstance(task.output, Label):
-        values, counts = np.unique(splits["train"].y, return_counts=True)
-        assert scores["label_prior"] == np.mean(splits["test"].y == values[counts.argmax()])
+    if isinstance(task.output, (Label, StepLabels)):
+        asked = {split: examples.y[examples.y >= 0] for split, examples in splits.items()}
+        values, counts = np.unique(asked["train"], return_counts=True)
+        assert scores["label_prior"] == np.mean(asked["test"] == values[counts.argmax()])
     one = splits["test"].take(np.array([0]))
     assert all(0 <= s <= 1 for s in task.baselines(splits["train"], one).values())
 
