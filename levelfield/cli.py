@@ -218,18 +218,23 @@ def data_(
     task: Annotated[Positional[str], arg(metavar="TASK|all")],
     data: Path = Path("data"),
     sources: Annotated[Path | None, arg(name="from")] = None,
+    mirror: tuple[str, ...] = (),
 ) -> None:
-    """Prepare the arrays of a task, or check them against their recorded hashes.
+    """Prepare the arrays of a task, downloading official files where it needs them, or check what is prepared.
 
     Args:
         action: prepare or verify
         task: a task's name, or all
         data: folder of prepared data
-        sources: folder of official files, for tasks that are not generated
+        sources: folder of official files that are here already; nothing is downloaded then
+        mirror: addresses to ask for official files before the official one; a file's name is appended
     """
     from levelfield import commands
 
-    _exit(commands.prepare(task, data, sources, say) if action == "prepare" else commands.verify(task, data, say))
+    if action == "prepare":
+        _exit(commands.prepare(task, data, sources, mirror, say))
+    else:
+        _exit(commands.verify(task, data, say))
 
 
 @app.command

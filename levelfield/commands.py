@@ -2,25 +2,25 @@
 
 execute(Order(Source("demo"), "minutes", out, data), jobs, say)      run a study in the local engine, on a screen
 write_report(Source("demo"), "minutes", out, to, say)                its report
-prepare("all", root, None, say), verify("all", root, say)            data
+prepare("all", root, None, (), say), verify("all", root, say)            data
 """
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from levelfield import data, progress, store, tasks
+from levelfield import data, download, progress, store, tasks
 from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose
-from levelfield.spec import Effort, Run, UserError, closest
+from levelfield.spec import Effort, Report, Run, UserError, closest
 from levelfield.worker import ERROR, Order
 
 Say = Callable[[str], None]
@@ -39,9 +39,9 @@ def execute(order: Order, jobs: int | None, say: Say) -> bool:
     if order.threads < 1:
         raise UserError(f"--threads {order.threads} leaves a worker nothing to compute with: give 1 or more.")
     places = devices(order.device, jobs)[: len(runs)]
+    store.index(order.out, study.name, order.effort, choose(study, order.effort))
     with explained(order.data, "--data"):
         order.data.mkdir(parents=True, exist_ok=True)
-    store.index(order.out, study.name, order.effort, choose(study, order.effort))
     console = Console()
     with progress.screen(console) as screen:
         outcome = Local(order, places).execute(runs, screen)
@@ -68,33 +68,41 @@ def write_report(source: Source, effort: Effort, out: Path, to: Path, say: Say) 
             say(f"Wrote {path}")
 
 
-def prepare(name: str, root: Path, sources: Path | None, say: Say) -> bool:
+def prepare(name: str, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> bool:
     """Build the arrays of one task or of all; whether all could be built. One task that cannot be raises UserError."""
     if name != "all":
-        _prepare(name, root, sources, say)
+        _prepare(name, root, sources, mirrors, say)
         return True
     complete = True
     for each in tasks.names():
         try:
-            _prepare(each, root, sources, say)
+            _prepare(each, root, sources, mirrors, say)
         except UserError as error:
             complete = False
             say(f"{each}: {error}")
     return complete
 
 
-def _prepare(name: str, root: Path, sources: Path | None, say: Say) -> None:
+def _prepare(name: str, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> None:
     task = tasks.find(name)
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        rows: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in rows:
-                rows[what] = bar.add_task(what)
-            bar.update(rows[what], completed=done, total=total)
-
+        show = _shown(bar)
+        if sources is None and data.wants_files(task, root):
+            sources = download.fetch(task.archives, data.downloads(task, root), mirrors, show)
         at = data.prepare(task, root, sources, show)
     say(f"{name}: {at}")
+
+
+def _shown(bar: Progress) -> Report:
+    """Progress as rows of `bar`; a total of 0 is not known."""
+    rows: dict[str, TaskID] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in rows:
+            rows[what] = bar.add_task(what, total=None)
+        bar.update(rows[what], completed=done, total=total or None)
+
+    return show
 
 
 def verify(name: str, root: Path, say: Say) -> bool:

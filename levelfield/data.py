@@ -56,6 +56,19 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     return target
 
 
+def wants_files(task: Task, root: Path) -> bool:
+    """Whether preparing the task takes official files that have to be downloaded: a folder given once is enough."""
+    if not task.archives or (folder(task, root) / MANIFEST).exists():
+        return False
+    known = remembered(task, root)
+    return known is None or not known.exists() or known == downloads(task, root).resolve()
+
+
+def downloads(task: Task, root: Path) -> Path:
+    """The folder into which a task's official files are downloaded."""
+    return root / "downloads" / task.name
+
+
 def remembered(task: Task, root: Path) -> Path | None:
     """The folder of official files that some setting of this task was last prepared from. UserError where damaged."""
     found = _remembered(root).get(task.name)

@@ -29,6 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"spec"},
     "verdicts": {"spec"},
     "data": {"spec", "disk"},
+    "transfer": {"spec"},
+    "download": {"spec", "disk", "transfer"},
     "batches": {"spec"},
     "seeding": {"spec"},
     "store": {"spec", "results", "disk"},
@@ -49,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "report": {"store", "published", "results", "spec"},
 }
-WITHOUT_TORCH = ("spec", "data", "results", "store", "published", "report", "recipes", "tasks")
+WITHOUT_TORCH = ("spec", "data", "transfer", "download", "results", "store", "published", "report", "recipes", "tasks")
 SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
 READY = {"small", "comparison"}  # ready-made runs, which know tasks and mixers by name
 ANY = {"levelfield", "foreign", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
