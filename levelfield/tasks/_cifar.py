@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, SplitName, UserError
+from levelfield.spec import Archive, Examples, Report, SplitName, UserError
 from levelfield.tasks._unpickle import unpickle_batch
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -48,6 +48,15 @@ OFFICIAL_TRAIN = (
 )
 OFFICIAL_TEST = ("803d5f7f4d78ea53de84dbe85f74fb6d",)
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
+OFFICIAL = (
+    Archive(  # its page prints the MD5
+        ARCHIVES[0],
+        ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        md5="c58f30108f718f92721af3b95e74349a",
+        bytes=170_498_071,
+    ),
+)
 PLACES = (".", "cifar-10-batches-py", "cifar-10-batches-bin", "plain_text", "cifar10")  # where files lie in a folder
 TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 TEST_BATCHES = ("test_batch",)
@@ -92,8 +101,8 @@ def splits(
     """
     if sources is None:
         raise UserError(
-            f"Task {task} needs CIFAR-10: download {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE} into a folder and run "
-            f"`levelfield data prepare {task} --from FOLDER`."
+            f"Task {task} needs CIFAR-10: `levelfield data prepare {task}` downloads it from {PAGE} (170 MB), or takes "
+            "it from a folder that holds any of its forms with --from FOLDER."
         )
     part = "" if (train, test) == (TRAIN, TEST) else f" (a part: {train:,} of {TRAIN:,} train pictures)"
     learn, held = read(sources, train, test, lambda what, done, total: report(what + part, done, total))

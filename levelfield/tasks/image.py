@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Input, Label, Report, Signal, SplitName, Task, Tokens, silent
+from levelfield.spec import Archive, Examples, Input, Label, Report, Signal, SplitName, Task, Tokens, silent
 from levelfield.tasks import _cifar
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Image(Task):
     version: ClassVar[int] = 1
     source: ClassVar[str] = _cifar.SOURCE
     split_rule: ClassVar[str] = _cifar.SPLIT_RULE
+    archives: ClassVar[tuple[Archive, ...]] = _cifar.OFFICIAL
 
     tokenised: bool = False
     train: int = _cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from levelfield.spec import Examples, Label, Report, Signal, SplitName, Task, silent
+from levelfield.spec import Archive, Examples, Label, Report, Signal, SplitName, Task, silent
 from levelfield.tasks import _cifar
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class SCifar(Task):
     version: ClassVar[int] = 1
     source: ClassVar[str] = _cifar.SOURCE
     split_rule: ClassVar[str] = _cifar.SPLIT_RULE
+    archives: ClassVar[tuple[Archive, ...]] = _cifar.OFFICIAL
 
     train: int = _cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
     test: int = _cifar.TEST
