@@ -134,3 +134,49 @@ def recipe(steps: int = 30, batch: int = 16, lr: float = 1e-2) -> Recipe:
 
 
 MODEL = Model(mixers=(RunningMean(),), depth=2, width=16)
+
+
+@dataclass(frozen=True)
+class SameSymbol(Task):
+    """Two documents, each one symbol over and over; the label is whether it is the same. Lengths are ragged."""
+
+    name: ClassVar[str] = "same_symbol"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "made here"
+    split_rule: ClassVar[str] = "drawn one after the other"
+    documents: ClassVar[int] = 2
+    length: int = 12
+    train: int = 256
+    held_out: int = 64
+    seed: int = 0
+
+    @property
+    def input(self) -> Input:
+        return Tokens(4)
+
+    @property
+    def output(self) -> Output:
+        return Label(2)
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    @property
+    def chance(self) -> float:
+        return 0.5
+
+    def at_length(self, length: int, examples: int | None = None) -> Task:
+        return replace(self, length=length, train=examples or self.train, held_out=examples or self.held_out)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        rng = np.random.default_rng(self.seed)
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.held_out, "test": self.held_out}
+        return {split: self._draw(rng, count) for split, count in counts.items()}
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Examples:
+        y, first = rng.integers(0, 2, count), rng.integers(0, 4, count)
+        second = (first + (1 - y) * rng.integers(1, 4, count)) % 4
+        symbols = np.stack([first, second], 1).ravel()
+        sequences = [np.full(rng.integers(1, self.length + 1), symbol, np.uint8) for symbol in symbols]
+        return Examples.of_sequences(sequences, y, {"symbol": first}, documents=2)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reach(Probe):
-    """examples: test sequences looked at. steps: output steps drawn in each."""
+    """examples: test sequences looked at, of a pair of documents the first. steps: output steps drawn in each."""
 
     name: ClassVar[str] = "reach"
     examples: int = 16
@@ -42,7 +42,7 @@ class Reach(Probe):
         for index in chosen.tolist():
             batch = split.gather(torch.tensor([index]))
             length = int(batch.lengths[0])
-            x = encode(batch.raw, batch.mask, run.task.input)
+            x = encode(batch.raw[:1, :length], None, run.task.input)
             for at in torch.randint(length, (self.steps,), generator=draws).tolist():
                 gradient = feature_gradient(net, x, at)
                 distance = np.abs(np.arange(length) - at)
