@@ -195,7 +195,13 @@ def their_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
             shared |= {"n_layers": 6, "prenorm": False, "dropout": 0.1, "tie_dropout": True, "transposed": True}
             width, layers = 512, [layer]
         else:
-            width, layers = 64, [{"_name_": "mhfa", "n_heads": 4}, {"_name_": "ff", "expand": 2, "activation": "gelu"}]
+            width, layers = (
+                64,
+                [
+                    {"_name_": "mhfa", "n_heads": 4, "causal": False},
+                    {"_name_": "ff", "expand": 2, "activation": "gelu"},
+                ],
+            )
             shared |= {"n_layers": 3, "prenorm": True, "dropout": 0.0, "transposed": False}
 
         class Classifier(nn.Module):

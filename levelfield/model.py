@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -56,6 +57,7 @@ class Encoder(nn.Module):
         return y
 
 
+@lru_cache(maxsize=8)
 def sinusoids(length: int, width: int, device: torch.device, base: float = 10000.0) -> Tensor:
     """(length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
     pairs = (width + 1) // 2

@@ -18,6 +18,9 @@ CONFIGS = [
     Attention(heads=3, rotary="per_head"),
     Attention(heads=2, rotary="across_heads", rotary_base=100.0),
     Attention(heads=2, rotary="per_head", rotary_half=True),
+    Attention(heads=3, rotary="per_head", block=2),
+    Attention(heads=2, block=4),
+    Attention(heads=2, block=20),
 ]
 
 
@@ -44,7 +47,12 @@ def attend_naive(layer: AttentionLayer, x: Tensor, mask: Tensor | None) -> Tenso
         real = LENGTH if mask is None else int(mask[b].sum())
         steps = []
         for t in range(LENGTH):
-            keys = slice(0, min(t + 1, real) if layer.causal else real)
+            if t >= real:
+                steps.append(torch.zeros(WIDTH, dtype=x.dtype))
+                continue
+            block = c.block or LENGTH
+            first, last = max(0, (t // block - 1) * block), (t // block + 2) * block
+            keys = slice(first, min(t + 1, real) if layer.causal else min(real, last))
             parts = []
             for h in range(c.heads):
                 part = slice(h * dim, (h + 1) * dim)
@@ -145,6 +153,7 @@ def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
         (Attention(heads=0), "into 0 heads"),
         (Attention(heads=4, rotary="per_head"), "pairs of channels"),
         (Attention(heads=4, rotary_half=True), "needs rotary"),
+        (Attention(heads=4, block=0), "looks at nothing"),
         (Attention(heads=2, rotary="per_head", rotary_base=0.0), "must be positive"),
     ],
 )

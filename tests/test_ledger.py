@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from levelfield import ledger
 from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
+from levelfield.mixers.attention import attend_blocks
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.spec import Block, Examples, MixerConfig, Model
@@ -48,6 +49,11 @@ class _Operation(nn.Module):
         if self.kind == "attention":
             q = x.unflatten(-1, (2, D // 2)).transpose(1, 2)
             return F.scaled_dot_product_attention(q, q, q, is_causal=self.causal).transpose(1, 2).flatten(2)
+        if self.kind == "blocks":
+            q = x.unflatten(-1, (2, D // 2)).transpose(1, 2)
+            return attend_blocks(q, q, q, None, self.causal, T // 8).transpose(1, 2).flatten(2)
+        if self.kind == "looking":
+            return x if x.sum() > 0 else 1 * x
         if self.kind == "fft":
             return torch.fft.irfft(torch.fft.rfft(x, n=2 * T, dim=1), n=2 * T, dim=1)[:, :T]
         return x
@@ -82,12 +88,24 @@ def test_fourier_transforms_are_counted():
     assert 4 * one <= counted <= 5 * one + 1
 
 
-@pytest.mark.parametrize("kind", ["none", "attention"])
-def test_long_examples_are_counted_from_shorter_ones(kind: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("kind", ["none", "attention", "blocks", "fft"])
+def test_long_examples_are_counted_without_values(kind: str, monkeypatch: pytest.MonkeyPatch):
     exact = flops(kind, feedforward=40)
     monkeypatch.setattr(ledger, "LONG", T // 2)
+    monkeypatch.setattr(ledger, "_fit", None)
+    assert flops(kind, feedforward=40) == exact
+
+
+def test_blocks_of_attention_are_counted_as_far_as_they_see():
+    """Of eight blocks, six see three and the two at the ends see two."""
+    assert flops("blocks") - flops("none") == pytest.approx(3.5 * 4 * (T // 8) ** 2 * D * (6 * 3 + 2 * 2))
+
+
+def test_a_layer_that_looks_at_values_is_counted_from_shorter_examples(monkeypatch: pytest.MonkeyPatch):
+    exact = flops("looking", feedforward=40)
+    monkeypatch.setattr(ledger, "LONG", T // 2)
     # The head's work per sequence does not grow with it; the fit makes it grow.
-    assert flops(kind, feedforward=40) == pytest.approx(exact, rel=0.01)
+    assert flops("looking", feedforward=40) == pytest.approx(exact, rel=0.01)
 
 
 class Recurrent(nn.Module):

@@ -47,9 +47,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class TransformerSetting(Setting):
-    """For Attention(heads, ...)."""
+    """For Attention(heads, ..., block=block)."""
 
     heads: int
+    block: int | None  # 4,096 on PathX (configs transformer-lra-pathx-small.yaml), where all else is one block
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,8 @@ def _transformer(task: str, effort: Effort, row: _Row, table: str) -> Transforme
     """Scratch runs share the fine-tuning recipe: of theirs only the search grid is printed."""
     phases = _phases(effort, row, table, assumed=("batch", "clip", "validate_every"))
     shape = _shape(effort, row)
-    return TransformerSetting(shape, *phases, *_pretraining(task), min(row.parts, max(2, shape.width // 16)))
+    heads, block = min(row.parts, max(2, shape.width // 16)), 4096 if task.startswith("pathx") else None
+    return TransformerSetting(shape, *phases, *_pretraining(task), heads, block)
 
 
 def _pretraining(task: str) -> tuple[float, Literal["ce", "l1"]]:
