@@ -134,12 +134,12 @@ def test_characters_are_those_of_the_string(written: str, length: int) -> None:
     symbols = leading_characters(np.frombuffer(written.encode(), np.uint8), length).tolist()
     kept = written[: length - 1]
     assert symbols == [ord(c) - 32 if " " <= c <= "~" else UNKNOWN for c in kept] + [END]
-    assert max(symbols) < CHARACTERS == Retrieval(level="character").input.symbols
+    assert max(symbols) < CHARACTERS == Retrieval(level="characters").input.symbols
 
 
 def test_the_character_vocabulary_is_the_printed_99() -> None:
     """98 symbols in S4's code, and one to mask with (amos2025): here <pad> and <mask> come from the input's kind."""
-    assert Retrieval(level="character").input.vocabulary == 99
+    assert Retrieval(level="characters").input.vocabulary == 99
     assert Retrieval().input.symbols == 256
 
 
@@ -243,7 +243,7 @@ def test_other_slices_by_hand(tmp_path: Path) -> None:
     assert splits["train"].slices["length"].tolist() == [64, 32, 2], "36, 19 and 2 bytes, up to a power of two"
     # {b, the, cat, sat} and {b, a, cat, sat, non, mats}: three of seven
     assert splits["train"].slices["overlap"].tolist()[0] == 42
-    characters = replace(SMALL, length=100, level="character").build(tmp_path)
+    characters = replace(SMALL, length=100, level="characters").build(tmp_path)
     assert np.array_equal(characters["train"].slices["overlap"], splits["train"].slices["overlap"])
 
 

@@ -1,7 +1,7 @@
 """Retrieval: does one paper cite the other? Two texts of the ACL Anthology Network, byte by byte or in characters.
 
     Retrieval()                       # the first 4,000 bytes of each text: Tokens(256), as in miralles2025
-    Retrieval(level="character")      # 3,999 characters and an end symbol: Tokens(97), as in amos2025 and S4
+    Retrieval(level="characters")      # 3,999 characters and an end symbol: Tokens(97), as in amos2025 and S4
 
 The document matching task of Long Range Arena (Tay et al. 2021, section 2.3). A model reads each text by itself and
 compares what it has pooled. Texts are taken as they stand in the files, as the originals take them; those of the
@@ -32,7 +32,7 @@ _SYMBOLS = np.full(256, UNKNOWN, np.uint8)
 _SYMBOLS[32:127] = np.arange(95)
 _SYMBOLS[128:192] = CONTINUED
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 else 32 for c in range(256))  # letters, else blank
-_WRITTEN = bytes(range(32, 127)) + b"  "  # of a symbol at level="character"
+_WRITTEN = bytes(range(32, 127)).ljust(256)  # of a symbol at level="characters"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Retrieval(Task):
     archives: ClassVar[tuple[Archive, ...]] = (Archive(files.ARCHIVES[0], (files.URL,)),)
 
     length: int = 4000  # steps kept of each text, the end symbol included
-    level: Literal["byte", "character"] = "byte"
+    level: Literal["bytes", "characters"] = "bytes"
     train: int = OFFICIAL["train"]  # pairs used, the first so many of the file
     val: int = OFFICIAL["val"]
     test: int = OFFICIAL["test"]
@@ -61,12 +61,12 @@ class Retrieval(Task):
     def __post_init__(self) -> None:
         if self.length < 2 or min(self.train, self.val, self.test) < 1:
             raise UserError(f"Retrieval needs a length of 2 or more and a pair in every split, not {self}.")
-        if self.level not in ("byte", "character"):
-            raise UserError(f"Retrieval's level is 'byte' or 'character', not '{self.level}'.")
+        if self.level not in ("bytes", "characters"):
+            raise UserError(f"Retrieval's level is 'bytes' or 'characters', not '{self.level}'.")
 
     @property
     def input(self) -> Tokens:
-        return Tokens(256 if self.level == "byte" else CHARACTERS)
+        return Tokens(256 if self.level == "bytes" else CHARACTERS)
 
     @property
     def output(self) -> Label:
@@ -86,7 +86,7 @@ class Retrieval(Task):
         return replace(self, length=length, **counts)
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        encode = partial(leading_bytes if self.level == "byte" else leading_characters, length=self.length)
+        encode = partial(leading_bytes if self.level == "bytes" else leading_characters, length=self.length)
         counts: dict[SplitName, int] = {split: getattr(self, split) for split in SPLITS}
         pairs = files.read(sources, counts, encode, report)
         met = {frozenset(pair) for pair in pairs["train"].papers}
@@ -121,8 +121,8 @@ class Retrieval(Task):
     def _words(self, document: np.ndarray) -> set[bytes]:
         """Runs of letters, in lower case."""
         text = document.tobytes()
-        if self.level == "character":
-            text = text.translate(_WRITTEN.ljust(256))
+        if self.level == "characters":
+            text = text.translate(_WRITTEN)
         return set(text.translate(_LOWER).split())
 
 
@@ -142,10 +142,10 @@ def leading_characters(text: np.ndarray, length: int) -> np.ndarray:
 
 TASKS: dict[str, Task] = {
     "retrieval": Retrieval(),
-    "retrieval_char": Retrieval(level="character"),
+    "retrieval_char": Retrieval(level="characters"),
     "retrieval_small": Retrieval(length=500, train=10_000, val=1_000, test=2_000),
 }
 EXAMPLES: tuple[Task, ...] = (
     Retrieval(length=200, train=60, val=20, test=20),
-    Retrieval(length=100, level="character", train=40, val=10, test=10),
+    Retrieval(length=100, level="characters", train=40, val=10, test=10),
 )
