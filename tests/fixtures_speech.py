@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
 import struct
 import tarfile
@@ -66,7 +67,9 @@ def write(folder: Path, lists: bool = True) -> Path:
 
 def pack(tree: Path, archive: Path) -> Path:
     """As the release is packed: members begin with "./"."""
-    with gzip.open(archive, "wb", 1) if archive.suffix == ".gz" else lzma.open(archive, "wb", preset=0) as stream:
-        with tarfile.open(fileobj=stream, mode="w") as tar:
-            tar.add(tree, ".")
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        tar.add(tree, ".")
+    whole = stream.getvalue()
+    archive.write_bytes(gzip.compress(whole, 1) if archive.suffix == ".gz" else lzma.compress(whole, preset=0))
     return archive

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -164,7 +164,7 @@ def _extractor(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[]
     return extract
 
 
-def _open(at: Path) -> IO[bytes]:
+def _open(at: Path) -> gzip.GzipFile | lzma.LZMAFile | BinaryIO:
     if at.suffix in (".gz", ".tgz"):
         return gzip.open(at)
     return lzma.open(at) if at.suffix == ".xz" else at.open("rb")

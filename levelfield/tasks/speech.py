@@ -134,8 +134,8 @@ class Speech(Task):
     ) -> tuple[dict[SplitName, np.ndarray], dict[SplitName, np.ndarray]]:
         """The sound of each split, (clips, steps) int16, and the clips' samples before padding and cutting."""
         place: dict[str, tuple[SplitName, int]] = {n: (s, i) for s in SPLITS for i, n in enumerate(names[s])}
-        sound = {split: _room(len(names[split]), self.steps) for split in SPLITS}
-        lengths = {split: np.zeros(len(names[split]), np.int64) for split in SPLITS}
+        sound: dict[SplitName, np.ndarray] = {split: _room(len(names[split]), self.steps) for split in SPLITS}
+        lengths: dict[SplitName, np.ndarray] = {split: np.zeros(len(names[split]), np.int64) for split in SPLITS}
         held: list[tuple[str, np.ndarray]] = []
 
         def put() -> None:
