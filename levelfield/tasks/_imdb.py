@@ -1,0 +1,204 @@
+"""Reads the IMDb reviews of Maas et al. (2011) from the official archive or its folders, and splits them.
+
+    reviews = read(Path("downloads"), task="text")      # aclImdb_v1.tar.gz, or aclImdb/train/pos/0_9.txt, ...
+    splits(reviews)["val"][0].stars                     # 9
+
+A whole copy is compared with the SHA-256 of the official texts: copies are in circulation in which names and counts
+are right and some reviews are others. The archive is read as one stream, without being unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from levelfield.spec import Archive, Report, SplitName, UserError, silent
+
+PAGE = "https://ai.stanford.edu/~amaas/data/sentiment/"
+ARCHIVES = (
+    Archive(
+        "aclImdb_v1.tar.gz",
+        (f"{PAGE}aclImdb_v1.tar.gz",),
+        sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+        md5="7c2ac02c03563afcf9b574c7e56c153a",
+        bytes=84_125_825,
+    ),
+)
+SOURCE = (
+    "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis (ACL), Large Movie Review Dataset v1.0. "
+    f"Licence: none is stated on {PAGE}, which asks to cite the paper."
+)
+PREFIX = 120  # bytes at a review's beginning that say whether two are the same review
+SPLIT_RULE = (
+    "test: the official test reviews, all of them. train and val: the official train reviews, without those that begin "
+    f"with the {PREFIX} bytes of a test review (they are the same text); val is the tenth of them for which the "
+    f"SHA-256 of these {PREFIX} bytes, read as a fraction of one, is below 0.1. So repeated reviews fall into one "
+    "split, and it is the same in every form and length."
+)
+FILE = re.compile(rb"(train|test)/(neg|pos|unsup)/(\d+)_(\d+)\.txt$")
+KINDS = ("neg", "pos")
+PER_KIND = 12_500  # reviews of train/pos, train/neg, test/pos and test/neg
+UNLABELLED = 50_000  # of train/unsup
+COUNTS: dict[SplitName, int] = {"train": 22_397, "val": 2_469, "test": 25_000}  # of the official set, by SPLIT_RULE
+CONTENT = {
+    "train": "8db29e25ff8005e0380f71244393a4b166aab36cce5e78930324fb3948acaf9a",
+    "test": "84fd9a2e58155929af384fe10e45a17724b5a9568469cf290f39cfd6829bda37",
+}
+"""SHA-256 over `split/kind/file`, NUL, text, NUL of the split's reviews in the order of these names."""
+
+
+class Review(NamedTuple):
+    """One file, named split/kind/number_stars.txt. Stars 7 to 10 are positive, 1 to 4 negative; unlabelled reviews
+    have none, 0."""
+
+    name: bytes
+    split: str
+    kind: str
+    number: int
+    stars: int
+    text: bytes
+
+
+def read(
+    sources: Path | None, task: str, *, kinds: Sequence[str] = KINDS, whole: bool = True, report: Report = silent
+) -> list[Review]:
+    """The reviews of both official splits in order of split, number and kind.
+
+    whole: refuse a copy with too few. Raises UserError, one sentence, where files are absent, damaged or altered.
+    """
+    place = find(sources, task)
+    total = 4 * PER_KIND + UNLABELLED * ("unsup" in kinds)
+    found: list[Review] = []
+    for name, text in _files(place):
+        if name[2].decode() not in kinds:
+            continue
+        found.append(_review(name, text))
+        if len(found) % 1000 == 0 and len(found) < total:
+            report("reading IMDb reviews", len(found), total)
+    _check(found, place, whole)
+    report("reading IMDb reviews", len(found), len(found))
+    return sorted(found, key=lambda r: (r.split, r.number, r.kind))
+
+
+def splits(reviews: Sequence[Review]) -> Mapping[SplitName, list[Review]]:
+    """By SPLIT_RULE. Unlabelled reviews join those of train that are not val."""
+    tested = {r.text[:PREFIX] for r in reviews if r.split == "test"}
+    parts: dict[SplitName, list[Review]] = {"train": [], "val": [], "test": []}
+    for review in reviews:
+        key = review.text[:PREFIX]
+        if review.split == "test":
+            parts["test"].append(review)
+        elif key not in tested:
+            tenth = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") < 2**64 // 10
+            if not (tenth and review.kind == "unsup"):
+                parts["val" if tenth else "train"].append(review)
+    return parts
+
+
+def find(sources: Path | None, task: str) -> Path:
+    """The archive, or the folder that holds `train` and `test`. Raises UserError where there is neither."""
+    if sources is None:
+        raise UserError(
+            f"Task {task} needs the IMDb reviews: run `levelfield data prepare {task}`, or download "
+            f"{ARCHIVES[0].name} from {PAGE} into a folder and add --from FOLDER."
+        )
+    if sources.is_file():
+        return sources
+    places = [sources / inner for inner in ("", "aclImdb", "imdb", "imdb/aclImdb")]
+    for place in places:
+        if (place / "train" / "pos").is_dir() and (place / "test" / "pos").is_dir():
+            return place
+    for place in places:
+        if archives := sorted(place.glob("aclImdb*.tar*")):
+            return archives[0]
+    raise UserError(f"There is neither {ARCHIVES[0].name} nor a folder aclImdb in {sources}: download it from {PAGE}.")
+
+
+def _files(place: Path) -> Iterator[tuple[re.Match[bytes], bytes]]:
+    """Name, taken apart by FILE, and content of the reviews in a folder or in a plain, gzip- or xz-compressed tar."""
+    if place.is_dir():
+        for path in sorted(place.glob("t*/*/*.txt")):
+            if name := FILE.search(path.as_posix().encode()):
+                yield name, path.read_bytes()
+        return
+    try:
+        with place.open("rb") as file:
+            yield from _members(_plain(file))
+    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{place} is no tar archive or damaged ({error}): download it again from {PAGE}.") from error
+
+
+def _plain(file: io.BufferedReader) -> io.BufferedReader:
+    start = file.peek(6)
+    if start.startswith(b"\x1f\x8b"):
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+    if start.startswith(b"\xfd7zXZ\0"):
+        return io.BufferedReader(lzma.LZMAFile(file), 1 << 20)
+    return file
+
+
+def _members(file: io.BufferedReader) -> Iterator[tuple[re.Match[bytes], bytes]]:
+    """Walks the tar as a stream; the archive's hundred thousand members take the standard module several seconds."""
+    while header := _exactly(file, 512):
+        if not header[0]:  # a block of zeros ends it
+            return
+        size = int(header[124:135], 8)  # ValueError where this is no header
+        data = _exactly(file, -(-size // 512) * 512)
+        if name := FILE.search(header, 0, header.index(0)):
+            yield name, data[:size]
+
+
+def _exactly(file: io.BufferedReader, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError("it ends too early")
+    return data
+
+
+def _review(name: re.Match[bytes], text: bytes) -> Review:
+    split, kind, number, stars = name.groups()
+    if not text:
+        raise UserError(f"The review {name[0].decode()} is empty: download the set again from {PAGE}.")
+    return Review(name[0], split.decode(), kind.decode(), int(number), int(stars), text)
+
+
+def _check(found: Sequence[Review], place: Path, whole: bool) -> None:
+    """Raises UserError for a copy that is not whole where it should be, and for a whole one with other texts."""
+    wrong = next((r for r in found if r.kind in KINDS and (r.stars >= 7) != (r.kind == "pos")), None)
+    if wrong is not None:
+        raise UserError(
+            f"{place} has a review {wrong.name.decode()}, but 7 to 10 stars are positive and fewer are negative: "
+            f"download the set again from {PAGE}."
+        )
+    for split, expected in CONTENT.items():
+        part = [r for r in found if r.split == split and r.kind in KINDS]
+        complete = len(part) == 2 * PER_KIND
+        if whole and not complete:
+            raise UserError(
+                f"{place} holds {len(part):,} of {2 * PER_KIND:,} {split} reviews: get the whole set from {PAGE}, or "
+                "take a part with smaller train, val and test."
+            )
+        if complete and content(part) != expected:
+            raise UserError(
+                f"The {split} reviews in {place} are not the official ones, though there are as many (some copies have "
+                f"reviews replaced): download the set again from {PAGE}."
+            )
+    if any(r.kind == "unsup" for r in found) and sum(r.kind == "unsup" for r in found) != UNLABELLED and whole:
+        raise UserError(f"{place} does not hold {UNLABELLED:,} unlabelled reviews: get the whole set from {PAGE}.")
+
+
+def content(reviews: Sequence[Review]) -> str:
+    """The SHA-256 that CONTENT is about."""
+    state = hashlib.sha256()
+    for review in sorted(reviews):
+        state.update(review.name + b"\0")
+        state.update(review.text)
+        state.update(b"\0")
+    return state.hexdigest()
