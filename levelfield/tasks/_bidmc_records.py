@@ -1,0 +1,150 @@
+"""Windows and targets from the records of the BIDMC PPG and Respiration Dataset as PhysioNet has them.
+
+    bidmc_csv/bidmc_01_Signals.csv      Time [s], RESP, PLETH, V, AVR, II      125 a second, eight minutes
+    bidmc_csv/bidmc_01_Numerics.csv     Time [s], HR, PULSE, RESP, SpO2        one a second, by the bedside monitor
+
+Plain, xz-compressed, or in the release's zip. A window is 32 seconds of PLETH (the photoplethysmogram) and lead II (the
+electrocardiogram), the next begins `stride` seconds later, and its target is the mean of the monitor's values in it. A
+window with a value missing is left out. `beats` counts the R peaks of lead II instead, where there are no Numerics.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from levelfield.spec import Report, UserError
+
+ARCHIVE = "bidmc-ppg-and-respiration-dataset-1.0.0.zip"
+RATE = 125  # samples per second
+SECONDS = 32
+LENGTH = RATE * SECONDS
+CHANNELS = ("PLETH", "II")
+COLUMNS = {"hr": "HR", "rr": "RESP", "spo2": "SpO2"}
+SIGNALS = re.compile(r"bidmc_(\d+)_Signals\.csv(\.xz)?")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """x: (N, 4000, 2) float32. y: (N, targets) float64, in the monitor's units. record: (N,) of each window."""
+
+    x: np.ndarray
+    y: np.ndarray
+    record: np.ndarray
+
+
+def find(sources: Path) -> Path | None:
+    """The zip, or the folder with the Signals files; None where there is neither."""
+    if sources.is_file():
+        return sources if sources.suffix == ".zip" else None
+    below = sorted(p for p in sources.iterdir() if p.is_dir())
+    for folder in (sources, *below, *(p / "bidmc_csv" for p in below)):
+        if (folder / ARCHIVE).is_file():
+            return folder / ARCHIVE
+        if any(folder.glob("bidmc_*_Signals.csv*")):
+            return folder
+    return None
+
+
+def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Windows:
+    """All windows, record by record. targets: of COLUMNS, or ("beats",). Raises UserError for what is missing."""
+    files = _listing(at)
+    parts: list[Windows] = []
+    for done, (record, name) in enumerate(sorted(_signals(files).items()), start=1):
+        signals = _table(files[name](), CHANNELS, name)
+        starts = np.arange(0, len(signals) - LENGTH + 1, stride * RATE)
+        x = np.stack([signals[s : s + LENGTH] for s in starts]).astype(np.float32)
+        y = _targets(files, name, targets, starts // RATE, x)
+        whole = np.isfinite(x).all((1, 2)) & np.isfinite(y).all(1)
+        parts.append(Windows(x[whole], y[whole], np.full(int(whole.sum()), record)))
+        report(f"reading records of {at.name}", done, len(_signals(files)))
+    return Windows(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("x", "y", "record")))
+
+
+def beats(ecg: np.ndarray) -> float:
+    """Heart rate per minute of one window of lead II, (T,) at 125 Hz, from its R peaks: their mean distance.
+
+    Steep places stand out in the squared difference over 0.04 s, smoothed over 0.12 s; a peak is the largest within
+    0.25 s and above a quarter of the 98th percentile. NaN for fewer than three. After Pan and Tompkins (1985).
+    """
+    steep = np.square(ecg[5:] - ecg[:-5])
+    energy = np.convolve(steep, np.ones(15) / 15, "same")
+    reach = RATE // 4
+    padded = np.pad(energy, reach, constant_values=-1)
+    largest = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1).max(1)
+    peaks = np.flatnonzero((energy == largest) & (energy > np.percentile(energy, 98) / 4))
+    peaks = peaks[np.diff(peaks, prepend=-LENGTH) > reach]  # of equal neighbours, the first
+    return 60 * RATE / float(np.diff(peaks).mean()) if len(peaks) > 2 else float("nan")
+
+
+class _Reader:
+    """The bytes of one file, of a folder or a zip."""
+
+    def __init__(self, at: Path, name: str) -> None:
+        self.at, self.name = at, name
+
+    def __call__(self) -> bytes:
+        try:
+            if self.at.is_file():
+                with zipfile.ZipFile(self.at) as archive:
+                    return archive.read(self.name)
+            data = (self.at / self.name).read_bytes()
+            return lzma.decompress(data) if self.name.endswith(".xz") else data
+        except (zipfile.BadZipFile, lzma.LZMAError, EOFError, OSError) as error:
+            raise UserError(f"{self.name} of {self.at} is damaged ({error}): download it again.") from error
+
+
+def _listing(at: Path) -> dict[str, _Reader]:
+    """Base name -> reader."""
+    if at.is_dir():
+        return {path.name: _Reader(at, path.name) for path in at.iterdir()}
+    try:
+        with zipfile.ZipFile(at) as archive:
+            return {Path(name).name: _Reader(at, name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"{at} is truncated or damaged ({error}): download it again.") from error
+
+
+def _signals(files: Mapping[str, _Reader]) -> dict[int, str]:
+    """Number of the record -> name of its Signals file."""
+    found = {int(match[1]): name for name in files if (match := SIGNALS.fullmatch(name))}
+    if not found:
+        raise UserError("There is no bidmc_NN_Signals.csv: get the release's csv files.")
+    return found
+
+
+def _targets(
+    files: Mapping[str, _Reader], signals: str, targets: tuple[str, ...], starts: np.ndarray, x: np.ndarray
+) -> np.ndarray:
+    """(windows, targets) float64, NaN where something is missing. starts: in seconds."""
+    if targets == ("beats",):
+        return np.array([[beats(window[:, CHANNELS.index("II")])] for window in x])
+    name = signals.replace("Signals", "Numerics")
+    reader = files.get(name) or files.get(name.removesuffix(".xz"))
+    if reader is None:
+        raise UserError(f"{signals} has no {name} beside it, which holds the monitor's values: get the whole release.")
+    table = _table(reader(), ("Time [s]", *(COLUMNS[target] for target in targets)), name)
+    second, values = np.floor(table[:, 0] + 1e-6).astype(int), table[:, 1:]
+    inside = [(second >= start) & (second < start + SECONDS) for start in starts]
+    return np.array([values[here].mean(0) if here.any() else np.full(len(targets), np.nan) for here in inside])
+
+
+def _table(data: bytes, wanted: tuple[str, ...], name: str) -> np.ndarray:
+    """(rows, wanted) float64; empty cells are NaN. The header has a blank after each comma."""
+    rows = csv.reader(io.StringIO(data.decode(errors="replace")))
+    header = [cell.strip() for cell in next(rows, [])]
+    if missing := [column for column in wanted if column not in header]:
+        raise UserError(f"{name} has no column {missing[0]}: it has {', '.join(header)}.")
+    places = [header.index(column) for column in wanted]
+    try:
+        return np.array([[float(row[place].strip() or "nan") for place in places] for row in rows if row])
+    except (ValueError, IndexError) as error:
+        raise UserError(f"{name} is damaged ({error}): download it again.") from error
