@@ -55,8 +55,8 @@ class Bidmc(Task):
     split_rule: ClassVar[str] = (
         "windows: all of them (the archive's train file, then its test file) permuted by scikit-learn's "
         "train_test_split, 30 % aside with random_state 0, of which half test with random_state 1, as in the code of "
-        "amos2025 and S4; windows of one recording are then in train and test alike. patients: the same rule over recordings; of the "
-        "archive's files, which name no patients, windows that share a second are of one recording"
+        "amos2025 and S4; windows of one recording are then in train and test alike. patients: the same rule over "
+        "recordings; in the archive's files, which name no patients, windows that share a second are of one"
     )
 
     def __post_init__(self) -> None:
