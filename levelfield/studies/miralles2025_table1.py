@@ -21,9 +21,16 @@ from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study,
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
+from levelfield.tasks.retrieval import Retrieval
+from levelfield.tasks.text import Text
 from levelfield.verdicts import Key, Seeds, floors, scores
 
-TASKS = ("listops", "pathfinder", "image")  # what needs official files comes last
+TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
+    "smoke": ("listops", "pathfinder"),
+    "minutes": ("listops", "pathfinder", "image"),
+    "hours": ("listops", "pathfinder", "text", "retrieval", "image"),
+    "paper": ("listops", "pathfinder", "text", "retrieval", "image"),
+}
 KERNELS: dict[Effort, tuple[int, ...]] = {
     "smoke": (5, 11),
     "minutes": (5, 11, 31),
@@ -49,16 +56,17 @@ def task(name: str, effort: Effort) -> Task:
     return {
         "listops": ListOps(),
         "pathfinder": Pathfinder(sets="three", tokenised=True),
+        "text": Text(),
+        "retrieval": Retrieval(length=4096),
         "image": Image(tokenised=True),
     }[name]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: every bounded kernel, then the unbounded reference, at every seed."""
-    names = TASKS[:2] if effort == "smoke" else TASKS
     return tuple(
         Run(task(name, effort), model, protocol, seed)
-        for name in names
+        for name in TASKS[effort]
         for model, protocol in _arms(name, effort)
         for seed in range(SEEDS[effort])
     )
@@ -129,7 +137,9 @@ study = Study(
     probes=lambda run: (Locality(),),
     verdict=verdict,
     deviations=(
-        "Text and Retrieval, two of the five printed columns, are not run.",
+        "Texts have 4,096 bytes, as table 6 and the public code say; section 2.2 speaks of 4,000 for Retrieval.",
+        "Retrieval's head over both documents, with a hidden layer of 512, is the public code's; the paper is silent.",
+        "Text's validation reviews are a tenth of train by their content; the public code draws an unseeded tenth.",
         "MEGA, to whose scores the printed ratios refer, is a printed reference only; the measured reference is the "
         "paper's gMLP.",
         "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
@@ -139,7 +149,8 @@ study = Study(
         "Everything is in float32, where the paper's code uses mixed precision; binary tasks have two logits, not one.",
         "The paper prints one run per cell; hours and paper run three seeds.",
         "Below paper, all batches are of one size: hours trains 5,000 steps of 64 examples, not the printed epochs.",
-        "Minutes shrinks models and tasks (kernels 5, 11 and 31 only, ListOps of 21 to 199 tokens, Pathfinder of 16 x "
-        "16 pixels, 15,000 CIFAR-10 pictures): printed numbers beside it belong to harder tasks and larger models.",
+        "Minutes leaves out Text and Retrieval and shrinks models and tasks (kernels 5, 11 and 31 only, ListOps of 21 "
+        "to 199 tokens, Pathfinder of 16 x 16 pixels, 15,000 CIFAR-10 pictures): printed numbers beside it belong to "
+        "harder tasks and larger models.",
     ),
 )

@@ -1,13 +1,16 @@
 """Retrieval: does one paper cite the other? Two texts of the ACL Anthology Network, byte by byte or in characters.
 
-    Retrieval()                       # the first 4,000 bytes of each text: Tokens(256), as in miralles2025
-    Retrieval(level="characters")      # 3,999 characters and an end symbol: Tokens(97), as in amos2025 and S4
+    Retrieval()                        the first 4,000 bytes of each text, 256 symbols      miralles2025 (there 4,096)
+    Retrieval(level="characters")      3,999 characters and an end symbol, 97 symbols       amos2025 and the S4 papers
 
 The document matching task of Long Range Arena (Tay et al. 2021, section 2.3). A model reads each text by itself and
 compares what it has pooled. Texts are taken as they stand in the files, as the originals take them; those of the
 release are said to be printed Python bytes, b'...' with escapes, and so all ASCII. Nobody says whether papers, and not
 only pairs, are kept apart between the splits: the slice `seen` is 0, 1 or 2 papers of a pair in train, 3 for the very
 pair.
+
+Printed numbers: the code of amos2025 leaves the last incomplete batch out of val and test (29 of 17,437 pairs at its
+batch of 256), and its Transformers attend to padding.
 """
 
 from __future__ import annotations
