@@ -36,8 +36,8 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
     Raises UserError for an unknown name, and for whatever the contract finds wrong with the mixer.
     """
     names, protocols = tuple(names) or small.TASKS, tuple(protocols) or ("scratch", "spt_masked")
-    for direction in {p == "spt_causal" for p in protocols}:
-        contract.check(mixer, 64, direction)
+    for causal in {p == "spt_causal" or n in small.CAUSAL for p in protocols for n in names}:
+        contract.check(mixer, 64, causal)
 
     def runs(effort: Effort) -> tuple[Run, ...]:
         arms = [
@@ -70,7 +70,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
 
 def task(name: str, effort: Effort) -> Task:
     """A generated task at the size the effort affords; any other task as it is."""
-    return small.task(name, effort) if name in small.TASKS else tasks.find(name)
+    return small.task(name, effort) if name in small.SIZED else tasks.find(name)
 
 
 @cache
@@ -94,9 +94,8 @@ def own_name(mixer: MixerConfig) -> str:
 
 def probes(run: Run) -> Sequence[Probe]:
     """Longer sequences where the task has them in a size that a laptop can take."""
-    factors = {"listops": (1, 2), "recall": (1, 2, 4)}.get(run.task.name)
-    longer = (Extrapolation(factors, examples=500),) if factors else ()
-    return (*longer, Reach(), Slices())
+    longer = {"listops": (1, 2), "pathfinder": ()}.get(run.task.name, (1, 2, 4) if run.task.name in small.SIZED else ())
+    return (*([Extrapolation(longer, examples=500)] if longer else []), Reach(), Slices())
 
 
 def verdict(label: str, rows: Sequence[Row]) -> str:

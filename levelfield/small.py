@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from levelfield import tasks
+from levelfield.objectives import default_objective
 from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_masked
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Protocol, Recipe, Task, UserError, closest
+from levelfield.tasks.copying import Copying
+from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.mqar import MQAR
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.recall import Recall
 
@@ -38,33 +43,67 @@ SIZES: dict[Effort, Size] = {
 }
 
 
+SIZED: dict[str, dict[Effort, Task]] = {
+    "listops": {
+        "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
+        "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
+        "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
+        "paper": ListOps(),
+    },
+    "recall": {
+        "smoke": Recall(pairs=6, train=64, val=32, test=32),
+        "minutes": Recall(keys=4, values=4, pairs=12, train=20_000, val=500, test=2_000),
+        "hours": Recall(keys=16, values=16, pairs=64, train=96_000, val=2_000, test=2_000),
+        "paper": Recall(keys=64, values=64, pairs=256, train=200_000, val=2_000, test=5_000),
+    },
+    "pathfinder": {
+        "smoke": Pathfinder(16, "easy", train=64, val=32, test=32),
+        "minutes": Pathfinder(16, "easy", train=20_000, val=500, test=2_000),
+        "hours": Pathfinder(32, "hard", train=50_000, val=2_000, test=5_000),
+        "paper": Pathfinder(),
+    },
+    "mqar": {
+        "smoke": MQAR(24, 2, keys=16, values=16, train=64, val=32, test=32),
+        "minutes": MQAR(64, 4, keys=32, values=32, train=20_000, val=500, test=2_000),
+        "hours": MQAR(128, 8, keys=512, values=512, train=100_000),
+        "paper": MQAR(),
+    },
+    "copying": {
+        "smoke": Copying(items=3, delay=10, train=64, val=32, test=32),
+        "minutes": Copying(items=8, delay=32, train=20_000, val=500, test=2_000),
+        "hours": Copying(items=10, delay=200),
+        "paper": Copying(items=10, delay=500, train=200_000),
+    },
+    "selective_copying": {
+        "smoke": Copying(4, 3, 12, "scattered", "markers", train=64, val=32, test=32),
+        "minutes": Copying(4, 4, 40, "scattered", "markers", train=20_000, val=500, test=2_000),
+        "hours": Copying(14, 16, 224, "scattered", "markers", train=100_000),
+        "paper": Copying(14, 16, 4_064, "scattered", "markers", train=100_000),
+    },
+    "induction": {
+        "smoke": Induction(16, 6, train=64, val=32, test=32),
+        "minutes": Induction(32, 8, train=20_000, val=500, test=2_000),
+        "hours": Induction(256, 15),
+        "paper": Induction(256, 15, train=400_000),
+    },
+}
+TASKS = ("listops", "recall", "pathfinder")
+"""What a comparison takes when nothing else is said."""
+
+CAUSAL = ("mqar", "copying", "selective_copying", "induction")
+"""Posed by their papers to models that read from left to right."""
+
+LAST = ("recall", "induction")
+"""Answered where they are asked, at the last step."""
+
+
 def task(name: str, effort: Effort) -> Task:
     """A generated task by name. Raises UserError for one that is not among them."""
-    if name == "listops":
-        return {
-            "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
-            "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
-            "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
-            "paper": ListOps(),
-        }[effort]
-    if name == "recall":
-        return {
-            "smoke": Recall(pairs=6, train=64, val=32, test=32),
-            "minutes": Recall(keys=4, values=4, pairs=12, train=20_000, val=500, test=2_000),
-            "hours": Recall(keys=16, values=16, pairs=64, train=96_000, val=2_000, test=2_000),
-            "paper": Recall(keys=64, values=64, pairs=256, train=200_000, val=2_000, test=5_000),
-        }[effort]
-    if name == "pathfinder":
-        return {
-            "smoke": Pathfinder(16, "easy", train=64, val=32, test=32),
-            "minutes": Pathfinder(16, "easy", train=20_000, val=500, test=2_000),
-            "hours": Pathfinder(32, "hard", train=50_000, val=2_000, test=5_000),
-            "paper": Pathfinder(),
-        }[effort]
-    raise UserError(f"There is no generated task '{name}' here: {closest(name, TASKS)}")
+    if name not in SIZED:
+        raise UserError(f"There is no generated task '{name}' here: {closest(name, list(SIZED))}")
+    return SIZED[name][effort]
 
 
-TASKS = ("listops", "recall", "pathfinder")
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
 
 
@@ -93,12 +132,13 @@ def recipe(effort: Effort) -> Recipe:
 def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protocol, ...]:
     """The chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
     shared = recipe(effort)
+    goal = default_objective(SIZED[name][effort] if name in SIZED else tasks.find(name))
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
     made = {
-        "scratch": scratch(shared),
-        "spt_masked": matched(spt_masked(shared, shared, ratio(name)), total, shares),
-        "spt_causal": matched(spt_causal(shared, shared), total, shares),
-        "enriched": enriched(shared, augment=True),
+        "scratch": scratch(shared, goal),
+        "spt_masked": matched(spt_masked(shared, shared, ratio(name), objective=goal), total, shares),
+        "spt_causal": matched(spt_causal(shared, shared, objective=goal), total, shares),
+        "enriched": enriched(shared, augment=True, objective=goal),
     }
     for unknown in [c for c in chosen if c not in made]:
         raise UserError(f"There is no protocol '{unknown}' here: {closest(unknown, PROTOCOLS)}")
@@ -106,11 +146,9 @@ def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protoco
 
 
 def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None) -> Model:
-    """The same residual blocks, with the same feed-forward layers, around every mixer.
-
-    Recall is answered where it is asked, at the last step; elsewhere the steps are averaged.
-    """
+    """The same residual blocks, with the same feed-forward layers, around every mixer."""
     size = SIZES[effort]
     block = Block(feedforward=2 * size.width)
-    pooling = "last" if name == "recall" else "mean"
-    return Model((mixer,), size.depth, size.width, block=block, pooling=pooling, name=label)
+    pooling = "last" if name in LAST else "mean"
+    causal = name in CAUSAL
+    return Model((mixer,), size.depth, size.width, causal=causal, block=block, pooling=pooling, name=label)

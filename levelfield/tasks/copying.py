@@ -48,7 +48,6 @@ class Copying(Task):
     test: int = 2_000
     seed: int = 0
 
-    name: ClassVar[str] = "copying"
     version: ClassVar[int] = 1
     source: ClassVar[str] = (
         "generated; after Arjovsky et al. 2016 (arXiv:1511.06464) and Gu & Dao 2023 (arXiv:2312.00752)"
@@ -60,6 +59,10 @@ class Copying(Task):
             raise UserError("Copying needs 2 to 65,533 symbols, at least one item and a delay of at least one step.")
         if min(self.train, self.val, self.test) < 1:
             raise UserError("Copying needs at least one sequence in each of train, val and test.")
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "copying" if self.placement == "first" else "selective_copying"
 
     @property
     def input(self) -> Tokens:
