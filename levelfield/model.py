@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.tables import table
 from levelfield.seeding import generator, seeded
 from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
 
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         return y
 
 
-@lru_cache(maxsize=8)
+@table
 def sinusoids(length: int, width: int, device: torch.device, base: float = 10000.0) -> Tensor:
     """(length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
     pairs = (width + 1) // 2

@@ -153,6 +153,7 @@ class MixerConfig(ABC):
     label: ClassVar[str]
     paper: ClassVar[str]
     directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
+    opaque: ClassVar[bool] = False  # True: of unknown code, which may read or keep values where FLOPs are counted
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

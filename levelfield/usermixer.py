@@ -44,6 +44,7 @@ class UserMixer(MixerConfig):
     settings: tuple[tuple[str, Any], ...] = ()
 
     paper: ClassVar[str] = ""
+    opaque: ClassVar[bool] = True
 
     @property
     def label(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per user class, not one for all

@@ -30,6 +30,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verdicts": {"spec"},
     "data": {"spec", "disk"},
     "transfer": {"spec"},
+    "shingles": set(),
+    "duplicates": {"spec", "shingles"},
+    "cards": {"spec", "duplicates"},
     "download": {"spec", "disk", "transfer"},
     "batches": {"spec"},
     "seeding": {"spec"},
@@ -41,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "usermixer": {"spec", "ops"},
     "contract": {"spec", "ops", "usermixer"},
     "objectives": LOW,
-    "model": LOW,
+    "model": LOW | {"ops"},
     "ledger": LOW | {"objectives"},
     "evaluate": LOW | {"objectives"},
     "protocols": LOW | {"objectives"},
@@ -51,7 +54,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "report": {"store", "published", "results", "spec"},
 }
-WITHOUT_TORCH = ("spec", "data", "transfer", "download", "results", "store", "published", "report", "recipes", "tasks")
+WITHOUT_TORCH = (
+    "spec",
+    "data",
+    "transfer",
+    "download",
+    "cards",
+    "results",
+    "store",
+    "published",
+    "report",
+    "recipes",
+    "tasks",
+)
 SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
 READY = {"small", "comparison"}  # ready-made runs, which know tasks and mixers by name
 ANY = {"levelfield", "foreign", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from levelfield import ledger
 from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
-from levelfield.mixers.attention import attend_blocks
+from levelfield.mixers.attention import Attention, attend_blocks
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.spec import Block, Examples, MixerConfig, Model
@@ -52,8 +52,6 @@ class _Operation(nn.Module):
         if self.kind == "blocks":
             q = x.unflatten(-1, (2, D // 2)).transpose(1, 2)
             return attend_blocks(q, q, q, None, self.causal, T // 8).transpose(1, 2).flatten(2)
-        if self.kind == "looking":
-            return x if x.sum() > 0 else 1 * x
         if self.kind == "fft":
             return torch.fft.irfft(torch.fft.rfft(x, n=2 * T, dim=1), n=2 * T, dim=1)[:, :T]
         return x
@@ -101,11 +99,27 @@ def test_blocks_of_attention_are_counted_as_far_as_they_see():
     assert flops("blocks") - flops("none") == pytest.approx(3.5 * 4 * (T // 8) ** 2 * D * (6 * 3 + 2 * 2))
 
 
-def test_a_layer_that_looks_at_values_is_counted_from_shorter_examples(monkeypatch: pytest.MonkeyPatch):
-    exact = flops("looking", feedforward=40)
+@pytest.mark.parametrize("kind", ["none", "attention"])
+def test_opaque_layers_are_counted_from_shorter_examples(kind: str, monkeypatch: pytest.MonkeyPatch):
+    exact = flops(kind, feedforward=40)
     monkeypatch.setattr(ledger, "LONG", T // 2)
+    monkeypatch.setattr(Probe, "opaque", True)
     # The head's work per sequence does not grow with it; the fit makes it grow.
-    assert flops("looking", feedforward=40) == pytest.approx(exact, rel=0.01)
+    assert flops(kind, feedforward=40) == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize("rotary", ["per_head", "across_heads"])
+def test_counting_leaves_no_table_without_values(rotary: Literal["per_head", "across_heads"]):
+    """The first to ask for a length's angles is the count; training then needs their values."""
+    task, length = FirstSymbol(), ledger.LONG + 1
+    model = Model((Attention(heads=2, rotary=rotary),), 1, D, positions="sinusoidal")
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    examples = Examples.of_equal_length(np.zeros((1, length), np.uint8), np.zeros(1, np.int64))
+    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(1))
+    assert flops_per_example(net, batch, Classify(), task) > 3.5 * 4 * length**2 * D
+    features = net.features(torch.zeros(1, length, dtype=torch.int64), None)
+    features.sum().backward()
+    assert torch.isfinite(features).all()
 
 
 class Recurrent(nn.Module):

@@ -10,10 +10,10 @@ Angles are computed in float64: at step 16,000 a float32 angle is already off by
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
+
+from levelfield.ops.tables import table
 
 
 def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
@@ -65,13 +65,11 @@ def _aligned(pairs: Tensor) -> Tensor:
     return pairs if fits else pairs.contiguous()
 
 
-@lru_cache(maxsize=16)
+@table
 def _table(
     length: int, width: int, heads: int, base: float, half: bool, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     """cos + i sin of every angle: (length, width // 2) complex, with parts of `dtype`."""
-    # A tensor first made in inference mode could never be used in training, and the cache outlives the mode.
-    with torch.inference_mode(False), torch.no_grad():
-        theta = frequencies(width // heads, base, half).repeat(heads)
-        angles = torch.arange(length, dtype=torch.float64)[:, None] * theta
-        return torch.polar(torch.ones_like(angles), angles).to(device, dtype.to_complex())
+    theta = frequencies(width // heads, base, half).repeat(heads)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * theta
+    return torch.polar(torch.ones_like(angles), angles).to(device, dtype.to_complex())
