@@ -49,6 +49,21 @@ def test_s4_has_the_printed_parameters(task: str, spec: Input, classes: int, pri
     assert s4_count(task, spec, classes) == printed - ours_less
 
 
+def test_models_of_table_3_have_the_parameters_of_their_configurations() -> None:
+    """Speech Commands (one channel, 35 words) and BIDMC (two channels, one value)."""
+
+    def count(shape: Shape, mixer: MixerConfig, channels: int, outputs: int) -> int:
+        return parameters(shape, mixer, Signal(channels, (0.0,) * channels, (1.0,) * channels), outputs)
+
+    for task, channels, outputs, transformer, ssm in (
+        ("speech", 1, 35, 403_363, 378_275),
+        ("bidmc_hr", 2, 1, 306_209, 604_417),
+    ):
+        t, s = amos2025.transformer_rotary(task), amos2025.s4(task)
+        assert count(t.shape, Attention(t.heads, rotary="per_head", block=t.block), channels, outputs) == transformer
+        assert count(s.shape, S4(state=s.state, copies=s.copies), channels, outputs) == ssm
+
+
 def test_transformers_of_amos2025_have_the_printed_parameters() -> None:
     def rotary(task: str, spec: Input, classes: int) -> int:
         s = amos2025.transformer_rotary(task)
@@ -127,6 +142,9 @@ def every_recipe() -> list[Recipe]:
         for task in miralles2025.TASKS:
             makers = (miralles2025.transformer, miralles2025.gmlp, miralles2025.conv)
             found += [make(task, effort).recipe for make in makers]
+        for task in amos2025.SIGNALS:
+            settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
+            found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
         for task in ("listops", "text", "retrieval", "image", "pathfinder", "pathx"):
             settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
             settings += [amos2025.transformer(task, way, effort) for way in ("masked", "causal")]

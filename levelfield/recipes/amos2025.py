@@ -21,10 +21,12 @@ from levelfield.recipes._shape import Scale, Shape, known
 from levelfield.spec import Block, Duration, Effort, Recipe
 
 Pooling = Literal["mean", "max", "last"]
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "linear", "cosine", "plateau"]
 
-RATIOS = {"listops": 0.1, "text": 0.15, "retrieval": 0.15}  # share of steps hidden; 0.5 for pictures (section 2)
-REGRESSED = ("image", "scifar")  # pretrained on the normalised value (L1); the others on symbols (cross-entropy)
+SIGNALS = ("speech", "speech_causal", "bidmc_hr", "bidmc_rr", "bidmc_spo2")  # table 3's, with sCIFAR
+# Share of steps hidden (section 2; for signals, the configurations); 0.5 for pictures.
+RATIOS = {"listops": 0.1, "text": 0.15, "retrieval": 0.15} | dict.fromkeys(SIGNALS, 0.25)
+REGRESSED = ("image", "scifar", *SIGNALS)  # pretrained on the normalised value (L1); the others on symbols
 
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(width=16, depth=2, batch=8, steps=6, validations=2),
@@ -50,16 +52,17 @@ class TransformerSetting(Setting):
     """For Attention(heads, ..., block=block)."""
 
     heads: int
-    block: int | None  # 4,096 on PathX (configs transformer-lra-pathx-small.yaml), where all else is one block
+    block: int | None  # 4,096 on PathX, 4,000 on Speech (transformer-{lra-pathx-small,sc}.yaml); else all is one block
 
 
 @dataclass(frozen=True)
 class S4Setting(Setting):
-    """For S4(copies=..., dt_min=..., lr=...): sets of (A, B, P), smallest step, rate of A and B."""
+    """For S4(copies=..., dt_min=..., lr=..., state=...): sets of (A, B, P), smallest step, rate of A and B, N."""
 
     copies: int
     dt_min: float
     lr: float
+    state: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Row:
-    """One printed model. parts: attention heads, or sets of S4's (A, B, P)."""
+    """One printed model. parts: attention heads, or sets of S4's (A, B, P). state: S4's N."""
 
     shape: Shape
     parts: int
@@ -83,6 +86,7 @@ class _Row:
     pretrain: _Phase
     finetune: _Phase
     scratch: _Phase | None = None
+    state: int = 64
 
 
 def _attention(width: int, depth: int, feedforward: int, pooling: Pooling = "mean", head_hidden: int = 0) -> Shape:
@@ -97,6 +101,12 @@ def _ssm(width: int, depth: int, norm: Literal["layer", "batch"], prenorm: bool,
 def _compared(shape: Shape) -> Shape:
     """With the code's head for two documents: [x, y, x * y, x - y] and one hidden layer (of GELU there, ReLU here)."""
     return replace(shape, pair="interaction", head_hidden=shape.width)
+
+
+def _bidmc(lr: float) -> _Row:
+    """The rotary Transformer of BIDMC, by its rate of fine-tuning; the rate is halved every 100 epochs there."""
+    shape = _attention(112, 4, 112, "max")
+    return _Row(shape, 8, 0.05, _Phase(5e-4, 32, 500, 500), _Phase(lr, 32, 500, 0, "linear"))
 
 
 _ROTARY = {
@@ -115,6 +125,16 @@ _ROTARY = {
     ),
     "pathfinder": _Row(_attention(256, 6, 512), 4, 0.0, _Phase(1e-3, 32, 50, 2500), _Phase(5e-4, 32, 200, 5000)),
     "pathx": _Row(_attention(256, 6, 512, "max"), 4, 0.0, _Phase(1e-3, 32, 200, 5000), _Phase(5e-4, 32, 200, 5000)),
+    **dict.fromkeys(
+        ("speech", "speech_causal"),
+        _Row(
+            *(_attention(128, 4, 128, "max"), 4, 0.05),
+            *(_Phase(1e-3, 16, 200, 2000), _Phase(1e-3, 16, 200, 0, "plateau")),
+        ),
+    ),
+    "bidmc_hr": _bidmc(5e-4),
+    "bidmc_rr": _bidmc(5e-4),
+    "bidmc_spo2": _bidmc(1e-4),
 }
 
 _TAY = {  # as pretrained by masking
@@ -148,6 +168,17 @@ _S4_PATHX = _Row(
     *(_ssm(256, 6, "batch", True), 256, 0.05, _Phase(1e-3, 8, 50, 5000), _Phase(1e-3, 64, 50, 10000, "cosine")),
     scratch=_Phase(5e-4, 16, 50, 10000, "cosine"),
 )
+_S4_SPEECH = _Row(
+    *(_ssm(128, 6, "batch", True, "max"), 64, 0.05),
+    *(_Phase(1e-3, 32, 40, 1000, "cosine"), _Phase(5e-3, 16, 40, 1000, "cosine")),
+    scratch=_Phase(1e-2, 16, 40, 1000, "cosine"),
+)
+_S4_BIDMC = _Row(
+    *(replace(_ssm(128, 6, "layer", True), block=Block()), 2, 0.05),
+    *(_Phase(1e-3, 64, 500, 500), _Phase(1e-3, 64, 500, 0, "linear")),
+    scratch=_Phase(1e-2, 32, 500, 0, "linear"),
+    state=256,
+)
 _S4 = {
     "listops": _Row(
         *(_ssm(128, 8, "batch", False), 128, 0.05, _Phase(1e-3, 128, 100, 2000), _Phase(1e-3, 16, 40, 2000)),
@@ -173,6 +204,11 @@ _S4 = {
     "pathx256": replace(
         _S4_PATHX, shape=_ssm(256, 6, "batch", True, "max"), scratch=_Phase(1e-4, 16, 50, 10000, "cosine")
     ),
+    "speech": _S4_SPEECH,
+    "speech_causal": replace(_S4_SPEECH, finetune=_Phase(5e-4, 16, 40, 1000, "cosine")),
+    "bidmc_hr": replace(_S4_BIDMC, scratch=_Phase(1e-3, 32, 500, 0, "linear")),
+    "bidmc_rr": _S4_BIDMC,
+    "bidmc_spo2": _S4_BIDMC,
 }
 
 
@@ -180,8 +216,9 @@ _S4 = {
 def transformer_rotary(task: str, effort: Effort = "paper") -> TransformerSetting:
     """Tables 2 and 3, for Attention(heads, rotary="per_head"). Raises UserError for a task without a recipe."""
     row = _ROTARY[known(task, _ROTARY, "amos2025's rotary Transformer")]
-    sizes = () if task in ("image", "scifar") else ("width", "depth", "heads", "block.feedforward")
-    shape = replace(row.shape, source=f"{FULL} (pooling); sizes: {SIZES[bool(sizes)]}", assumed=sizes)
+    sizes = () if task in SIZES else ("width", "depth", "heads", "block.feedforward")
+    where = SIZES.get(task, "not printed and in no configuration")
+    shape = replace(row.shape, source=f"{FULL} (pooling); sizes: {where}", assumed=sizes)
     return _transformer(task, effort, replace(row, shape=shape), "4")
 
 
@@ -209,24 +246,30 @@ def s4(task: str, effort: Effort = "paper") -> S4Setting:
     row = _S4[known(task, _S4, "amos2025's S4")]
     far = task.startswith("pathx")
     row = replace(row, shape=replace(row.shape, source=f"{CODE} (s4)", assumed=("block.dropout",)))
-    phases = _phases(effort, row, "6" if task == "scifar" else "5", assumed=("clip", "validate_every"))
+    table = "6" if task in ("scifar", *SIGNALS) else "5"
+    phases = _phases(effort, row, table, assumed=("clip", "validate_every"))
     shape = _shape(effort, row)
-    return S4Setting(
-        shape, *phases, *_pretraining(task), min(row.parts, shape.width), 1e-4 if far else 1e-3, 5e-4 if far else 1e-3
-    )
+    rates = (1e-4 if far else 1e-3, 5e-4 if far else 1e-3)
+    state = row.state if effort == "paper" else 64
+    return S4Setting(shape, *phases, *_pretraining(task), min(row.parts, shape.width), *rates, state)
 
 
 FULL = "amos2024 appendix C"
 CODE = "not-from-scratch/configs/experiment"
-SIZES = {True: "not printed and in no configuration", False: f"{CODE}/cifar/transformer-cifar.yaml"}
+SIZES: dict[str, str] = {  # where the rotary Transformers' sizes are from
+    **dict.fromkeys(("image", "scifar"), f"{CODE}/cifar/transformer-cifar.yaml"),
+    **dict.fromkeys(SIGNALS[:2], f"{CODE}/sc/transformer-sc.yaml"),
+    **dict.fromkeys(SIGNALS[2:], f"{CODE}/bidmc/roformer-bidmc.yaml"),
+}
+BLOCKS = {"pathx": 4096, "speech": 4000, "speech_causal": 4000}
 
 
 def _transformer(task: str, effort: Effort, row: _Row, table: str) -> TransformerSetting:
     """Scratch runs share the fine-tuning recipe: of theirs only the search grid is printed."""
     phases = _phases(effort, row, table, assumed=("batch", "clip", "validate_every"))
     shape = _shape(effort, row)
-    heads, block = min(row.parts, max(2, shape.width // 16)), 4096 if task.startswith("pathx") else None
-    return TransformerSetting(shape, *phases, *_pretraining(task), heads, block)
+    heads = row.parts if shape.width == row.shape.width else min(row.parts, max(2, shape.width // 16))
+    return TransformerSetting(shape, *phases, *_pretraining(task), heads, BLOCKS.get(task))
 
 
 def _pretraining(task: str) -> tuple[float, Literal["ce", "l1"]]:
@@ -261,9 +304,10 @@ def _recipe(phase: _Phase, weight_decay: float, source: str, assumed: tuple[str,
         budget=Duration(phase.epochs, "epochs"),
         warmup=Duration(phase.warmup, "steps"),
         schedule=phase.schedule,
+        plateau_patience=10 if phase.schedule == "plateau" else Recipe.plateau_patience,
         clip=None,
         validate_every=Duration(1, "epochs"),
         decay_all=True,
         source=source,
-        assumed=(*assumed, "schedule") if phase.schedule == "cosine" else assumed,
+        assumed=assumed if phase.schedule == "constant" else (*assumed, "schedule"),
     )
