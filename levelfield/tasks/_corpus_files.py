@@ -1,0 +1,109 @@
+"""Finds the documents in whatever a user's text lies in: a file, a folder or an archive.
+
+    documents(Path("books"))                 # every .txt and .jsonl below it, in order of their paths
+    documents(Path("books.tar.gz"))          # the same of what is in the archive
+    documents(Path("corpus.jsonl.xz"))       # a document per line, its field "text"
+    documents(Path("essays.json"))           # one such object, or a list of them; only where it is named by itself
+
+Texts stay the bytes they are. Any of these may be compressed by gzip or xz.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from levelfield.spec import Report, UserError
+
+ENDINGS, ARCHIVES = (".txt", ".jsonl"), (".tar", ".tgz", ".txz", ".zip")
+PACKED = (".gz", ".xz")
+
+
+def documents(place: Path, report: Report) -> list[bytes]:
+    """Every document of a file or folder that is not empty. Raises UserError where there are none or one is damaged."""
+    paths = (
+        [place]
+        if place.is_file()
+        else sorted(p for p in place.rglob("*") if p.is_file() and _kind(p.name) in (*ENDINGS, *ARCHIVES))
+    )
+    found: list[bytes] = []
+    for done, path in enumerate(paths, start=1):
+        try:
+            found += [text for text in _in_file(path, whole=place.is_file()) if text]
+        except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} is damaged ({error}): copy it again.") from error
+        report("reading text", done, len(paths))
+    if not found:
+        raise UserError(
+            f"There is no text in {place}: give a folder or archive with .txt or .jsonl files, or one file."
+        )
+    return found
+
+
+def _kind(name: str) -> str:
+    """ ".txt", ".jsonl", ".tar" and so on, without what compresses it; "" for any other file."""
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    return next((ending for ending in (*ENDINGS, *ARCHIVES, ".json") if name.lower().endswith(ending)), "")
+
+
+def _in_file(path: Path, whole: bool) -> Iterator[bytes]:
+    """whole: a file that was named by itself is text whatever its ending."""
+    kind = _kind(path.name)
+    if kind == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                yield from _documents(name, archive.read(name))
+    elif kind in ARCHIVES:
+        with tarfile.open(path) as archive:
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is not None:
+                    yield from _documents(member.name, file.read())
+    elif kind in ENDINGS or whole:
+        yield from _documents(path.name if kind else "text.txt", path.read_bytes(), (*ENDINGS, ".json"))
+
+
+def _documents(name: str, data: bytes, kinds: Sequence[str] = ENDINGS) -> Iterator[bytes]:
+    """Those of one file by its name; none of a file of another kind."""
+    kind = _kind(name)
+    if kind not in kinds:
+        return
+    if data.startswith(b"\x1f\x8b"):
+        data = gzip.decompress(data)
+    elif data.startswith(b"\xfd7zXZ\0"):
+        data = lzma.decompress(data)
+    if kind == ".txt":
+        yield data
+    elif kind == ".json":
+        rows = _parsed(data, name)
+        yield from (
+            _text(row, f"{name}, entry {i}") for i, row in enumerate(rows if isinstance(rows, list) else [rows])
+        )
+    else:
+        for number, line in enumerate(io.BytesIO(data), start=1):
+            where = f"{name}, line {number}"
+            if line.strip():
+                yield _text(_parsed(line, where), where)
+
+
+def _parsed(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON ({error}).") from error
+
+
+def _text(row: Any, where: str) -> bytes:
+    text = row.get("text") if isinstance(row, dict) else None
+    if not isinstance(text, str):
+        raise UserError(f'{where} has no text: it must be an object with the field "text".')
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,114 @@
+"""Corpus: plain text, byte by byte, for pretraining and language modelling; nothing is labelled.
+
+    levelfield data prepare corpus --from books.tar.gz      your own text
+    ImdbText()                                              the reviews of the task `text`, with its splits
+    ImdbText(unlabelled=True)                               and the 50,000 unlabelled reviews in train
+
+Text is cut into windows of `length` bytes, one after the other; the last of a document is shorter. What is scored is
+the next byte. Self-pretraining as in amos2025 needs none of this, since it uses the task's own training inputs and no
+other text: this is for pretraining on more than that, and for language models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from levelfield.spec import Archive, Report, SplitName, Task, UserError
+from levelfield.tasks import _corpus_files, _imdb
+from levelfield.tasks._windows import Texts, Windows, identify
+
+
+@dataclass(frozen=True)
+class Corpus(Windows):
+    """Your own text: a file, a folder or an archive.
+
+    by: hold out the end of the text, or whole documents. held: share of it for val, and as much for test. inside: a
+    file or folder below the one that --from gives. sha256: of the documents (`_windows.identify`), so that a run on
+    other text is another run; empty takes any text, and then a data folder keeps the first that it was given.
+    """
+
+    by: Literal["parts", "documents"] = "parts"
+    held: float = 0.05
+    inside: str = ""
+    sha256: str = ""
+
+    name: ClassVar[str] = "corpus"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "the user's own text, under its own licence"
+    split_rule: ClassVar[str] = (
+        "parts: the documents end to end with a newline between them; val is the last but one share `held` of the "
+        "bytes, test the last. documents: by the SHA-256 of a document, read as a fraction of one: val below `held`, "
+        "test below twice that. A window that is also in test is left out of val and train, one in val out of train."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by not in ("parts", "documents") or not 0 < self.held < 0.5:
+            raise UserError("Corpus needs by='parts' or by='documents', and held above 0 and below 0.5.")
+
+    def texts(self, sources: Path | None, report: Report) -> Texts:
+        if sources is None:
+            raise UserError("Task corpus reads your text: run `levelfield data prepare corpus --from FILE_OR_FOLDER`.")
+        place = sources / self.inside if self.inside else sources
+        if not place.exists():
+            raise UserError(f"There is no '{self.inside}' in {sources}: give the folder that holds it as --from.")
+        found = _corpus_files.documents(place, report)
+        if self.sha256 and (actual := identify(found)) != self.sha256:
+            raise UserError(f"The text in {place} is not the one asked for: its sha256 is {actual}.")
+        return by_parts(found, self.held) if self.by == "parts" else by_documents(found, self.held)
+
+
+@dataclass(frozen=True)
+class ImdbText(Windows):
+    """IMDb reviews, each in windows of its own. unlabelled: the 50,000 of train/unsup join train."""
+
+    unlabelled: bool = False
+
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = _imdb.SOURCE
+    split_rule: ClassVar[str] = (
+        f"{_imdb.SPLIT_RULE} Unlabelled reviews are train, without those that would be val or begin as one of test. A "
+        "window that is also in test is left out of val and train, one in val out of train."
+    )
+    archives: ClassVar[tuple[Archive, ...]] = _imdb.ARCHIVES
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "imdb_unsup" if self.unlabelled else "imdb_text"
+
+    def texts(self, sources: Path | None, report: Report) -> Texts:
+        kinds = (*_imdb.KINDS, "unsup") if self.unlabelled else _imdb.KINDS
+        found = _imdb.read(sources, self.name, kinds=kinds, whole=self.most is None, report=report)
+        return {split: [r.text for r in part] for split, part in _imdb.splits(found).items()}
+
+
+def by_parts(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]]:
+    """Beginning, middle and end of the documents joined by newlines."""
+    joined = b"\n".join(texts)
+    size = int(len(joined) * held)
+    first, second = len(joined) - 2 * size, len(joined) - size
+    return {"train": [joined[:first]], "val": [joined[first:second]], "test": [joined[second:]]}
+
+
+def by_documents(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]]:
+    """A document's own bytes say where it goes, so repeats fall into one split and order does not matter."""
+    parts: dict[SplitName, list[bytes]] = {"train": [], "val": [], "test": []}
+    for text in texts:
+        place = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") / 2**64
+        parts["val" if place < held else "test" if place < 2 * held else "train"].append(text)
+    return parts
+
+
+TASKS: dict[str, Task] = {
+    "corpus": Corpus(),
+    "imdb_text": ImdbText(),
+    "imdb_unsup": ImdbText(unlabelled=True),
+}
+EXAMPLES: tuple[Task, ...] = (
+    Corpus(128, most=60, inside="tiny_lms/text/tinyshakespeare.txt.xz"),
+    Corpus(100, most=60, by="documents", inside="lambada"),
+)
