@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from levelfield import data, download, progress, store, tasks
+from levelfield import cards, data, download, progress, store, tasks
 from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose
-from levelfield.spec import Effort, Report, Run, UserError, closest
+from levelfield.spec import Effort, Report, Run, Task, UserError, closest
 from levelfield.worker import ERROR, Order
 
 Say = Callable[[str], None]
@@ -106,7 +109,8 @@ def _shown(bar: Progress) -> Report:
 
 
 def verify(name: str, root: Path, say: Say) -> bool:
-    """Check every prepared folder of a task, whatever its settings, or of all; whether all are sound."""
+    """Check every prepared folder of a task, whatever its settings, or of all, and say what is in it; whether all are
+    sound."""
     if name != "all" and name not in tasks.names():
         raise UserError(f"There is no task '{name}': {closest(name, tasks.names())}")
     own = name if name == "all" else tasks.find(name).name
@@ -117,9 +121,50 @@ def verify(name: str, root: Path, say: Say) -> bool:
     sound = True
     for at in folders:
         faults = data.verify(at)
+        card = None if faults else _card(at)
+        if card is not None:
+            faults = [f"{fault} (in {at.name})" for fault in card.faults]
         sound &= not faults
         say(f"{at}: {'sound' if not faults else ''.join(f'{chr(10)}  {fault}' for fault in faults)}")
-    return sound
+        if card is not None:
+            say(f"\n{cards.markdown(card)}")
+    return _downloads(own, root, say) and sound
+
+
+def _card(at: Path) -> cards.Card | None:
+    """The folder's card, also kept in it; None where its task is a user's own or of another version."""
+    about = data.manifest(at)
+    task = _restore(about["settings"])
+    if task is None or data.folder(task, at.parent) != at:
+        return None
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        card = cards.make(task, data.read(at), tuple(about.get("notes", ())), _shown(bar))
+    with suppress(UserError):  # data in a folder that cannot be written is checked as well
+        store.write_text(at / cards.CARD, cards.to_json(card))
+    return card
+
+
+def _restore(settings: Mapping[str, Any]) -> Task | None:
+    """The task that a description is of, among those of levelfield."""
+    known = {type(task).__name__: type(task) for task in map(tasks.find, tasks.names())}
+    if settings["kind"] not in known:
+        return None
+    kind = known[settings["kind"]]
+    names = {field.name for field in fields(kind)}
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name in names}
+    return kind(**given) if given.keys() == names else None
+
+
+def _downloads(own: str, root: Path, say: Say) -> bool:
+    """Check the official files that were downloaded against their checksums; whether all are right."""
+    right = True
+    for folder, archives in {data.downloads(t, root): t.archives for t in map(tasks.find, tasks.names())}.items():
+        for archive in archives if own in ("all", folder.name) and folder.is_dir() else ():
+            faults = download.verify(archive, folder)
+            right &= not faults
+            if (folder / archive.name).exists():
+                say(f"{folder / archive.name}: {faults[0] if faults else 'sound'}")
+    return right
 
 
 def answer(sql: str, out: Path) -> None:

@@ -18,15 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import fixtures_cifar
 import numpy as np
 import pytest
 from fixtures_server import Manner, Served, Server, serving
 
-from levelfield import commands, data, download, tasks, transfer
-from levelfield.cli import main
-from levelfield.spec import Archive, Task, UserError
-from levelfield.tasks.image import Image
+from levelfield import download, transfer
+from levelfield.spec import Archive, UserError
 from levelfield.transfer import Patience
 
 CONTENT = gzip.compress(np.random.default_rng(0).bytes(300_000))
@@ -337,7 +334,7 @@ def test_own_mirrors_come_first(server: Server, tmp_path: Path, monkeypatch: pyt
     assert [path for path, _ in server.asked] == ["/mine/a.gz", "/none/a.gz", "/mine/a.gz"]
 
 
-@pytest.mark.parametrize("mirror", ["file:///etc", "ftp://x/y", "data/downloads", "http://"])
+@pytest.mark.parametrize("mirror", ["file://localhost/etc", "ftp://x/y", "data/downloads", "http://"])
 def test_a_mirror_that_is_none_is_told(tmp_path: Path, mirror: str) -> None:
     with pytest.raises(UserError, match="is no http or https address"):
         fetch(Archive("a.gz", ("http://127.0.0.1:9/a.gz",)), tmp_path, mirror)
@@ -350,7 +347,7 @@ def test_a_mirror_that_is_none_is_told(tmp_path: Path, mirror: str) -> None:
         {"name": "../a.gz"},
         {"name": "a/b.gz"},
         {"urls": ()},
-        {"urls": ("file:///a",)},
+        {"urls": ("file://localhost/a",)},
         {"sha256": "abc"},
         {"md5": MD5.upper()},
         {"bytes": 0},
@@ -360,69 +357,3 @@ def test_a_mirror_that_is_none_is_told(tmp_path: Path, mirror: str) -> None:
 def test_an_archive_that_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UserError):
         Archive(**({"name": "a.gz", "urls": ("https://x/a.gz",)} | fields))  # pyright: ignore[reportArgumentType]
-
-
-# ---------------------------------------------------------------- the command
-
-
-@pytest.fixture
-def small_image(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
-    """`image`, of 100 pictures, whose archive the server has."""
-    packed = fixtures_cifar.pack(fixtures_cifar.write(tmp_path / "made", "python"), "python").read_bytes()
-    server.files["/cifar-10-python.tar.gz"] = Served(packed)
-    task = Image(train=100, test=40)
-    archive = Archive("cifar-10-python.tar.gz", (f"{server.url}/cifar-10-python.tar.gz",))
-    monkeypatch.setattr(Image, "archives", (archive,))
-    monkeypatch.setattr(tasks, "find", lambda name: task)
-    return task
-
-
-def test_prepare_downloads_and_builds(server: Server, small_image: Task, tmp_path: Path) -> None:
-    said: list[str] = []
-    assert commands.prepare("image", tmp_path / "data", None, (), said.append)
-    loaded = data.load(small_image, tmp_path / "data")
-    expected = small_image.build(tmp_path / "made")
-    assert np.array_equal(loaded["train"].x, expected["train"].x)
-    assert names(tmp_path / "data" / "downloads" / "image") == ["cifar-10-python.tar.gz", "cifar-10-python.tar.gz.json"]
-    assert len(server.asked) == 1
-    assert commands.prepare("image", tmp_path / "data", None, (), said.append)
-    assert not data.wants_files(Image(train=50, test=40), tmp_path / "data") or len(server.asked) == 1
-
-
-def test_prepare_from_a_folder_asks_nobody(server: Server, small_image: Task, tmp_path: Path) -> None:
-    assert commands.prepare("image", tmp_path / "data", tmp_path / "made", (), lambda text: None)
-    assert server.asked == []
-    (tmp_path / "data" / data.folder(small_image, tmp_path).name / data.MANIFEST).unlink()
-    assert commands.prepare("image", tmp_path / "data", None, (), lambda text: None), "the folder is remembered"
-    assert server.asked == []
-
-
-def test_running_does_not_download(small_image: Task, server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="levelfield data prepare image"):
-        data.load(small_image, tmp_path / "data")
-    assert server.asked == []
-
-
-def test_a_wrong_layout_in_the_archive_is_one_sentence(server: Server, small_image: Task, tmp_path: Path) -> None:
-    server.files["/cifar-10-python.tar.gz"] = Served(CONTENT)
-    with pytest.raises(UserError, match=r"cifar-10-python\.tar\.gz"):
-        commands.prepare("image", tmp_path / "data", None, (), lambda text: None)
-    assert not list((tmp_path / "data").glob("image-*"))
-
-
-@pytest.mark.parametrize("name", [n for n in tasks.names() if tasks.find(n).archives])
-def test_a_task_with_archives_says_how_to_get_them(name: str) -> None:
-    """As a run without the data does; and the name in the sentence is one that downloads."""
-    with pytest.raises(UserError, match=r"levelfield data prepare \w+") as caught:
-        tasks.find(name).build(None)
-    named = str(caught.value).partition("levelfield data prepare ")[2].split("`")[0].split()[0]
-    assert tasks.find(named).archives == tasks.find(name).archives
-    assert type(tasks.find(named)) is type(tasks.find(name))
-
-
-def test_the_mirror_option_reaches_the_download(
-    server: Server, small_image: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.files["/m/cifar-10-python.tar.gz"] = server.files.pop("/cifar-10-python.tar.gz")
-    main(["data", "prepare", "image", "--data", str(tmp_path / "data"), "--mirror", f"{server.url}/m"])
-    assert server.asked == [("/m/cifar-10-python.tar.gz", None)]

@@ -226,6 +226,12 @@ class ListOps(Task):
             )
         return out.to(x.device)
 
+    def relabel(self, examples: Examples) -> np.ndarray:
+        """Evaluates every expression from its end; -1 where it is none."""
+        from levelfield.tasks._listops_value import values
+
+        return values(np.asarray(examples.x), np.asarray(examples.offsets))
+
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
         """`label_prior`, and `greedy_root`: the most frequent label of each root operator (miralles2025 appendix B)."""
         scores = super().baselines(train, test)

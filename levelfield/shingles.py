@@ -1,0 +1,103 @@
+"""The compiled half of the search for near duplicates among sequences of symbols: shingles and their signatures.
+
+A shingle is WIDTH successive symbols, as one hash. Two sequences are as alike as their sets of shingles: the Jaccard
+similarity, shared over all (Broder 1997, On the resemblance and containment of documents).
+
+    a b c d e f   ->   {abcd, bcde, cdef}     at a width of 4
+
+A signature is BINS minima by one permutation hashing: each shingle falls into one bin, and a bin that stays empty takes
+another's minimum (Shrivastava 2017, Optimal densification for fast and accurate minwise hashing). Two signatures agree
+in a bin with a probability that is the Jaccard similarity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+WIDTH = 12  # symbols; two or three words of English
+BINS = 128
+
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY = np.uint32(0xFFFFFFFF)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Machine code, kept on disk where a folder for it can be written and made anew in each process elsewhere."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no writable folder
+        return numba.njit(nogil=True)(function)
+
+
+@_compiled
+def _stir(z: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@_compiled
+def shingles(x: np.ndarray) -> np.ndarray:
+    """x: (T,) integers. The hash of every shingle, (max(T - WIDTH, 0) + 1,) uint64; one of all where T is shorter."""
+    width = min(len(x), WIDTH)
+    leaving = np.uint64(1)
+    for _ in range(width):
+        leaving *= _BASE
+    out = np.empty(len(x) - width + 1, np.uint64)
+    rolling = np.uint64(0)
+    for at in range(len(x)):
+        rolling = rolling * _BASE + np.uint64(x[at]) + np.uint64(1)
+        if at >= width:
+            rolling -= leaving * (np.uint64(x[at - width]) + np.uint64(1))
+        if at >= width - 1:
+            out[at - width + 1] = _stir(rolling)
+    return out
+
+
+@_compiled
+def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """x: (total,), offsets: (N + 1,). (N, BINS) uint32."""
+    out = np.full((len(offsets) - 1, BINS), _EMPTY, np.uint32)
+    for row in range(len(out)):
+        for value in shingles(x[offsets[row] : offsets[row + 1]]):
+            place = np.int64(value % np.uint64(BINS))
+            low = np.uint32(value >> np.uint64(32))
+            if low < out[row, place]:
+                out[row, place] = low
+        _fill(out[row])
+    return out
+
+
+@_compiled
+def _fill(signature: np.ndarray) -> None:
+    """Every empty bin takes the minimum of the first full one on a path of its own."""
+    full = signature != _EMPTY
+    for place in range(BINS):
+        step = np.uint64(place)
+        at = place
+        while not full[at]:
+            step = _stir(step + _BASE)
+            at = np.int64(step % np.uint64(BINS))
+        signature[place] = signature[at]
+
+
+@_compiled
+def jaccard(a: np.ndarray, b: np.ndarray) -> float:
+    """a, b: (T,) symbols of two sequences. Their shared shingles over all their shingles."""
+    left, right = np.unique(shingles(a)), np.unique(shingles(b))
+    i = j = shared = 0
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            shared += 1
+            i += 1
+            j += 1
+        elif left[i] < right[j]:
+            i += 1
+        else:
+            j += 1
+    return shared / (len(left) + len(right) - shared)

@@ -1,0 +1,71 @@
+"""The value of ListOps expressions, found from their ends: a second opinion on the labels.
+
+    values(np.array([10, 2, 9, 12, 4, 7, 14, 0, 14], np.uint8), np.array([0, 9]))      # [MAX 2 9 [MIN 4 7 ] 0 ] -> [9]
+
+`_listops.py` reads from the left, keeps nodes as it goes down and labels what it draws. This reads from the right: a
+digit goes on a stack, a closing bracket on it as well, and an operator takes everything above the nearest bracket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+MALFORMED = -1
+_CLOSED = 255  # a closing bracket on the stack
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no writable folder
+        return numba.njit(nogil=True)(function)
+
+
+@_compiled
+def values(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """x: (total,) symbols of ListOps, offsets: (N + 1,). (N,) int64, -1 where brackets do not match or hold nothing."""
+    out = np.empty(len(offsets) - 1, np.int64)
+    stack = np.empty(np.max(np.diff(offsets)) + 1, np.uint8)
+    for row in range(len(out)):
+        out[row] = _value(x[offsets[row] : offsets[row + 1]], stack)
+    return out
+
+
+@_compiled
+def _value(tokens: np.ndarray, stack: np.ndarray) -> Any:
+    height = 0
+    for at in range(len(tokens) - 1, -1, -1):
+        token = tokens[at]
+        if token < 10:
+            stack[height] = token
+            height += 1
+        elif token == 14:
+            stack[height] = _CLOSED
+            height += 1
+        else:
+            first = height
+            while first > 0 and stack[first - 1] != _CLOSED:
+                first -= 1
+            if first == 0 or first == height:
+                return MALFORMED
+            stack[first - 1] = _apply(token, np.sort(stack[first:height]))
+            height = first
+    return np.int64(stack[0]) if height == 1 and stack[0] != _CLOSED else MALFORMED
+
+
+@_compiled
+def _apply(operator: int, ranked: np.ndarray) -> Any:
+    """ranked: the arguments from least to greatest. 10 MAX, 11 MED, 12 MIN, 13 SM."""
+    if operator == 10:
+        return ranked[-1]
+    if operator == 12:
+        return ranked[0]
+    if operator == 13:
+        return np.sum(ranked.astype(np.int64)) % 10
+    upper = len(ranked) // 2
+    lower = (len(ranked) - 1) // 2
+    return (np.int64(ranked[lower]) + np.int64(ranked[upper])) // 2
