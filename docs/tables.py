@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from levelfield import listings, published
+from levelfield import tasks as found
 from levelfield.loading import load_study
 from levelfield.mixers import MIXERS
 
@@ -32,7 +33,13 @@ def mixers() -> str:
 
 
 def tasks() -> str:
-    return table(("task", "input and output"), [(f"`{name}`", about) for name, about in listings.tasks()])
+    """A line for each file: what it is, its first setting's input and output, and the names of its other settings."""
+    lines = dict(listings.tasks())
+    rows = []
+    for name, module in found.modules().items():
+        others = ", ".join(f"`{n}`" for n in module.TASKS if n != name) or "–"
+        rows.append((f"`{name}`", _about(module.__name__), lines[name], others))
+    return table(("task", "what it is", "input and output", "more settings"), rows)
 
 
 def studies() -> str:

@@ -335,7 +335,7 @@ def result_rows(
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
     floor = max(rules["chance"], rules.get("label_prior", 0.0))
     status = stopped or ("chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok")
-    unit = "fraction" if metric == "accuracy" else ""
+    unit = "fraction" if metric in ("accuracy", "step_accuracy") else ""
     rows = [
         Row(metric=metric, unit=unit, status=status, split=name, value=s.mean, stderr=s.stderr, n=len(s.values))
         for name, s in (("val", val), ("test", test))
@@ -353,8 +353,8 @@ def result_rows(
 
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
     """Not clearly better than guessing: within two standard errors of it, or explaining no variance."""
-    if metric == "accuracy":
-        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / len(test.values)))
+    if metric in ("accuracy", "step_accuracy"):
+        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum()))
     return metric == "negative_mse" and _r2(test, y) <= 0
 
 

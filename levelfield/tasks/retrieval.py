@@ -147,6 +147,7 @@ TASKS: dict[str, Task] = {
     "retrieval": Retrieval(),
     "retrieval_char": Retrieval(level="characters"),
     "retrieval_small": Retrieval(length=500, train=10_000, val=1_000, test=2_000),
+    "retrieval_2k": Retrieval(length=500, train=2_304, val=298, test=294),
 }
 EXAMPLES: tuple[Task, ...] = (
     Retrieval(length=200, train=60, val=20, test=20),

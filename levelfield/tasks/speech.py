@@ -221,5 +221,6 @@ TASKS: dict[str, Task] = {
     "speech_plain": Speech(standardise="none"),
     "speech_4k": Speech(steps=4_000),
     "speech_2k": Speech(steps=2_000),
+    "speech_part": Speech(steps=2_000, train=564, val=90, test=130),
 }
 EXAMPLES: tuple[Task, ...] = (Speech(steps=2_000, train=80, val=20, test=40),)
