@@ -38,7 +38,8 @@ def tasks() -> str:
     rows = []
     for name, module in found.modules().items():
         others = ", ".join(f"`{n}`" for n in module.TASKS if n != name) or "–"
-        rows.append((f"`{name}`", _about(module.__name__), lines[name], others))
+        about = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ").rstrip(".")
+        rows.append((f"`{name}`", about, lines[name], others))
     return table(("task", "what it is", "input and output", "more settings"), rows)
 
 
