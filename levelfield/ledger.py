@@ -100,7 +100,8 @@ def _count_without_values(net: Net, batch: Batch, objective: Trainable, task: Ta
     x = encode(batch.raw, None, task.input)
     counter = FlopCounterMode(display=False, custom_mapping=_RULES)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.random.fork_rng(devices=[]), _without_onednn():
-        copy, shape = deepcopy(net).train(), fake.from_tensor(torch.cat([x, x]))
+        buffers = {id(buffer): fake.from_tensor(buffer) for buffer in net.buffers()}  # plain copies of them need values
+        copy, shape = deepcopy(net, buffers).train(), fake.from_tensor(torch.cat([x, x]))
         with counter:
             features = copy.features(shape, None)
             sums = [copy.head(part.key, features, None).sum() for part in objective.parts]

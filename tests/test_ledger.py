@@ -57,9 +57,9 @@ class _Operation(nn.Module):
         return x
 
 
-def flops(kind: str, causal: bool = False, feedforward: int = 0) -> float:
+def flops(kind: str, causal: bool = False, feedforward: int = 0, norm: Literal["layer", "batch"] = "layer") -> float:
     task = FirstSymbol()
-    model = Model((Probe(kind),), 1, D, causal=causal, block=Block(feedforward=feedforward))
+    model = Model((Probe(kind),), 1, D, causal=causal, block=Block(norm, feedforward=feedforward))
     net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
     examples = Examples.of_equal_length(np.zeros((B, T), np.uint8), np.zeros(B, np.int64))
     batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(B))
@@ -86,12 +86,15 @@ def test_fourier_transforms_are_counted():
     assert 4 * one <= counted <= 5 * one + 1
 
 
+@pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("kind", ["none", "attention", "blocks", "fft"])
-def test_long_examples_are_counted_without_values(kind: str, monkeypatch: pytest.MonkeyPatch):
-    exact = flops(kind, feedforward=40)
+def test_long_examples_are_counted_without_values(
+    kind: str, norm: Literal["layer", "batch"], monkeypatch: pytest.MonkeyPatch
+):
+    exact = flops(kind, feedforward=40, norm=norm)
     monkeypatch.setattr(ledger, "LONG", T // 2)
     monkeypatch.setattr(ledger, "_fit", None)
-    assert flops(kind, feedforward=40) == exact
+    assert flops(kind, feedforward=40, norm=norm) == exact
 
 
 def test_blocks_of_attention_are_counted_as_far_as_they_see():
