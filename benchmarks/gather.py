@@ -20,11 +20,14 @@ from levelfield.batches import Loaded, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Net
-from levelfield.objectives import Classify, heads, training_loss
+from levelfield.objectives import default_objective, heads, training_loss
 from levelfield.seeding import generator
 from levelfield.spec import Block, Examples, Model, Task
+from levelfield.tasks.copying import Copying
 from levelfield.tasks.image import Image
+from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.mqar import MQAR
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5
@@ -49,6 +52,10 @@ def ragged(count: int) -> Examples:
     return Examples.of_sequences(sequences, np.zeros(count, np.int64))
 
 
+def generated(task: Task) -> Examples:
+    return task.build(None)["train"]
+
+
 def least(work: Callable[[int], object]) -> float:
     """CPU seconds."""
     work(0)
@@ -62,14 +69,15 @@ def least(work: Callable[[int], object]) -> float:
 
 def case(name: str, task: Task, examples: Examples, model: Model, batch: int) -> dict[str, object]:
     split = Loaded(examples, torch.device("cpu"))
-    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    objective = default_objective(task)
+    net = Net(model, task.input, heads(objective, task), flag=False, seed=0)
 
     def gather(step: int) -> object:
         return split.gather(order(0, step, batch=batch, count=len(split)))
 
     def train(step: int) -> None:
         one = split.gather(order(0, step, batch=batch, count=len(split)))
-        training_loss(net, one, Classify(), task.input, generator(0, step)).backward()
+        training_loss(net, one, objective, task.input, generator(0, step)).backward()
 
     data, whole = least(gather), least(train)
     return {"case": name, "gather_ms": round(1e3 * data, 3), "step_ms": round(1e3 * whole, 1), "share": data / whole}
@@ -87,6 +95,16 @@ def main() -> None:
         case("Image, Transformer of amos2025 table 1, batch 8", Image(), equal(45_000, 1024), transformer, 8),
         case("Image, smallest convolution here, batch 64", Image(), equal(45_000, 1024), conv, 64),
         case("ListOps, smallest convolution here, batch 32, ragged", ListOps(), ragged(20_000), conv, 32),
+        *(
+            case(f"{name}, smallest convolution here, batch {batch}", task, generated(task), conv, batch)
+            for name, task, batch in (
+                ("MQAR, 64 steps", MQAR(train=20_000), 64),
+                ("MQAR, 64 steps, 64 symbols", MQAR(keys=32, values=31, train=20_000), 32),
+                ("Copying, 120 steps", Copying(train=20_000), 32),
+                ("Selective copying, 4,096 steps", Copying(14, 16, 4_064, "scattered", "markers", train=2_000), 8),
+                ("Induction, 256 steps", Induction(train=20_000), 8),
+            )
+        ),
     ]
     with (ROOT / "results" / "speed-gather.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
