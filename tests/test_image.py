@@ -275,6 +275,15 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         sentence(call)
 
 
+def test_a_folder_of_jpeg_pictures_is_told_by_name(tmp_path: Path) -> None:
+    """As a public copy has them, one folder a class."""
+    (tmp_path / "train" / "airplane").mkdir(parents=True)
+    (tmp_path / "train" / "airplane" / "0001.jpg").write_bytes(tiny.encoded(tiny.pictures(1, seed=0)[0][0], "JPEG"))
+    with pytest.raises(UserError, match="holds JPEG pictures, whose pixels differ from CIFAR-10's") as call:
+        GRAY.build(tmp_path)
+    sentence(call)
+
+
 def test_damaged_npz(tmp_path: Path) -> None:
     path = tiny.write(tmp_path, "npz") / "cifar10.npz"
     path.write_bytes(path.read_bytes()[:-1000])

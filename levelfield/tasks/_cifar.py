@@ -184,6 +184,8 @@ def _reader(sources: Path, report: Report) -> Reader:
             return _parquet(folder, report)
         if found := sorted(folder.glob("*.npz")):
             return _npz(found[0])
+    if any(sources.glob("train/*/*.jp*g")):
+        raise UserError(f"{sources} holds JPEG pictures, whose pixels differ from CIFAR-10's: get the set from {PAGE}.")
     raise UserError(f"{sources} holds no CIFAR-10 files: put {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE} there.")
 
 

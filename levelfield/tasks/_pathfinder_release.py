@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from levelfield.spec import Report, UserError, silent
+from levelfield.tasks import _lra_release as archives
 from levelfield.tasks._pathfinder_settings import Difficulty
 
 FOLDERS: dict[Difficulty, str] = {
@@ -24,33 +27,56 @@ FOLDERS: dict[Difficulty, str] = {
     "hard": "curv_contour_length_14",
 }
 KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"  # 0 bytes in the release itself
+COMMANDS = {32: "pathfinder_official", 64: "pathfinder64_official", 128: "pathx_official", 256: "pathx256_official"}
+RELEASE = archives.RELEASE
+_MEMBER = re.compile(r"metadata/\d+\.npy|imgs/\d+/sample_\d+\.png")
 Listed = tuple[Path, int]  # an image's file and its label
 
 
-def find_release(sources: Path | None, size: int) -> Path:
-    """The folder `pathfinder<size>`. Raises UserError where there is none.
+def find_release(
+    sources: Path | None, size: int, difficulties: Sequence[Difficulty] = ("hard",), report: Report = silent
+) -> Path:
+    """The folder `pathfinder<size>`; out of the release's archive where that is all there is. UserError without either.
 
     The release holds some folders twice, once inside the other. The outer Pathfinder-128 is damaged (models stay at
     chance on it), so the innermost copy is taken wherever there are several.
     """
     name = f"pathfinder{size}"
     if sources is None:
-        raise UserError(f"Official images need files: give the folder that holds '{name}' as --from FOLDER.")
+        raise UserError(
+            f"Official Pathfinder images need files: `levelfield data prepare {COMMANDS[size]}` downloads the release "
+            f"of Long Range Arena (7.7 GB), or takes '{name}' from a folder that holds it with --from FOLDER."
+        )
     if sources.name == name:
         sources = sources.parent
     nests = ("lra_release/lra_release", "lra_release", ".")
     candidates = [sources / nest / inner for nest in nests for inner in (f"{name}/{name}", name)]
     found = [c for c in candidates if c.is_dir()]
+    if not found and (archive := archives.find(sources)) is not None:
+        for difficulty in difficulties:
+            at = archives.unpack(archive, f"{name}/{FOLDERS[difficulty]}", lambda n: bool(_MEMBER.fullmatch(n)), report)
+            found = [at.parent]
     if not found:
         hint = " (unpack the .tar.xz first)" if any(sources.glob(f"{name}/*.tar*")) else ""
-        raise UserError(f"There is no folder '{name}' in {sources}: unpack lra_release.gz there{hint}.")
+        raise UserError(f"There is no folder '{name}' in {sources}: put or unpack lra_release.gz there{hint}.")
     complete = [c for c in found if any((c / inner).is_dir() for inner in FOLDERS.values())]
     if not complete:
         hint = ": unpack the archive in it" if any(found[0].glob("*.tar*")) else ""
         raise UserError(f"{found[0]} has none of the folders {', '.join(FOLDERS.values())}{hint}.")
-    if len(complete) > 1:
-        warnings.warn(f"{name} is there {len(complete)} times; reading {complete[0]}.", stacklevel=2)
+    _warn(complete, name)
     return complete[0]
+
+
+def _warn(complete: list[Path], name: str) -> None:
+    if len(complete) > 1:
+        warnings.warn(f"{name} is there {len(complete)} times; reading {complete[0]}.", stacklevel=3)
+    parents = [p.name for p in list(complete[0].resolve().parents)[:2]]
+    if name == "pathfinder128" and parents[0] == "lra_release" != parents[1]:
+        warnings.warn(
+            f"{complete[0]} may be the release's outer copy of {name}, on which models stay at chance: the good one is "
+            "in lra_release/lra_release.",
+            stacklevel=3,
+        )
 
 
 def list_images(root: Path, difficulty: Difficulty) -> list[Listed]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import (
+    Archive,
     Examples,
     Label,
     Report,
@@ -34,6 +35,7 @@ from levelfield.spec import (
     derive_seed,
     silent,
 )
+from levelfield.tasks import _lra_release as release
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -85,6 +87,10 @@ class ListOps(Task):
                 )
         if self.length < self.minimum + 2:
             raise UserError(f"ListOps length={self.length} must be at least minimum + 2 = {self.minimum + 2}.")
+
+    @property
+    def archives(self) -> tuple[Archive, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return release.RELEASE if self.origin == "official" else ()
 
     @property
     def input(self) -> Tokens:
@@ -199,9 +205,7 @@ class ListOps(Task):
 
         splits: dict[SplitName, Examples] = {}
         owners: dict[int, str] = {}
-        for split, count in self._counts:
-            path = files.find(sources, split)
-            x, offsets, written = files.read(path, count, report)
+        for split, (path, x, offsets, written) in files.read_all(sources, self._counts, report).items():
             examples, keys = self._examples(x, offsets)
             files.check(path, examples, written, self.length)
             files.check_distinct(path, keys, owners)

@@ -26,6 +26,7 @@ import numpy as np
 
 from levelfield.spec import (
     SPLITS,
+    Archive,
     Examples,
     Input,
     Label,
@@ -95,6 +96,10 @@ class Pathfinder(Task):
         return NAMES[self.size]
 
     @property
+    def archives(self) -> tuple[Archive, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return release.RELEASE if self.origin == "official" else ()
+
+    @property
     def input(self) -> Input:
         return Tokens(256) if self.tokenised else Signal(1, shift=(127.5,), scale=(127.5,), levels=256)
 
@@ -121,7 +126,7 @@ class Pathfinder(Task):
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
         if self.origin == "official":
-            return self._read(release.find_release(sources, self.size), report)
+            return self._read(release.find_release(sources, self.size, self._parts("train"), report), report)
         return self._draw(report)
 
     def _parts(self, split: SplitName) -> tuple[Difficulty, ...]:
@@ -228,6 +233,7 @@ TASKS: dict[str, Task] = {
     "pathx": Pathfinder(size=128),
     "pathx256": Pathfinder(size=256),
     "pathfinder_official": Pathfinder(origin="official"),
+    "pathfinder64_official": Pathfinder(size=64, origin="official"),
     "pathx_official": Pathfinder(size=128, origin="official"),
     "pathx256_official": Pathfinder(size=256, origin="official"),
 }

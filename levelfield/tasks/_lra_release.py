@@ -1,0 +1,101 @@
+"""Reads the release of the Long Range Arena, one archive of 18.6 GB packed into 7.7, without unpacking it all.
+
+    lra_release/listops-1000/...                         outer copies; of Pathfinder-128 a damaged one
+    lra_release/lra_release/listops-1000/basic_train.tsv
+    lra_release/lra_release/pathfinder32/curv_baseline/imgs/0/sample_0.png
+    lra_release/lra_release/tsv_data/...
+
+Only the inner folder is read: the official setup script takes that one, and models stay at chance on the outer
+Pathfinder-128.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from levelfield.spec import Archive, Report, UserError, silent
+
+URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+RELEASE = (Archive("lra_release.gz", (URL,)),)  # nobody published a checksum
+NAMES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
+INNER = "lra_release/lra_release/"
+UNPACKED = "unpacked"  # folder beside the archive
+STEP = 2**24  # bytes of the archive between two reports
+
+
+def find(sources: Path) -> Path | None:
+    """The archive itself, or the one in the folder."""
+    if sources.is_file():
+        return sources
+    return next((sources / name for name in NAMES if (sources / name).is_file()), None)
+
+
+def members(path: Path, report: Report = silent) -> Iterator[tuple[str, IO[bytes]]]:
+    """(name below the inner folder, content to be read at once) of its files, in the archive's order.
+
+    Raises UserError where the archive is truncated, damaged, or has names that lead out of a folder.
+    """
+    size, told = path.stat().st_size, 0
+    try:
+        with path.open("rb") as raw, _plain(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            while (member := archive.next()) is not None:
+                vars(archive)["members"].clear()  # it would keep all two million
+                name = member.name.removeprefix("./")
+                if name.startswith("/") or ".." in name.split("/"):
+                    raise UserError(f"{path} has a file {name!r} outside its folder, so it is another one: {_again()}")
+                if raw.tell() >= told:
+                    told = raw.tell() + STEP
+                    report(f"reading {path.name}", raw.tell(), size)
+                file = archive.extractfile(member) if name.startswith(INNER) and member.isfile() else None
+                if file is not None:
+                    yield name.removeprefix(INNER), file
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path} is truncated or damaged ({error}): {_again()}") from error
+
+
+def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Report = silent) -> Path:
+    """Writes the files of one folder of the release beside the archive, once; returns the folder that holds them.
+
+    folder: such as pathfinder32/curv_baseline. wanted: says of a name below it whether it is one of its files. The
+    folder has its name only when it is complete. Raises UserError as `members` does, and where there is no such folder.
+    """
+    target = path.parent / UNPACKED / folder
+    if target.is_dir():
+        return target
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        for name, file in members(path, report):
+            rest = name.removeprefix(f"{folder}/")
+            if rest != name and wanted(rest):
+                at = partial / rest
+                at.parent.mkdir(parents=True, exist_ok=True)
+                at.write_bytes(file.read())
+        if not partial.is_dir():
+            raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
+        os.replace(partial, target)
+    except OSError as error:
+        raise UserError(
+            f"Cannot unpack {folder} into {target.parent} ({error.strerror}): free some space there, or copy the "
+            "archive to a folder that can be written."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _plain(raw: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
+    packed = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    return gzip.GzipFile(fileobj=raw) if packed else raw
+
+
+def _again() -> str:
+    return f"download {NAMES[0]} again from {URL}."
