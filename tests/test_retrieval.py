@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelfield.spec import SPLITS, Examples, UserError, silent
+from levelfield.tasks import _lra_release as release
 from levelfield.tasks import _retrieval_files as files
 from levelfield.tasks.retrieval import CHARACTERS, END, UNKNOWN, Retrieval, leading_bytes, leading_characters
 
@@ -90,7 +91,7 @@ def test_files_are_found_wherever_the_archive_puts_them(tmp_path: Path, inside: 
     assert all(splits[s].documents == 2 and splits[s].x.dtype == np.uint8 for s in SPLITS)
 
 
-@pytest.mark.parametrize("name", files.ARCHIVES)
+@pytest.mark.parametrize("name", release.NAMES)
 @pytest.mark.parametrize("as_file", [True, False])
 def test_the_archive_is_read_without_unpacking(tmp_path: Path, name: str, as_file: bool) -> None:
     path = archive(tmp_path / name)
@@ -206,7 +207,7 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds neither new_aan_pairs\.eval\.tsv nor lra_release\.gz"):
         SMALL.build(tmp_path)
     path = archive(tmp_path / "lra_release.gz", leave_out="new_aan_pairs.eval.tsv")
-    with pytest.raises(UserError, match=r"lra_release\.gz has no new_aan_pairs\.eval\.tsv"):
+    with pytest.raises(UserError, match=r"lra_release\.gz has no tsv_data/new_aan_pairs\.eval\.tsv"):
         SMALL.build(tmp_path)
     whole = archive(path).read_bytes()
     for cut in (1, 100, len(whole) // 2):

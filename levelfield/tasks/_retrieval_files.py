@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 import numpy as np
 
 from levelfield.spec import SPLITS, Report, SplitName, UserError
+from levelfield.tasks import _lra_release as release
 
-URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
-ARCHIVES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
+ARCHIVE = release.NAMES[0]
 NAMES: dict[SplitName, str] = {
     "train": "new_aan_pairs.train.tsv",
     "val": "new_aan_pairs.eval.tsv",
@@ -60,8 +60,8 @@ def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, rep
     """
     if sources is None:
         raise UserError(
-            f"Retrieval needs the citation pairs of Long Range Arena: download {ARCHIVES[0]} from {URL} into a folder "
-            "and run `levelfield data prepare retrieval --from FOLDER`."
+            f"Retrieval needs the citation pairs of Long Range Arena: download {ARCHIVE} from {release.URL} into a "
+            "folder and run `levelfield data prepare retrieval --from FOLDER`."
         )
     if sources.is_file():
         return _from_archive(sources, counts, encode, report)
@@ -71,10 +71,10 @@ def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, rep
             paths[split] = found
     if len(paths) == len(SPLITS):
         return {split: _from_file(paths[split], counts[split], encode, report) for split in SPLITS}
-    if archive := _find(sources, ARCHIVES):
+    if archive := _find(sources, release.NAMES):
         return _from_archive(archive, counts, encode, report)
     missing = " nor ".join(NAMES[split] for split in SPLITS if split not in paths)
-    raise UserError(f"{sources} holds neither {missing} nor {ARCHIVES[0]}: get the archive at {URL}.")
+    raise UserError(f"{sources} holds neither {missing} nor {ARCHIVE}: get the archive at {release.URL}.")
 
 
 def _find(sources: Path, names: tuple[str, ...]) -> Path | None:
@@ -93,25 +93,15 @@ def _from_file(path: Path, count: int, encode: Encode, report: Report) -> Pairs:
 
 def _from_archive(path: Path, counts: dict[SplitName, int], encode: Encode, report: Report) -> dict[SplitName, Pairs]:
     """In one pass that ends with the third file; nothing is written to disk."""
-    wanted: dict[str, SplitName] = {NAMES[split]: split for split in SPLITS}
+    wanted: dict[str, SplitName] = {f"tsv_data/{NAMES[split]}": split for split in SPLITS}
     found: dict[SplitName, Pairs] = {}
-    with _damage(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        while wanted and (member := archive.next()) is not None:
-            vars(archive)["members"].clear()  # it remembers all it has met, and the release has over a million files
-            name = Path(member.name).name
-            file = archive.extractfile(member) if name in wanted and member.isfile() else None
-            if file is not None:
-                split = wanted.pop(name)
-                found[split] = parse(file, f"{name} in {path.name}", counts[split], encode, report)
-    if wanted:
-        raise UserError(f"{path} has no {' nor '.join(wanted)}: download {ARCHIVES[0]} again from {URL}.")
-    return found
-
-
-def _unpacked(path: Path) -> BinaryIO | gzip.GzipFile:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if packed else path.open("rb")
+    with _damage(path):
+        for name, file in release.members(path):
+            if split := wanted.pop(name, None):
+                found[split] = parse(file, f"{NAMES[split]} in {path.name}", counts[split], encode, report)
+            if not wanted:
+                return found
+    raise UserError(f"{path} has no {' nor '.join(wanted)}: download {ARCHIVE} again from {release.URL}.")
 
 
 @contextmanager
@@ -120,7 +110,7 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise UserError(
-            f"{path} is truncated or damaged ({error}): download {ARCHIVES[0]} again from {URL}."
+            f"{path} is truncated or damaged ({error}): download {ARCHIVE} again from {release.URL}."
         ) from error
 
 
@@ -138,7 +128,7 @@ def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Rep
                 written = block[start:first][:20].decode(errors="replace")
                 raise UserError(f"{line} has the label '{written}': it must be 0 or 1.")
             if text + 1 == other or other + 1 == end:
-                raise UserError(f"{line} lacks one of its two texts: download {ARCHIVES[0]} again from {URL}.")
+                raise UserError(f"{line} lacks one of its two texts: download {ARCHIVE} again from {release.URL}.")
             pair = encode(buffer[text + 1 : other]), encode(buffer[other + 1 : end])
             kept += pair
             lengths[2 * row : 2 * row + 2] = [len(document) for document in pair]
@@ -149,7 +139,7 @@ def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Rep
     if len(papers) < count:
         raise UserError(
             f"{where} has {len(papers):,} pairs and the task asks for {count:,}: it is cut short or another set; "
-            f"download {ARCHIVES[0]} again from {URL}, or ask for fewer."
+            f"download {ARCHIVE} again from {release.URL}, or ask for fewer."
         )
     return Pairs(_join(x), lengths, labels, papers, sizes)
 
@@ -163,7 +153,9 @@ def _blocks(stream: IO[bytes], where: str, count: int) -> Iterator[tuple[bytes, 
         cut = block.rfind(b"\n") + 1
         block, rest = block[:cut], block[cut:]
         if len(rest) > LONGEST_ROW:
-            raise UserError(f"{where}, line {done + 1} has no end: this is not a file of citation pairs from {URL}.")
+            raise UserError(
+                f"{where}, line {done + 1} has no end: this is not a file of citation pairs from {release.URL}."
+            )
         if block:
             bounds = _bounds(np.frombuffer(block, np.uint8), where, done, count - done)
             yield block, bounds
@@ -181,7 +173,7 @@ def _bounds(buffer: np.ndarray, where: str, done: int, most: int) -> np.ndarray:
     if len(wrong):
         raise UserError(
             f"{where}, line {done + wrong[0] + 1} has {columns[wrong[0]]} columns, not the five label, id1, id2, "
-            f"text1, text2: it is cut short or another set; download {ARCHIVES[0]} again from {URL}."
+            f"text1, text2: it is cut short or another set; download {ARCHIVE} again from {release.URL}."
         )
     starts = np.concatenate([[0], ends[:-1] + 1])
     return np.column_stack([starts, tabs.reshape(-1, 4), ends - (buffer[ends - 1] == RETURN)])

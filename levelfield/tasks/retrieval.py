@@ -24,6 +24,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.tasks import _lra_release as release
 from levelfield.tasks import _retrieval_files as files
 
 OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
@@ -53,7 +54,7 @@ class Retrieval(Task):
         "see the slice `seen`"
     )
     documents: ClassVar[int] = 2
-    archives: ClassVar[tuple[Archive, ...]] = (Archive(files.ARCHIVES[0], (files.URL,)),)
+    archives: ClassVar[tuple[Archive, ...]] = release.RELEASE
 
     length: int = 4000  # steps kept of each text, the end symbol included
     level: Literal["bytes", "characters"] = "bytes"
