@@ -90,6 +90,20 @@ def test_a_truncated_archive_is_one_sentence_and_leaves_nothing(tree: Path, tmp_
     assert not list(archive.parent.rglob("*.png"))
 
 
+@pytest.mark.parametrize("name", ["listops-1000/basic_train.tsv", "pathfinder32/curv_contour_length_14/imgs/0/a.png"])
+def test_an_archive_that_ends_inside_a_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+    """Whoever reads the file's content meets the end, and not who looks for the next file."""
+    noise = np.random.default_rng(0).integers(0, 256, 1_000_000, np.uint8).tobytes()
+    with tarfile.open(tmp_path / "lra_release.gz", "w:gz") as archive:
+        member = tarfile.TarInfo(f"lra_release/lra_release/{name}")
+        member.size = len(noise)
+        archive.addfile(member, io.BytesIO(noise))
+    path = tmp_path / "lra_release.gz"
+    path.write_bytes(path.read_bytes()[:500_000])
+    with pytest.raises(UserError, match="truncated or damaged"):
+        (SMALL if "listops" in name else PICTURES).build(tmp_path)
+
+
 def test_what_is_no_archive_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "lra_release.gz").write_bytes(b"<html>no such bucket</html>" * 100)
     for task in (SMALL, PICTURES):

@@ -34,12 +34,13 @@ def read_all(sources: Path | None, counts: Sequence[tuple[SplitName, int]], repo
     found: dict[SplitName, Rows] = {}
     wanted: dict[str, tuple[SplitName, int]]
     wanted = {f"listops-1000/basic_{split}.tsv": (split, count) for split, count in counts}
-    for name, file in release.members(archive, report):
-        if name in wanted:
-            split, count = wanted.pop(name)
-            found[split] = parse(file, archive / name, count, report)
-        if not wanted:
-            return found
+    with release.damage(archive):
+        for name, file in release.members(archive, report):
+            if name in wanted:
+                split, count = wanted.pop(name)
+                found[split] = parse(file, archive / name, count, report)
+            if not wanted:
+                return found
     raise UserError(f"{archive} has no {' nor '.join(wanted)}: download it again from {release.URL}.")
 
 

@@ -12,11 +12,13 @@ Pathfinder-128.
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -40,23 +42,30 @@ def find(sources: Path) -> Path | None:
 def members(path: Path, report: Report = silent) -> Iterator[tuple[str, IO[bytes]]]:
     """(name below the inner folder, content to be read at once) of its files, in the archive's order.
 
-    Raises UserError where the archive is truncated, damaged, or has names that lead out of a folder.
+    To be gone through within `damage(path)`, for an archive may end inside a file that the caller is reading. Raises
+    UserError where names lead out of a folder.
     """
     size, told = path.stat().st_size, 0
+    with path.open("rb") as raw, _plain(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        while (member := archive.next()) is not None:
+            vars(archive)["members"].clear()  # it would keep all two million
+            name = member.name.removeprefix("./")
+            if name.startswith("/") or ".." in name.split("/"):
+                raise UserError(f"{path} has a file {name!r} outside its folder, so it is another one: {_again()}")
+            if raw.tell() >= told:
+                told = raw.tell() + STEP
+                report(f"reading {path.name}", raw.tell(), size)
+            file = archive.extractfile(member) if name.startswith(INNER) and member.isfile() else None
+            if file is not None:
+                yield name.removeprefix(INNER), file
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """What a damaged archive, or .xz file, raises while it is read becomes one UserError."""
     try:
-        with path.open("rb") as raw, _plain(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            while (member := archive.next()) is not None:
-                vars(archive)["members"].clear()  # it would keep all two million
-                name = member.name.removeprefix("./")
-                if name.startswith("/") or ".." in name.split("/"):
-                    raise UserError(f"{path} has a file {name!r} outside its folder, so it is another one: {_again()}")
-                if raw.tell() >= told:
-                    told = raw.tell() + STEP
-                    report(f"reading {path.name}", raw.tell(), size)
-                file = archive.extractfile(member) if name.startswith(INNER) and member.isfile() else None
-                if file is not None:
-                    yield name.removeprefix(INNER), file
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        yield
+    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise UserError(f"{path} is truncated or damaged ({error}): {_again()}") from error
 
 
@@ -72,12 +81,13 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        for name, file in members(path, report):
-            rest = name.removeprefix(f"{folder}/")
-            if rest != name and wanted(rest):
-                at = partial / rest
-                at.parent.mkdir(parents=True, exist_ok=True)
-                at.write_bytes(file.read())
+        with damage(path):
+            for name, file in members(path, report):
+                rest = name.removeprefix(f"{folder}/")
+                if rest != name and wanted(rest):
+                    at = partial / rest
+                    at.parent.mkdir(parents=True, exist_ok=True)
+                    at.write_bytes(file.read())
         if not partial.is_dir():
             raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
         os.replace(partial, target)

@@ -8,12 +8,8 @@ gigabytes, so a file is parsed in blocks: NumPy finds the tabs and line ends, an
 
 from __future__ import annotations
 
-import gzip
 import lzma
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -87,7 +83,7 @@ def _find(sources: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _from_file(path: Path, count: int, encode: Encode, report: Report) -> Pairs:
-    with _damage(path), lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
+    with release.damage(path), lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
         return parse(stream, path.name, count, encode, report)
 
 
@@ -95,23 +91,13 @@ def _from_archive(path: Path, counts: dict[SplitName, int], encode: Encode, repo
     """In one pass that ends with the third file; nothing is written to disk."""
     wanted: dict[str, SplitName] = {f"tsv_data/{NAMES[split]}": split for split in SPLITS}
     found: dict[SplitName, Pairs] = {}
-    with _damage(path):
+    with release.damage(path):
         for name, file in release.members(path):
             if split := wanted.pop(name, None):
                 found[split] = parse(file, f"{NAMES[split]} in {path.name}", counts[split], encode, report)
             if not wanted:
                 return found
     raise UserError(f"{path} has no {' nor '.join(wanted)}: download {ARCHIVE} again from {release.URL}.")
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path} is truncated or damaged ({error}): download {ARCHIVE} again from {release.URL}."
-        ) from error
 
 
 def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Report) -> Pairs:
