@@ -11,7 +11,7 @@ for instance, is told (`remarks`); in generated data the same is a fault.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,13 +51,18 @@ class Card:
 
 
 def make(
-    task: Task, splits: Mapping[SplitName, Examples], notes: tuple[str, ...] = (), report: Report = silent
+    task: Task,
+    splits: Mapping[SplitName, Examples],
+    notes: Sequence[str] = (),
+    files: bool = False,
+    report: Report = silent,
 ) -> Card:
-    """Counts everything. notes: what was warned of when the files were read."""
+    """Counts everything. notes: what was warned of while it was built; files: whether a folder of files was read for it
+    (a task with archives always reads some)."""
     found = duplicates.search(task.input, splits, report)
     relabelled, wrong = _relabel(task, splits)
     overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
-    generated = not task.archives
+    generated = not (task.archives or files)
     return Card(
         task=task.name,
         settings={k: v for k, v in describe(task).items() if k != "kind"},

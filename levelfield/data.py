@@ -48,9 +48,10 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     with locked(root / f".{target.name}.lock", "--data"):
         if not (target / MANIFEST).exists():
             known = remembered(task, root)
-            splits, notes = _build(task, sources or known, report)
+            files = sources or known
+            splits, notes = _build(task, files, report)
             with explained(root, "--data"):
-                _write(task, target, splits, notes)
+                _write(task, target, splits, {"notes": notes, "files": files is not None})
                 if sources is not None:
                     _remember(root, task.name, sources)
     return target
@@ -121,7 +122,7 @@ def _build(task: Task, sources: Path | None, report: Report) -> tuple[Mapping[Sp
     return splits, list(dict.fromkeys(notes))
 
 
-def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], notes: list[str]) -> None:
+def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more: Mapping[str, Any]) -> None:
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -133,7 +134,7 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], notes
                 np.save(path, array)
                 arrays[name] = {"sha256": _sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
         about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
-        about |= {"counts": {split: len(splits[split]) for split in SPLITS}, "notes": notes}
+        about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}
         about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}
         (partial / MANIFEST).write_text(json.dumps(about | {"arrays": arrays}, indent=1))
         shutil.rmtree(target, ignore_errors=True)

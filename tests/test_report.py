@@ -359,3 +359,11 @@ def test_page_opens_in_a_browser(built: tuple[Path, list[Path]], tmp_path: Path)
         assert len(pixels.getcolors() or range(256)) > 50, "a page with text and figures has many greys"
     corners = [Image.open(shot(name)).convert("L").getpixel((5, 5)) for name in ("light", "dark")]
     assert corners[0] > 200 > 60 > corners[1]  # type: ignore[operator]
+
+
+def test_the_page_says_where_the_data_are_from(built: tuple[Path, list[Path]]) -> None:
+    """One line a task, from the study itself: no arrays are needed."""
+    study, _ = fixtures.gap()
+    page = (built[0] / "report.html").read_text()
+    for task in {run.task for run in study.runs("minutes")}:
+        assert page.count(f"<li>{task.name}: {task.source} Splits: {task.split_rule}</li>") == 1

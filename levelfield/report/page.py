@@ -8,7 +8,7 @@ between the arms, what failed, and how every number was made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -254,6 +254,13 @@ def _sources(contents: Contents) -> str:
         "sources",
         "Sources and files",
         f"<ul>{cited}</ul>" if cited else "",
+        "<p>Data (<code>levelfield data verify TASK</code> counts what is in it):</p>" + _list(_data(contents)),
         "<p>Measured with:</p>" + _list(d for d in devices if d),
         "<p>Beside this page:</p>" + _list(contents.files),
     )
+
+
+def _data(contents: Contents) -> Iterator[str]:
+    """Where each task's data come from and how they are split."""
+    for name, task in {run.task.name: run.task for run in contents.study.runs(contents.effort)}.items():
+        yield f"{name}: {' '.join(task.source.split())} Splits: {task.split_rule}"
