@@ -33,14 +33,15 @@ from levelfield.tasks.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
 BATCH = 16
-TIMED = {"conv": 512, "attention": 128}  # examples of the epoch whose time is taken
+TIMED = {"conv": 384, "attention": 96}  # examples in the epoch whose time is taken
 Order = Callable[[int], Tensor]
 HEAD = f"""# Batches of like lengths
 
 Padding over one epoch of the whole training split, and CPU time of gathering, forward and backward per 1,000 real steps
 over an epoch of {TIMED["conv"]} examples (attention: {TIMED["attention"]}), at batch {BATCH}: drawn at random, and with
 `Recipe(bucketed=True)`. One thread, least of {ROUNDS} rounds taken in turns, in one run of
-`python benchmarks/bucketing.py`. Rows: `results/speed-bucketing.csv`. Use the ratios: the times belong to one machine.
+`python benchmarks/bucketing.py`. Rows: `results/speed-bucketing.csv`. Use the ratios: the times belong to one machine,
+and so few examples are bucketed a little less well than a pool of {Buckets.POOL} batches.
 
 | task | model | padding, random | padding, bucketed | ms per 1,000 steps, random | bucketed | times faster |
 |---|---|---|---|---|---|---|
