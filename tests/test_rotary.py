@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from levelfield.ops.rotary import frequencies, rotate, rotate_naive
+from levelfield.ops.rotary import frequencies, neighbours_from_halves, rotate, rotate_naive
 
 SETTINGS = [(1, 10000.0, False), (1, 500.0, True), (3, 10000.0, False), (2, 10000.0, True)]
 
@@ -92,6 +92,27 @@ def test_any_memory_layout_will_do(cut: slice) -> None:
     x = _normal(2, 5, 19)[..., cut]
     torch.testing.assert_close(rotate(x), rotate_naive(x.contiguous()))
     torch.testing.assert_close(rotate(x.transpose(0, 1)), rotate_naive(x.transpose(0, 1).contiguous()))
+
+
+@pytest.mark.parametrize("start, turned", [(3, None), (0, 4), (70, 2), (5, 6)])
+def test_later_starts_and_channels_that_stay(start: int, turned: int | None) -> None:
+    x = _normal(2, 5, 18)
+    got = rotate(x, 3, start=start, turned=turned)
+    torch.testing.assert_close(got, rotate_naive(x, 3, start=start, turned=turned), rtol=1e-12, atol=1e-12)
+    whole = torch.cat([torch.zeros(2, start, 18, dtype=x.dtype), x], 1)
+    torch.testing.assert_close(got, rotate(whole, 3, turned=turned)[:, start:])
+
+
+def test_pairs_of_halves_are_pairs_of_neighbours_in_another_order() -> None:
+    """Half-split rotation as in the code of LLaMA: x cos + [-second half, first half] sin."""
+    rows, x, steps = _normal(2 * 8, 6), _normal(7, 6, seed=1), torch.arange(7, dtype=torch.float64)[:, None]
+    angles = steps * torch.cat([frequencies(8)] * 2)
+    y = (x @ rows.T).unflatten(-1, (2, 8)).transpose(0, 1)
+    turned = y * angles.cos() + torch.cat([-y[..., 4:], y[..., :4]], -1) * angles.sin()
+    ours = rotate(x @ neighbours_from_halves(rows, heads=2).T, heads=2).unflatten(-1, (2, 8)).transpose(0, 1)
+    torch.testing.assert_close(ours @ ours.mT, turned @ turned.mT, rtol=1e-12, atol=1e-12)
+    some = neighbours_from_halves(torch.arange(12), heads=2, turned=4)
+    assert some.tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
 
 
 def test_odd_widths_are_refused() -> None:

@@ -6,6 +6,9 @@
 The product of a turned query and a turned key depends on their distance alone (su2024, section 3.2). With `half`, theta
 is zero at even i, the fastest pair included, so those channels ignore position (miralles2025, table 5, "disable half").
 Angles are computed in float64: at step 16,000 a float32 angle is already off by 1e-3.
+
+Published weights often pair channel i with channel i + dim / 2 instead. That is the same function with the rows of the
+query and key maps in another order, so weights are reordered when they are read (`neighbours_from_halves`).
 """
 
 from __future__ import annotations
@@ -26,28 +29,49 @@ def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
     return theta
 
 
-def rotate(x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False) -> Tensor:
-    """Turn every step of x by its position. x: (..., T, D) -> the same shape and dtype.
+def rotate(
+    x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
+) -> Tensor:
+    """Turn every step of x by its position, the first one's being `start`. x: (..., T, D) -> the same shape and dtype.
 
     The D channels are `heads` groups that each turn with the angles of D / heads channels; one group turns all D.
+    turned: so many channels of each group, the first ones, turn (with the angles of so many); None is all of them.
     """
     length, width = x.shape[-2:]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    turns = _table(_rounded(length), width, heads, base, half, x.device, wide)[:length]
+    turned = width // heads if turned is None else turned
+    rows = _rounded(start + length)
+    turns = _table(rows, width, heads, base, half, turned, x.device, wide)[start : start + length]
     pairs = _aligned(x.to(wide).unflatten(-1, (width // 2, 2)))
     # One complex product goes over memory once; the four real ones take three times as long on a CPU.
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
 
 
-def rotate_naive(x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False) -> Tensor:
+def neighbours_from_halves(rows: Tensor, heads: int, turned: int | None = None) -> Tensor:
+    """Rows of a query or key map, or of its bias, from pairs (i, i + turned / 2) to pairs (2i, 2i + 1) in each head.
+
+    rows: (heads * dim, ...) -> the same shape. turned: the first so many channels of each head are pairs; None is all.
+    """
+    parts = rows.unflatten(0, (heads, -1))
+    turned = parts.shape[1] if turned is None else turned
+    pairs = parts[:, :turned].unflatten(1, (2, turned // 2)).transpose(1, 2).flatten(1, 2)
+    return torch.cat([pairs, parts[:, turned:]], 1).flatten(0, 1)
+
+
+def rotate_naive(
+    x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
+) -> Tensor:
     """The twin of `rotate`, one 2 x 2 rotation matrix after another. x: (..., T, D) -> the same."""
-    dim = x.shape[-1] // heads
+    group = x.shape[-1] // heads
+    dim = group if turned is None else turned
     out = x.clone()
     for step in range(x.shape[-2]):
         for channel in range(0, x.shape[-1], 2):
-            pair = channel % dim // 2
-            theta = torch.tensor(0.0 if half and pair % 2 == 0 else base ** (-2 * pair / dim), dtype=torch.float64)
-            cos, sin = torch.cos(step * theta), torch.sin(step * theta)
+            pair = channel % group // 2
+            still = 2 * pair >= dim or (half and pair % 2 == 0)
+            theta = torch.tensor(0.0 if still else base ** (-2 * pair / dim), dtype=torch.float64)
+            angle = (start + step) * theta
+            cos, sin = torch.cos(angle), torch.sin(angle)
             matrix = torch.stack([torch.stack([cos, -sin]), torch.stack([sin, cos])]).to(x.dtype)
             out[..., step, channel : channel + 2] = x[..., step, channel : channel + 2] @ matrix.T
     return out
@@ -67,9 +91,10 @@ def _aligned(pairs: Tensor) -> Tensor:
 
 @table
 def _table(
-    length: int, width: int, heads: int, base: float, half: bool, device: torch.device, dtype: torch.dtype
+    length: int, width: int, heads: int, base: float, half: bool, turned: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     """cos + i sin of every angle: (length, width // 2) complex, with parts of `dtype`."""
-    theta = frequencies(width // heads, base, half).repeat(heads)
+    still = torch.zeros(max(0, width // heads - turned) // 2, dtype=torch.float64)
+    theta = torch.cat([frequencies(turned, base, half), still]).repeat(heads)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * theta
     return torch.polar(torch.ones_like(angles), angles).to(device, dtype.to_complex())
