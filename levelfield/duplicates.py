@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 
@@ -99,18 +99,21 @@ def _target(examples: Examples, index: int) -> bytes:
     return examples.y[first:end].tobytes()
 
 
-# Near duplicates: a set of pairs over all splits, numbered end to end, then counts.
+# Near duplicates. All splits are numbered end to end; flags: (N, splits), whether an example has one in a split.
 
 
-def _counts(pairs: np.ndarray, sizes: Mapping[str, int]) -> dict[str, int]:
-    """pairs: (M, 2) numbers of examples i < j, the splits one after the other as in `sizes`."""
-    starts = np.cumsum([0, *sizes.values()])
-    owner = np.searchsorted(starts, pairs, side="right") - 1
-    out = {}
-    for (i, a), (j, b) in combinations_with_replacement(enumerate(sizes), 2):
-        found = pairs[(owner == [i, j]).all(1)]
-        out[f"{b} in {a}"] = len(np.unique(found if i == j else found[:, 1]))
-    return out
+def _counts(flags: np.ndarray, sizes: Mapping[str, int]) -> dict[str, int]:
+    ends = np.cumsum(list(sizes.values()))
+    order = combinations_with_replacement(enumerate(sizes), 2)
+    return {f"{b} in {a}": int(flags[ends[j] - sizes[b] : ends[j], i].sum()) for (i, a), (j, b) in order}
+
+
+def _flags(pairs: Sequence[tuple[int, int]], sizes: Mapping[str, int]) -> np.ndarray:
+    owner = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+    flags = np.zeros((len(owner), len(sizes)), bool)
+    for i, j in pairs:
+        flags[i, owner[j]] = flags[j, owner[i]] = True
+    return flags
 
 
 def _near_symbols(splits: Mapping[str, Examples], report: Report) -> dict[str, int]:
@@ -128,14 +131,15 @@ def _near_symbols(splits: Mapping[str, Examples], report: Report) -> dict[str, i
         split, i = of[number]
         return np.asarray(splits[split].x[ends[split][i] : ends[split][i + 1]])
 
-    pairs = candidates(np.concatenate(parts))
-    kept = []
-    for done, (i, j) in enumerate(pairs.tolist()):
+    pairs = candidates(np.concatenate(parts)).tolist()
+    kept: list[tuple[int, int]] = []
+    for done, (i, j) in enumerate(pairs):
         if jaccard(sequence(i), sequence(j)) >= SIMILAR:
             kept.append((i, j))
         if done % 1000 == 0:
             report("near duplicates", done, len(pairs))
-    return _counts(np.array(kept, np.int64).reshape(-1, 2), {split: len(splits[split]) for split in splits})
+    sizes = {split: len(examples) for split, examples in splits.items()}
+    return _counts(_flags(kept, sizes), sizes)
 
 
 def candidates(signature: np.ndarray) -> np.ndarray:
@@ -160,17 +164,16 @@ def _near_signals(splits: Mapping[str, Examples], report: Report) -> tuple[dict[
     side = _side(splits)
     if side:
         views = np.concatenate([_small(examples, used[split], side) for split, examples in splits.items()])
-        pairs = np.concatenate(list(_alike(views, PICTURES, report)))
+        flags = _alike(views, used, report)
         measure = f"correlation of {GRID} x {GRID} means >= {PICTURES}"
     else:
         views = np.concatenate([_projected(examples, used[split]) for split, examples in splits.items()])
-        rough = np.concatenate(list(_alike(views, SIGNALS - 0.3, report)))
         of = [(splits[split], i) for split in splits for i in range(used[split])]
-        kept = [(i, j) for i, j in rough.tolist() if _correlation(*of[i], *of[j]) >= SIGNALS]
-        pairs = np.array(kept, np.int64).reshape(-1, 2)
+        rough = _rough(views, SIGNALS - 0.3, report)
+        flags = _flags([(i, j) for i, j in rough if _correlation(*of[i], *of[j]) >= SIGNALS], used)
         measure = f"correlation >= {SIGNALS}"
     cut = any(used[split] < len(examples) for split, examples in splits.items())
-    return _counts(pairs, used), measure + (f", of the first {LIMIT:,} examples of a split" if cut else "")
+    return _counts(flags, used), measure + (f", of the first {LIMIT:,} examples of a split" if cut else "")
 
 
 def _side(splits: Mapping[str, Examples]) -> int:
@@ -218,10 +221,30 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
-def _alike(views: np.ndarray, least: float, report: Report) -> Iterator[np.ndarray]:
-    """(M, 2) pairs i < j of rows whose product is at least `least`, block by block."""
+def _alike(views: np.ndarray, sizes: Mapping[str, int], report: Report) -> np.ndarray:
+    """The flags of pictures, by all pairs of rows; any number of them may be alike."""
+    owner = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+    flags = np.zeros((len(views), len(sizes)), bool)
+    for first, hits in _blocks(views, PICTURES, report):
+        rows, columns = owner[first : first + len(hits)], owner[first:]
+        for split in range(len(sizes)):
+            flags[first : first + len(hits), split] |= hits[:, columns == split].any(1)
+            flags[first:, split] |= hits[rows == split].any(0)
+    return flags
+
+
+def _rough(views: np.ndarray, least: float, report: Report) -> Iterator[tuple[int, int]]:
+    """Pairs i < j of rows whose product is at least `least`; of one i no more than its first NEIGHBOURS."""
+    for first, hits in _blocks(views, least, report):
+        for i in np.flatnonzero(hits.any(1)).tolist():
+            for j in np.flatnonzero(hits[i, i + 1 :])[:NEIGHBOURS].tolist():
+                yield first + i, first + i + 1 + j
+
+
+def _blocks(views: np.ndarray, least: float, report: Report) -> Iterator[tuple[int, np.ndarray]]:
+    """(first, hits): whether rows first.. to first + 511 are alike with rows first.. to the last; none with itself."""
     for first in range(0, len(views), 512):
-        block = views[first : first + 512] @ views[first:].T
-        i, j = np.nonzero(block >= least)
-        yield np.stack([i, j], 1)[i < j] + first
+        hits = views[first : first + 512] @ views[first:].T >= least
+        np.fill_diagonal(hits, False)
+        yield first, hits
         report("near duplicates", min(first + 512, len(views)), len(views))
