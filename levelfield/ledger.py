@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from levelfield.batches import Batch
     from levelfield.model import Net
 
-LONG = 2048  # steps up to which FLOPs are counted by passing the example through the network
+LONG = 4096  # steps up to which FLOPs are counted by passing the example through the network
 
 
 def _fft(shape: Sequence[int], dims: Sequence[int], *_: Any, out_shape: Sequence[int], **__: Any) -> int:
