@@ -61,18 +61,18 @@ def slots_of(task: MQAR, examples: Examples) -> np.ndarray:
 
 @pytest.mark.parametrize("power", [0.01, 1.0, 2.0])
 def test_queries_fall_as_plain_draws_without_replacement_do(power: float):
-    task = MQAR(32, 3, keys=500, values=500, power=power, train=1, val=1, test=20_000)
+    task = MQAR(32, 3, keys=500, values=500, power=power, train=1, val=1, test=8_000)
     ours = slots_of(task, task.build(None)["test"])
     rng, slots = np.random.default_rng(1), 13
     weights = power * np.arange(1, slots + 1) ** (power - 1.0)
-    plain = np.array([rng.choice(slots, 3, replace=False, p=weights / weights.sum()) for _ in range(20_000)])
+    plain = np.array([rng.choice(slots, 3, replace=False, p=weights / weights.sum()) for _ in range(8_000)])
     for pair in range(3):
         law = task.slot_law()[pair]
         for drawn in (ours, plain):
             share = np.bincount(drawn[:, pair], minlength=slots) / len(drawn)
             assert np.abs(share - law).max() < 4.5 * np.sqrt(0.25 / len(drawn))
     both = [np.bincount(d[:, 0] * slots + d[:, 1], minlength=slots**2) / len(d) for d in (ours, plain)]
-    assert np.abs(both[0] - both[1]).max() < 0.015  # also two at once
+    assert np.abs(both[0] - both[1]).max() < 0.025  # also two at once
 
 
 @pytest.mark.parametrize("power", [0.01, 1.7])
