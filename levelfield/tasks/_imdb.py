@@ -196,9 +196,5 @@ def _check(found: Sequence[Review], place: Path, whole: bool) -> None:
 
 def content(reviews: Sequence[Review]) -> str:
     """The SHA-256 that CONTENT is about."""
-    state = hashlib.sha256()
-    for review in sorted(reviews):
-        state.update(review.name + b"\0")
-        state.update(review.text)
-        state.update(b"\0")
-    return state.hexdigest()
+    pieces = [piece for review in sorted(reviews) for piece in (review.name, review.text)]
+    return hashlib.sha256(b"\0".join([*pieces, b""])).hexdigest()
