@@ -21,6 +21,11 @@ CONFIGS = [
     Attention(heads=3, rotary="per_head", block=2),
     Attention(heads=2, block=4),
     Attention(heads=2, block=20),
+    Attention(heads=2, rotary="per_head", window=3),
+    Attention(heads=2, window=1),
+    Attention(heads=4, kv_heads=2, head_width=6, rotary="per_head", rotary_width=4, bias=False),
+    Attention(heads=3, kv_heads=1, rotary="per_head", block=2),
+    Attention(heads=2, kv_heads=1, rotary="per_head", window=4, short_conv=3),
 ]
 
 
@@ -38,35 +43,45 @@ def _inputs() -> tuple[Tensor, Tensor]:
 def attend_naive(layer: AttentionLayer, x: Tensor, mask: Tensor | None) -> Tensor:
     """One query at a time, one head at a time, keys chosen by index. (B, T, D) -> (B, T, D); zero at padded steps."""
     c = layer.config
-    q, k, v = layer.qkv(x).chunk(3, -1)
-    if c.rotary != "none":
-        heads = c.heads if c.rotary == "per_head" else 1
-        q, k = (rotate_naive(z, heads, c.rotary_base, c.rotary_half) for z in (q, k))
-    dim, rows = WIDTH // c.heads, []
+    dim, shared, rows = c.head_width or WIDTH // c.heads, c.kv_heads or c.heads, []
+    qkv = layer.qkv(x)
+    if layer.short is not None:
+        taps, past = layer.short.weight[:, 0], nn.functional.pad(qkv, (0, 0, c.short_conv - 1, 0))
+        qkv = torch.stack([past[:, j : j + LENGTH] * taps[:, j] for j in range(c.short_conv)]).sum(0)
+        qkv = qkv if layer.short.bias is None else qkv + layer.short.bias
+    q, k, v = qkv.split([c.heads * dim, shared * dim, shared * dim], -1)
+    if c.rotary == "per_head":
+        q, k = (rotate_naive(z, z.shape[-1] // dim, c.rotary_base, c.rotary_half, 0, c.rotary_width) for z in (q, k))
+    elif c.rotary == "across_heads":
+        q, k = (rotate_naive(z, 1, c.rotary_base, c.rotary_half) for z in (q, k))
     for b in range(len(x)):
         real = LENGTH if mask is None else int(mask[b].sum())
         steps = []
         for t in range(LENGTH):
             if t >= real:
-                steps.append(torch.zeros(WIDTH, dtype=x.dtype))
+                steps.append(torch.zeros(c.heads * dim, dtype=x.dtype))
                 continue
             block = c.block or LENGTH
             first, last = max(0, (t // block - 1) * block), (t // block + 2) * block
+            if c.window is not None:
+                first, last = max(0, t - c.window + 1), t + c.window
             keys = slice(first, min(t + 1, real) if layer.causal else min(real, last))
             parts = []
             for h in range(c.heads):
-                part = slice(h * dim, (h + 1) * dim)
-                scores = k[b, keys, part] @ q[b, t, part] / math.sqrt(dim)
+                mine = slice(h * dim, (h + 1) * dim)
+                theirs = slice(h * shared // c.heads * dim, (h * shared // c.heads + 1) * dim)
+                scores = k[b, keys, theirs] @ q[b, t, mine] / math.sqrt(dim)
                 parts.append(
-                    torch.exp(scores - scores.max()) @ v[b, keys, part] / torch.exp(scores - scores.max()).sum()
+                    torch.exp(scores - scores.max()) @ v[b, keys, theirs] / torch.exp(scores - scores.max()).sum()
                 )
             steps.append(torch.cat(parts))
         rows.append(torch.stack(steps))
     return layer.out(torch.stack(rows))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "config, causal", [(c, causal) for c in CONFIGS for causal in (False, True) if causal or not c.short_conv], ids=str
+)
 @pytest.mark.parametrize("padded", [False, True])
 def test_value_and_gradient_equal_the_written_out_softmax(config: Attention, causal: bool, padded: bool) -> None:
     layer = _layer(config, causal)
@@ -154,6 +169,14 @@ def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
         (Attention(heads=4, rotary="per_head"), "pairs of channels"),
         (Attention(heads=4, rotary_half=True), "needs rotary"),
         (Attention(heads=4, block=0), "looks at nothing"),
+        (Attention(heads=4, window=0), "at least 1"),
+        (Attention(heads=4, window=4, block=4), "alternative to block"),
+        (Attention(heads=4, short_conv=2), "for causal models"),
+        (Attention(heads=4, head_width=0), "no width"),
+        (Attention(heads=4, kv_heads=3), "3 heads of keys among 4"),
+        (Attention(heads=2, rotary_width=2), "rotary_width=2. needs rotary"),
+        (Attention(heads=2, rotary="per_head", rotary_width=8), "not 8 of 6"),
+        (Attention(heads=2, rotary="across_heads", kv_heads=1), "leave kv_heads"),
         (Attention(heads=2, rotary="per_head", rotary_base=0.0), "must be positive"),
     ],
 )
@@ -162,6 +185,19 @@ def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:
         _layer(config, False)
 
 
+@pytest.mark.parametrize("config", [Attention(heads=2), Attention(heads=2, block=4), Attention(heads=2, window=5)])
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9, 14, 16])
+def test_the_declared_state_is_what_the_next_step_sees(config: Attention, length: int) -> None:
+    """Counted by the gradient: the steps that reach the output after `length` of them."""
+    layer = _layer(config, True)
+    x = torch.randn(1, length + 1, WIDTH, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    (grad,) = torch.autograd.grad(layer(x)[:, -1].sin().sum(), x)
+    assert config.kept(length) == int(grad[0, :-1].any(-1).sum())
+
+
 def test_parameters_are_four_square_maps_with_biases() -> None:
     layer = Attention(heads=8).build(512, causal=False, layer=0, generator=torch.Generator())
     assert sum(p.numel() for p in layer.parameters()) == 4 * (512 * 512 + 512)
+    grouped = Attention(heads=8, kv_heads=2, bias=False)
+    layer = grouped.build(512, causal=False, layer=0, generator=torch.Generator())
+    assert sum(p.numel() for p in layer.parameters()) == 2 * 512 * 512 + 2 * 512 * 128

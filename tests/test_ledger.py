@@ -16,9 +16,10 @@ from torch.nn import functional as F
 from levelfield import ledger
 from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
-from levelfield.mixers.attention import Attention, attend_blocks
+from levelfield.mixers.attention import Attention
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
+from levelfield.ops.attend import attend_blocks
 from levelfield.spec import Block, Examples, MixerConfig, Model
 from levelfield.usermixer import user_mixer
 

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from levelfield.contract import check
 from levelfield.mixers import MIXERS, find
+from levelfield.ops.carried import Carried
 from levelfield.spec import MixerConfig, UserError, digest
 
 WIDTH = 16
@@ -75,6 +76,64 @@ def test_the_state_is_no_smaller_than_what_is_carried(config: MixerConfig) -> No
     rank = int(torch.linalg.matrix_rank(jacobian.reshape((length - cut) * width, cut * width), rtol=1e-9))
     declared = config.state_size(width, cut)
     assert declared is not None and rank <= declared
+
+
+CARRIED = [
+    config
+    for config in EXAMPLES
+    if "causal" in config.directions
+    and isinstance(config.build(WIDTH, causal=True, layer=0, generator=Generator()), Carried)
+]
+
+
+@pytest.mark.parametrize("config", CARRIED, ids=str)
+@pytest.mark.parametrize("pieces", [(1, 1, 1, 2, 3, 1), (13, 1, 1), (1, 31), (5, 9, 8, 1), (40,)], ids=str)
+def test_advancing_in_pieces_is_forward_at_once(config: MixerConfig, pieces: tuple[int, ...]) -> None:
+    layer = _stirred(config)
+    x = _normal(3, sum(pieces), WIDTH, seed=3).double()
+    state, parts, done = None, [], 0
+    for n in pieces:
+        y, state = layer.advance(x[:, done : done + n], state)
+        done += n
+        parts.append(y)
+        assert sum(part[0].numel() * (2 if part.is_complex() else 1) for part in state.values()) == config.state_size(
+            WIDTH, done
+        )
+    torch.testing.assert_close(torch.cat(parts, 1), layer(x, None), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("config", CARRIED, ids=str)
+def test_states_of_a_batch_are_separate_and_stay_as_they_were(config: MixerConfig) -> None:
+    layer, x = _stirred(config), _normal(3, 14, WIDTH, seed=4).double()
+    _, state = layer.advance(x[:, :9], None)
+    before = {name: part.clone() for name, part in state.items()}
+    together, _ = layer.advance(x[:, 9:], state)
+    assert state.keys() == before.keys() and all(torch.equal(state[name], before[name]) for name in before)
+    for row in range(3):
+        one = {name: part[row : row + 1] for name, part in state.items()}
+        alone, _ = layer.advance(x[row : row + 1, 9:], one)
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("config", CARRIED, ids=str)
+def test_gradients_pass_through_the_state(config: MixerConfig) -> None:
+    layer, x = _stirred(config), _normal(2, 11, WIDTH, seed=5).double().requires_grad_()
+    first, state = layer.advance(x[:, :6], None)
+    second, _ = layer.advance(x[:, 6:], state)
+    (pieces,) = torch.autograd.grad(torch.cat([first, second], 1).sin().sum(), x)
+    (whole,) = torch.autograd.grad(layer(x, None).sin().sum(), x)
+    torch.testing.assert_close(pieces, whole, rtol=1e-8, atol=1e-9)
+
+
+def _stirred(config: MixerConfig) -> Carried:
+    """A layer in float64 whose parameters are away from their initial values, so that none hides a fault."""
+    layer = _net(config, True).double()
+    assert isinstance(layer, Carried)
+    generator = Generator().manual_seed(2)
+    with torch.no_grad():
+        for value in layer.parameters():
+            value += 0.05 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    return layer
 
 
 @pytest.mark.parametrize("config, causal", CASES)

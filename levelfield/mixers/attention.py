@@ -3,14 +3,16 @@
     q, k, v = three linear maps of x                     (B, T, D) each
     y = linear(softmax(q k^T / sqrt(D / heads)) v)       per head
 
-With `block`, a step looks at its own block of so many steps and the blocks beside it, and cost grows linearly in T
-(amos2025 on PathX: blocks of 4,096). Nothing outside of those blocks is computed.
+With `block`, a step looks at its own block of so many steps and the blocks beside it (amos2025 on PathX: blocks of
+4,096); with `window`, at itself and the steps less than so many away. Cost then grows linearly in T, and nothing
+outside is computed.
 
 Rotary positions in the two ways the papers use: `per_head` turns each head with the same angles (amos2025), while
 `across_heads` turns the whole of q and k before they are split, so that the first head gets the fast angles and the
 last head the slow ones (miralles2025). Summed sinusoidal or learned positions belong to `Model.positions`.
 
     Attention(heads=4, rotary="across_heads", rotary_half=True)     # miralles2025 on gray CIFAR-10
+    Attention(heads=20, rotary="per_head", bias=False)              # Transformer++ and LLaMA, as in huang2024
 """
 
 from __future__ import annotations
@@ -20,51 +22,102 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import linear as linear_map
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional as F
 
-from levelfield.ops.initial import linear
+from levelfield.ops.attend import attend, attend_blocks, attend_window
+from levelfield.ops.carried import Carried
+from levelfield.ops.initial import conv1d, linear
 from levelfield.ops.rotary import rotate
 from levelfield.spec import MixerConfig, UserError
 
 
 @dataclass(frozen=True)
 class Attention(MixerConfig):
-    """vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it."""
+    """vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
+
+    For the models of huang2024: `kv_heads` heads of keys and values serve all `heads` of queries (None: as many),
+    each of `head_width` channels (None: width / heads); the first `rotary_width` channels of a head turn (None: all);
+    `short_conv` convolves queries, keys and values over so many steps each by itself (mamba2attn; 0: not at all).
+    """
 
     heads: int = 4
     rotary: Literal["none", "per_head", "across_heads"] = "none"
     rotary_half: bool = False
     rotary_base: float = 10000.0
     block: int | None = None
+    window: int | None = None
+    kv_heads: int | None = None
+    head_width: int | None = None
+    rotary_width: int | None = None
+    short_conv: int = 0
+    bias: bool = True
 
     label: ClassVar[str] = "attention"
     paper: ClassVar[str] = "vaswani2017"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Attention cannot split width {width} into {self.heads} heads: choose a divisor of it.")
-        if self.rotary == "none" and self.rotary_half:
-            raise UserError(
-                "Attention(rotary_half=True) needs rotary positions: set rotary to per_head or across_heads."
-            )
-        turned = width // self.heads if self.rotary == "per_head" else width
-        if self.rotary != "none" and turned % 2:
-            raise UserError(f"Rotary positions turn pairs of channels, not {turned}: choose an even width per head.")
-        if self.rotary_base <= 0:
-            raise UserError(f"Attention(rotary_base={self.rotary_base:g}) must be positive; the papers use 10000.")
+        self._check_heads(width)
+        self._check_rotary(width)
         if self.block is not None and self.block < 1:
             raise UserError(f"Attention(block={self.block}) looks at nothing: give a number of steps, or None for all.")
+        if self.window is not None and (self.window < 1 or self.block is not None):
+            raise UserError("Attention's window is a number of steps, at least 1, and an alternative to block.")
+        if self.short_conv and not causal:
+            raise UserError("Attention(short_conv=...) looks back, so it is for causal models: leave it out.")
         return AttentionLayer(self, width, causal, generator)
 
+    def sizes(self, width: int) -> tuple[int, int]:
+        """Channels of all queries, and of all keys, which the values have too."""
+        dim = self.head_width or width // self.heads
+        return self.heads * dim, (self.kv_heads or self.heads) * dim
+
     def state_size(self, width: int, length: int) -> int:
-        """The keys and values of all steps so far; with blocks, of the last two."""
-        return 2 * width * (length if self.block is None else min(length, 2 * self.block))
+        """The keys and values that the next step sees, and what its short convolution needs."""
+        queries, keys = self.sizes(width)
+        return 2 * keys * self.kept(length) + max(0, self.short_conv - 1) * (queries + 2 * keys)
+
+    def kept(self, length: int) -> int:
+        """How many of `length` steps the step after them sees."""
+        if self.window is not None:
+            return min(length, self.window - 1)
+        if self.block is None or length < 2 * self.block:
+            return length
+        return self.block + length % self.block
 
     @property
     def receptive_field(self) -> int | None:
-        """A block's first step sees the next block's last, and the other way round."""
+        """With blocks, a block's first step sees the next block's last, and the other way round."""
+        if self.window is not None:
+            return 2 * self.window - 1
         return None if self.block is None else 4 * self.block - 1
+
+    def _check_heads(self, width: int) -> None:
+        if self.heads < 1 or (self.head_width is None and width % self.heads):
+            raise UserError(f"Attention cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.head_width is not None and self.head_width < 1:
+            raise UserError(f"Attention(head_width={self.head_width}) is no width: give at least 1, or None.")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise UserError(
+                f"Attention cannot share {self.kv_heads} heads of keys among {self.heads}: choose a divisor."
+            )
+
+    def _check_rotary(self, width: int) -> None:
+        if self.rotary == "none" and (self.rotary_half or self.rotary_width is not None):
+            setting = "rotary_half=True" if self.rotary_half else f"rotary_width={self.rotary_width}"
+            raise UserError(f"Attention({setting}) needs rotary positions: set rotary to per_head or across_heads.")
+        queries, keys = self.sizes(width)
+        if self.rotary == "across_heads" and (queries != keys or self.rotary_width is not None):
+            raise UserError(
+                "Attention(rotary='across_heads') turns all of q and k alike: leave kv_heads, rotary_width."
+            )
+        group = queries // self.heads if self.rotary == "per_head" else queries
+        turned = group if self.rotary_width is None else self.rotary_width
+        if self.rotary != "none" and (turned % 2 or group % 2 or not 0 < turned <= group):
+            raise UserError(
+                f"Rotary positions turn pairs of channels, not {turned} of {group}: choose an even width per head."
+            )
+        if self.rotary_base <= 0:
+            raise UserError(f"Attention(rotary_base={self.rotary_base:g}) must be positive; the papers use 10000.")
 
 
 EXAMPLES = (
@@ -72,10 +125,11 @@ EXAMPLES = (
     Attention(heads=4, rotary="per_head"),
     Attention(heads=2, rotary="across_heads", rotary_half=True),
     Attention(heads=2, rotary="per_head", block=4),
+    Attention(heads=4, kv_heads=2, rotary="per_head", rotary_width=2, window=5, bias=False),
 )
 
 
-class AttentionLayer(nn.Module):
+class AttentionLayer(Carried):
     """(B, T, D) -> (B, T, D) through fused attention kernels.
 
     In the causal direction padding must come after the real steps, as batches have it: then no real step can see it
@@ -85,59 +139,74 @@ class AttentionLayer(nn.Module):
     def __init__(self, config: Attention, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
         self.config, self.causal = config, causal
-        self.qkv = linear(width, 3 * width, generator)
-        self.out = linear(width, width, generator)
+        queries, keys = config.sizes(width)
+        self.rows = queries, keys, keys
+        self.qkv = linear(width, sum(self.rows), generator, config.bias)
+        self.out = linear(queries, width, generator, config.bias)
+        self.short = None
+        if config.short_conv:
+            self.short = conv1d(sum(self.rows), sum(self.rows), config.short_conv, generator, groups=sum(self.rows))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        q, k, v = (self._part(x, number) for number in range(3))
-        block = self.config.block
-        mask = None if self.causal else mask
-        y = attend(q, k, v, mask, self.causal) if block is None else attend_blocks(q, k, v, mask, self.causal, block)
-        return self.out(y.transpose(1, 2).flatten(2))
+        parts = self._parts(x)
+        if self.short is not None:
+            parts, _ = self._shortened(parts, x.new_zeros(x.shape[0], self.config.short_conv - 1, sum(self.rows)))
+        q, k, v = parts
+        return self._attended(self._turned(q, 0), self._turned(k, 0), v, None if self.causal else mask)
 
-    def _part(self, x: Tensor, number: int) -> Tensor:
-        """Queries, keys or values, the first two rotated: (B, T, D) -> (B, H, T, D / H).
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps the keys and values that the next step sees: all, turned; or those of blocks or a window, unturned.
+
+        Products of turned queries and keys depend on distances alone, so the first step kept can count as the first.
+        """
+        parts, kept = self._parts(x), {}
+        if self.short is not None:
+            before = x.new_zeros(x.shape[0], self.config.short_conv - 1, sum(self.rows))
+            parts, kept["short"] = self._shortened(parts, before if state is None else state["short"])
+        q, k, v = parts
+        past = 0 if state is None else state["keys"].shape[1]
+        bounded = self.config.block is not None or self.config.window is not None
+        k = k if bounded else self._turned(k, past)
+        if state is not None:
+            k, v = torch.cat([state["keys"], k], 1), torch.cat([state["values"], v], 1)
+        first = k.shape[1] - self.config.kept(k.shape[1])
+        kept |= {"keys": k[:, first:], "values": v[:, first:]}
+        return self._attended(self._turned(q, past), self._turned(k, 0) if bounded else k, v, None), kept
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, (B, T, channels) each.
 
         A product for each of the three: a single one for all would leave them interleaved in memory.
         """
-        c, width = self.config, x.shape[-1]
-        rows = slice(number * width, (number + 1) * width)
-        part = linear_map(x, self.qkv.weight[rows], self.qkv.bias[rows])
-        if c.rotary != "none" and number < 2:
-            part = rotate(part, c.heads if c.rotary == "per_head" else 1, c.rotary_base, c.rotary_half)
-        return part.unflatten(-1, (c.heads, -1)).transpose(1, 2)
+        weights = self.qkv.weight.split(self.rows)
+        biases = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.rows)
+        return tuple(F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True))
 
+    def _shortened(self, parts: tuple[Tensor, ...], before: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The parts after the short convolution, and the last of what went in, which the next steps need."""
+        assert self.short is not None
+        joined = torch.cat([before, torch.cat(parts, -1)], 1)
+        y = self.short(joined.transpose(1, 2)).transpose(1, 2)
+        return y.split(self.rows, -1), joined[:, joined.shape[1] - before.shape[1] :]
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v. q, k, v: (B, H, T, d); mask: (B, T) of the keys -> (B, H, T, d)."""
-    return scaled_dot_product_attention(q, k, v, None if mask is None else visible(mask), is_causal=causal)
+    def _turned(self, part: Tensor, start: int) -> Tensor:
+        """Queries or keys (B, T, channels), the first of them of step `start`, turned by their positions."""
+        c = self.config
+        if c.rotary == "none":
+            return part
+        dim = self.rows[0] // c.heads
+        groups = part.shape[-1] // dim if c.rotary == "per_head" else 1
+        return rotate(part, groups, c.rotary_base, c.rotary_half, start, c.rotary_width)
 
-
-def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, block: int) -> Tensor:
-    """`attend` where a step sees its own block and the ones beside it: one call for each block of queries.
-
-    The first and the last block have one neighbour; a causal step sees the block before and its own up to itself.
-    """
-    length, parts = q.shape[2], []
-    for start in range(0, length, block):
-        end = min(start + block, length)
-        seen = slice(max(0, start - block), end if causal else min(end + block, length))
-        if causal and start:
-            square = torch.ones(end - start, end - seen.start, dtype=torch.bool, device=q.device)
-            past = square.tril(start - seen.start)
-            part = scaled_dot_product_attention(q[:, :, start:end], k[:, :, seen], v[:, :, seen], past)
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, Q, channels) of queries, (B, K, channels) of keys and values -> (B, Q, D)."""
+        c, dim = self.config, self.rows[0] // self.config.heads
+        q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))
+        if c.window is not None:
+            y = attend_window(q, k, v, mask, self.causal, c.window)
+        elif c.block is not None:
+            y = attend_blocks(q, k, v, mask, self.causal, c.block)
         else:
-            keys = None if mask is None else mask[:, seen]
-            part = attend(q[:, :, start:end], k[:, :, seen], v[:, :, seen], keys, causal)
-        parts.append(part)
-    return torch.cat(parts, 2)
-
-
-def visible(mask: Tensor) -> Tensor:
-    """Which keys may be looked at: (B, T) -> (B, 1, 1, T).
-
-    A sequence that is all padding looks at all of it: a softmax over nothing is not a number, in value and gradient.
-    """
-    empty = ~mask.any(-1, keepdim=True)
-    return (mask | empty)[:, None, None, :]
+            y = attend(q, k, v, mask, self.causal)
+        return self.out(y.transpose(1, 2).flatten(2))
