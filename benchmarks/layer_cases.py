@@ -88,13 +88,13 @@ def plain_convolution(peers: Path, length: int) -> tuple[Work, int]:
 
 
 def our_convolution(peers: Path, length: int) -> tuple[Work, int]:
-    from levelfield.ops.fftconv import fft_conv, to_channels
+    from levelfield.ops.fftconv import fft_conv
 
     kernel = nn.Parameter(torch.randn(WIDTH, length))
 
     class Ours(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return to_channels(fft_conv(to_channels(x), kernel))
+            return fft_conv(x.transpose(1, 2), kernel).transpose(1, 2)
 
     return layer(Ours(), length)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor
 
-from levelfield.ops import dplr, fftconv, glu, ssm
+from levelfield.ops import circle, dplr, fftconv, glu, ssm
 
 LENGTHS = (1, 2, 3, 7, 63, 64, 65, 257)
 
@@ -29,28 +30,50 @@ def _same(fast: Callable[..., Tensor], naive: Callable[..., Tensor], inputs: Seq
         torch.testing.assert_close(zero if mine is None else mine, zero if its is None else its, rtol=1e-9, atol=1e-9)
 
 
+@pytest.fixture(params=["compiled", "transformed"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The convolution a CPU runs, and the one that other devices run."""
+    monkeypatch.setattr(fftconv, "COMPILED", "cpu" if request.param == "compiled" else "none")
+    return request.param
+
+
 @pytest.mark.parametrize("kernels", [1, 2, 6])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_convolution_of_full_length(length: int, kernels: int) -> None:
+@pytest.mark.parametrize("length", (*LENGTHS, 1000))
+def test_convolution_of_full_length(way: str, length: int, kernels: int) -> None:
     u, forward, backward = _normal(2, 6, length), _normal(kernels, length, seed=1), _normal(kernels, length, seed=2)
     _same(fftconv.fft_conv, fftconv.naive_conv, (u, forward))
     _same(fftconv.fft_conv, fftconv.naive_conv, (u, forward, backward))
 
 
 @pytest.mark.parametrize("taps", [(1, 1), (3, 9), (9, 3), (40, 40), (60, 2)])
-def test_convolution_with_kernels_shorter_and_longer_than_the_sequence(taps: tuple[int, int]) -> None:
+def test_convolution_with_kernels_shorter_and_longer_than_the_sequence(way: str, taps: tuple[int, int]) -> None:
     inputs = (_normal(3, 4, 41), _normal(2, taps[0], seed=1), _normal(2, taps[1], seed=2))
     _same(fftconv.fft_conv, fftconv.naive_conv, inputs)
 
 
-@pytest.mark.parametrize("block", [1, 300, 1 << 20])
-def test_convolution_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(fftconv, "CPU_BLOCK", block)
-    monkeypatch.setattr(fftconv, "MIN_ROWS", 1)
+def test_convolution_by_torch_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fftconv, "COMPILED", "none")
+    monkeypatch.setattr(fftconv, "BLOCK", 400)
     _same(fftconv.fft_conv, fftconv.naive_conv, (_normal(5, 6, 13), _normal(3, 13, seed=1), _normal(3, 13, seed=2)))
 
 
-def test_convolution_in_float32_is_as_exact_as_float32() -> None:
+def test_threads_share_the_channels_and_change_nothing() -> None:
+    """40 channels are three blocks of sixteen, the last one in part."""
+    inputs, results = (_normal(2, 40, 50), _normal(20, 50, seed=1), _normal(20, 50, seed=2)), []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            y = fftconv.fft_conv(*inputs)
+            results.append([y, *torch.autograd.grad(y.square().sum(), inputs)])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    torch.testing.assert_close(results[0][0], fftconv.naive_conv(*inputs))
+
+
+def test_convolution_in_float32_is_as_exact_as_float32(way: str) -> None:
     inputs = [_normal(2, 3, 999), _normal(3, 999, seed=1), _normal(3, 999, seed=2)]
     exact = fftconv.naive_conv(*inputs)
     rounded = fftconv.fft_conv(*(x.float() for x in inputs))
@@ -58,7 +81,7 @@ def test_convolution_in_float32_is_as_exact_as_float32() -> None:
     assert ((rounded - exact).abs().max() / exact.abs().max()).item() < 1e-6
 
 
-def test_convolution_takes_inputs_that_are_not_contiguous() -> None:
+def test_convolution_takes_inputs_that_are_not_contiguous(way: str) -> None:
     inputs = (_normal(2, 31, 4).transpose(1, 2), _normal(31, 4, seed=1).T, _normal(31, 4, seed=2).T)
     torch.testing.assert_close(fftconv.fft_conv(*inputs), fftconv.naive_conv(*inputs))
 
@@ -75,12 +98,26 @@ def test_transform_sizes_are_the_smallest_smooth_ones() -> None:
         assert fftconv.transform_size(least) == min(size for size in smooth if size >= least)
 
 
-def test_swapping_axes_is_a_transposition_and_its_own_backward() -> None:
-    def plain(x: Tensor) -> Tensor:
-        return x.transpose(1, 2)
+@pytest.mark.parametrize(
+    "length, expected", [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (1024, 1024), (1025, 1536), (1537, 2048)]
+)
+def test_compiled_transforms_take_two_and_three_times_powers_of_two(length: int, expected: int) -> None:
+    assert circle.size_for(length) == expected
 
-    _same(fftconv.to_channels, plain, (_normal(3, 7, 5),))
-    assert fftconv.to_channels(_normal(3, 7, 5)).is_contiguous()
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 48, 64, 96, 128, 2048, 3072])
+def test_compiled_transform_is_the_fourier_transform_and_back(size: int) -> None:
+    """Sixteen complex columns; the spectrum is in another order, so its values are compared sorted."""
+    x = np.random.default_rng(size).standard_normal((size, 2, 16))
+    stages, turns, _ = circle.plan(size, x.dtype)
+    work = x.flatten()
+    circle.transform(work, stages, turns)
+    found, expected = work.reshape(x.shape), np.fft.fft(x[:, 0] + 1j * x[:, 1], axis=0)
+    order = [np.abs(expected[:, :1] - row).argmin() for row in (found[:, 0] + 1j * found[:, 1])[:, :1]]
+    assert sorted(order) == list(range(size))
+    np.testing.assert_allclose(found[:, 0] + 1j * found[:, 1], expected[order], rtol=0, atol=1e-12 * size)
+    circle.restore(work, stages, turns)
+    np.testing.assert_allclose(work.reshape(x.shape) / size, x, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("length, block", [(1, 1024), (7, 3), (64, 16), (65, 64)])
@@ -174,7 +211,7 @@ def test_convolution_keeps_the_input_and_the_kernels_and_nothing_else() -> None:
         kept.append(x.numel())
         return x
 
-    u, forward = _normal(4, 8, 100), _normal(8, 100, seed=1)
+    u, forward = _normal(4, 16, 100), _normal(16, 100, seed=1)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         fftconv.fft_conv(u, forward, forward)
     assert sum(kept) <= u.numel() + 2 * forward.numel()

@@ -22,7 +22,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.fftconv import fft_conv
 from levelfield.ops.glu import gelu_glu
 from levelfield.ops.initial import linear
 from levelfield.ops.ssm import shared_kernel
@@ -101,5 +101,5 @@ class DLRLayer(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             forward, *backward = self.kernel(x.shape[1]).unbind(0)
             at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
-            y = fft_conv(to_channels(x), forward + at_zero, *backward)
+            y = fft_conv(x.transpose(1, 2), forward + at_zero, *backward)
         return gelu_glu(y, self.output.weight, self.output.bias)

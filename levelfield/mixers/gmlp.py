@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.fftconv import fft_conv, to_channels
+from levelfield.ops.fftconv import fft_conv
 from levelfield.ops.initial import linear
 from levelfield.spec import MixerConfig, UserError
 
@@ -92,6 +92,6 @@ class GMLPLayer(nn.Module):
         """(B, T, hidden) -> the same: hidden channel h uses kernel h modulo `channels`."""
         kernel = self.kernel.to(torch.promote_types(value.dtype, torch.float32))  # no transform takes 16-bit numbers
         past, future = (kernel, None) if self.causal else (kernel[:, self.bound :], kernel[:, : self.bound].flip(-1))
-        y = fft_conv(to_channels(value), past, future).transpose(1, 2)
+        y = fft_conv(value.transpose(1, 2), past, future).transpose(1, 2)
         bias = self.bias.repeat(value.shape[2] // len(kernel))
         return (y + bias).to(value.dtype)
