@@ -102,3 +102,11 @@ def test_parameters_match_the_count_of_the_published_sizes(
     layer = GMLP(256, channels, bound).build(128, causal=False, layer=0, generator=torch.Generator())
     inside = sum(p.numel() for p in layer.parameters()) + 2 * 128
     assert symbols * 128 + depth * inside + 129 * classes == printed
+
+
+def test_steps_beyond_the_bound_are_refused_from_a_state_on_too() -> None:
+    layer, x = _layer(GMLP(8, 2, bound=5), True), _normal(1, 4, WIDTH)
+    _, state = layer.advance(x, None)
+    _, state = layer.advance(x[:, :1], state)
+    with pytest.raises(UserError, match="at most 5 steps, not 6"):
+        layer.advance(x[:, :1], state)

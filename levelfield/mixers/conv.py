@@ -17,6 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.carried import Carried
 from levelfield.ops.initial import conv1d, linear
 from levelfield.spec import MixerConfig, UserError
 
@@ -66,7 +67,7 @@ class Conv(MixerConfig):
 EXAMPLES = (Conv(kernel=3, hidden=24), Conv(kernel=7, hidden=16, groups=4), Conv(kernel=1, hidden=8))
 
 
-class ConvLayer(nn.Module):
+class ConvLayer(Carried):
     """(B, T, D) -> (B, T, D). Steps before the first, after the last, and padded ones count as zero."""
 
     def __init__(self, config: Conv, width: int, causal: bool, generator: Generator) -> None:
@@ -82,3 +83,10 @@ class ConvLayer(nn.Module):
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         y = self.conv(F.pad(x.transpose(1, 2), self.around))
         return self.out(torch.relu(y).transpose(1, 2))
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps the last kernel - 1 inputs, which are zero before the first."""
+        before = x.new_zeros(x.shape[0], self.around[0], x.shape[2]) if state is None else state["inputs"]
+        joined = torch.cat([before, x], 1)
+        y = self.out(torch.relu(self.conv(joined.transpose(1, 2))).transpose(1, 2))
+        return y, {"inputs": joined[:, joined.shape[1] - self.around[0] :]}

@@ -22,9 +22,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.carried import Carried
 from levelfield.ops.fftconv import fft_conv
 from levelfield.ops.glu import gelu_glu
 from levelfield.ops.initial import linear
+from levelfield.ops.onward import advance_diagonal
 from levelfield.ops.ssm import shared_kernel
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -72,7 +74,7 @@ class DLR(MixerConfig):
 EXAMPLES = (DLR(state=16), DLR(state=8, init="random"))
 
 
-class DLRLayer(nn.Module):
+class DLRLayer(Carried):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: DLR, width: int, causal: bool, generator: Generator) -> None:
@@ -91,8 +93,11 @@ class DLRLayer(nn.Module):
 
     def kernel(self, length: int) -> Tensor:
         """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
-        exponents = torch.complex(-(self.root_decay.double() ** 2), self.frequency.double())
-        return shared_kernel(exponents, torch.view_as_complex(self.readout), length)
+        return shared_kernel(self._exponents(), torch.view_as_complex(self.readout), length)
+
+    def _exponents(self) -> Tensor:
+        """lambda: (N,), in float64, so that steps far out keep their phase."""
+        return torch.complex(-(self.root_decay.double() ** 2), self.frequency.double())
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
@@ -103,3 +108,12 @@ class DLRLayer(nn.Module):
             at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
             y = fft_conv(x.transpose(1, 2), forward + at_zero, *backward)
         return gelu_glu(y, self.output.weight, self.output.bias)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps N complex numbers for every feature, as real and imaginary parts."""
+        before = None if state is None else state["state"]
+        with torch.autocast(x.device.type, enabled=False):
+            u = x.transpose(1, 2).to(self.skip.dtype)
+            y, after = advance_diagonal(self._exponents(), torch.view_as_complex(self.readout[0]), u, before)
+            y = y + self.skip.unsqueeze(-1) * u
+        return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}

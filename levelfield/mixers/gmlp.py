@@ -19,6 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.carried import Carried
 from levelfield.ops.fftconv import fft_conv
 from levelfield.ops.initial import linear
 from levelfield.spec import MixerConfig, UserError
@@ -64,7 +65,7 @@ class GMLP(MixerConfig):
 EXAMPLES = (GMLP(hidden=24, channels=2, bound=48), GMLP(hidden=16, channels=4, bound=40))
 
 
-class GMLPLayer(nn.Module):
+class GMLPLayer(Carried):
     """(B, T, D) -> (B, T, D) for T up to the bound."""
 
     def __init__(self, config: GMLP, width: int, causal: bool, generator: Generator) -> None:
@@ -81,12 +82,30 @@ class GMLPLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None. Raises UserError where T exceeds the bound."""
-        if x.shape[1] > self.bound:
-            raise UserError(f"This GMLP takes at most {self.bound} steps, not {x.shape[1]}: raise GMLP(bound=...).")
+        self._check(x.shape[1])
         value = F.gelu(self.value(x))
         if mask is not None:
             value = value.masked_fill(~mask.unsqueeze(-1), 0)
         return self.out(F.gelu(self.gate(x)) * self.norm(self._convolved(value)))
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps what was convolved of all steps so far. Raises UserError beyond the bound."""
+        values = F.gelu(self.value(x))
+        if state is not None:
+            values = torch.cat([state["values"], values], 1)
+        self._check(values.shape[1])
+        mixed = self._last(values) if x.shape[1] == 1 else self._convolved(values)[:, -x.shape[1] :]
+        return self.out(F.gelu(self.gate(x)) * self.norm(mixed)), {"values": values}
+
+    def _check(self, length: int) -> None:
+        if length > self.bound:
+            raise UserError(f"This GMLP takes at most {self.bound} steps, not {length}: raise GMLP(bound=...).")
+
+    def _last(self, value: Tensor) -> Tensor:
+        """`_convolved` at the last step alone: (B, T, hidden) -> (B, 1, hidden)."""
+        taps = self.kernel[:, : value.shape[1]].flip(-1)
+        grouped = value.unflatten(2, (-1, len(taps)))  # hidden channel h is [h // channels, h % channels]
+        return ((grouped * taps.T.unsqueeze(1)).sum(1) + self.bias).flatten(1).unsqueeze(1)
 
     def _convolved(self, value: Tensor) -> Tensor:
         """(B, T, hidden) -> the same: hidden channel h uses kernel h modulo `channels`."""

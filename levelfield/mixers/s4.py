@@ -25,10 +25,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.dplr import dplr_kernel
+from levelfield.ops.carried import Carried
+from levelfield.ops.dplr import bilinear, dplr_kernel
 from levelfield.ops.fftconv import fft_conv
 from levelfield.ops.glu import gelu_glu
 from levelfield.ops.initial import linear
+from levelfield.ops.onward import advance_dense, advance_diagonal, dense
 from levelfield.ops.ssm import diagonal_kernel
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -91,7 +93,7 @@ EXAMPLES = (
 )
 
 
-class S4Layer(nn.Module):
+class S4Layer(Carried):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S4, width: int, causal: bool, generator: Generator) -> None:
@@ -116,20 +118,43 @@ class S4Layer(nn.Module):
                 nn.init.normal_(parameter, 0, RANDOM_SCALE, generator=generator)
 
     def kernel(self, length: int) -> Tensor:
-        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1.
+        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
+        poles, drive, low_rank, dt = self._continuous()
+        readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
+        if low_rank is not None:
+            return dplr_kernel(poles, low_rank, drive, readout, dt, length)
+        log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
+        return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps the state itself: of the dplr form, real parts before imaginary ones; of the diagonal form, without b,
+        which is then a factor of c."""
+        before = None if state is None else state["state"]
+        with torch.autocast(x.device.type, enabled=False):
+            poles, drive, low_rank, dt = self._continuous()
+            readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)
+            if low_rank is not None:
+                *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
+                ends = torch.cat([readout.real, -readout.imag], -1)
+                y, after = advance_dense(dense(*parts), start, ends, u, before)
+            else:
+                log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
+                y, after = advance_diagonal(log_a, readout * (gain * drive).to(readout.dtype), u, before)
+            y = y + self.skip.unsqueeze(-1) * u
+        return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}
+
+    def _continuous(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Poles, b, p (None in the diagonal form), (D, N) complex, and dt, (D, 1).
 
         The few parameters are taken to float64, so that steps far out keep their phase.
         """
         repeats = self.log_dt.shape[0] // self.config.copies
         poles = torch.complex(-self.log_decay.double().exp(), self.frequency.double()).repeat(repeats, 1)
         drive = torch.view_as_complex(self.drive.double()).repeat(repeats, 1)
-        dt = self.log_dt.double().exp().unsqueeze(-1)
-        readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
+        low_rank = None
         if self.config.form == "dplr":
             low_rank = torch.view_as_complex(self.low_rank.double()).repeat(repeats, 1)
-            return dplr_kernel(poles, low_rank, drive, readout, dt, length)
-        log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
-        return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
+        return poles, drive, low_rank, self.log_dt.double().exp().unsqueeze(-1)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
