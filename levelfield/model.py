@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.carried import Carried
 from levelfield.ops.tables import table
 from levelfield.seeding import generator, seeded
 from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
@@ -45,15 +47,17 @@ class Encoder(nn.Module):
             bound = 1 / math.sqrt(spec.channels + 1)
             self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound))
 
-    def forward(self, x: Tensor, hidden: Tensor | None) -> Tensor:
-        """x: (B, T) or (B, T, C); hidden: (B, T) bool or None -> (B, T, D)."""
+    def forward(self, x: Tensor, hidden: Tensor | None, start: int = 0) -> Tensor:
+        """x: (B, T) or (B, T, C), from step `start` on; hidden: (B, T) bool or None -> (B, T, D)."""
         y = self.embed(x)
         if self.hidden is not None and hidden is not None:
             y = y + hidden.unsqueeze(-1) * self.hidden
+        end = start + y.shape[1]
         if self.table is not None:
-            y = y + self.table[: y.shape[1]]
+            y = y + self.table[start:end]
         elif self.positions == "sinusoidal":
-            y = y + sinusoids(y.shape[1], y.shape[2], y.device).to(y.dtype)
+            rows = 1 << (end - 1).bit_length() if start else end  # a table serves many steps from a state on
+            y = y + sinusoids(rows, y.shape[2], y.device)[start:end].to(y.dtype)
         return y
 
 
@@ -126,15 +130,33 @@ class ResidualBlock(nn.Module):
             self.norm2 = _norm(block, width)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        if self.prenorm:
-            x = x + self.dropout(self.mixer(self.norm(x, mask), mask))
-        else:
-            x = self.norm(x + self.dropout(self.mixer(x, mask)), mask)
+        return self._around(x, self.mixer(self.norm(x, mask) if self.prenorm else x, mask), mask)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next steps, as of `Carried`. Raises UserError where the mixer is none."""
+        if not isinstance(self.mixer, Carried):
+            raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is no Carried layer.")
+        y, state = self.mixer.advance(self.norm(x, None) if self.prenorm else x, state)
+        return self._around(x, y, None), state
+
+    def _around(self, x: Tensor, mixed: Tensor, mask: Tensor | None) -> Tensor:
+        """What comes after the mixer: its residual and the feed-forward."""
+        x = x + self.dropout(mixed)
+        if not self.prenorm:
+            x = self.norm(x, mask)
         if self.feedforward is None or self.norm2 is None:
             return x
         if self.prenorm:
             return x + self.dropout(self.feedforward(self.norm2(x, mask)))
         return self.norm2(x + self.dropout(self.feedforward(x)), mask)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a causal network stands: how many steps it has seen, and what each layer carries of them."""
+
+    steps: int
+    layers: tuple[dict[str, Tensor], ...]
 
 
 class Net(nn.Module):
@@ -169,13 +191,35 @@ class Net(nn.Module):
 
     def features(self, x: Tensor, mask: Tensor | None, hidden: Tensor | None = None) -> Tensor:
         """x: (B, T) ids or (B, T, C) values; mask: (B, T) True at real steps -> (B, T, D)."""
-        bound = self.model.max_length
-        if bound is not None and x.shape[1] > bound:
-            raise UserError(f"{self.model.label} takes at most {bound} steps, not {x.shape[1]}: raise its bound.")
+        self._check_length(x.shape[1])
         y = self.encoder(x, hidden)
         for block in self.blocks:
             y = block(y, mask)
         return y if self.norm is None else self.norm(y, mask)
+
+    def advance(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """`features` of the next n >= 1 steps of a causal model in eval mode, and the state after them.
+
+        x: (B, n) ids or (B, n, C) values without padding; state: None at the start -> (B, n, D). In pieces of any
+        sizes equal to `features` at once. Raises UserError where the model is not causal or a mixer carries no state.
+        """
+        if not self.model.causal:
+            raise UserError(f"{self.model.label} is bidirectional and cannot go on from a state: set causal=True.")
+        if self.training:
+            raise UserError("A model goes on from a state in eval mode only, as norms and dropout differ: net.eval().")
+        start, before = (0, [None] * len(self.blocks)) if state is None else (state.steps, state.layers)
+        self._check_length(start + x.shape[1])
+        y, after = self.encoder(x, None, start), []
+        for block, layer in zip(self.blocks, before, strict=True):
+            assert isinstance(block, ResidualBlock)
+            y, kept = block.advance(y, layer)
+            after.append(kept)
+        return y if self.norm is None else self.norm(y, None), State(start + x.shape[1], tuple(after))
+
+    def _check_length(self, length: int) -> None:
+        bound = self.model.max_length
+        if bound is not None and length > bound:
+            raise UserError(f"{self.model.label} takes at most {bound} steps, not {length}: raise its bound.")
 
     def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
         """features: (B * documents, T, D) -> (B, outputs) for a head per sequence, else (B * documents, T, outputs)."""

@@ -9,6 +9,10 @@ import pytest
 import torch
 from tiny import MODEL, FirstSymbol, RunningMean
 
+from levelfield.ledger import state_size
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.s4 import S4
 from levelfield.model import BatchNorm, Net, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads
 from levelfield.seeding import seeded
@@ -132,6 +136,58 @@ def test_initialisation_is_seeded_and_leaves_the_global_generator_alone():
     assert torch.equal(torch.rand(3), expected)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not torch.equal(next(one.parameters()), next(three.parameters()))
+
+
+CAUSAL = Model((Attention(heads=2, rotary="per_head", block=4), S4(state=4), Conv(kernel=3, hidden=8)), 4, 8, True)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CAUSAL,
+        dataclasses.replace(
+            CAUSAL, positions="sinusoidal", block=Block(norm="rms", feedforward=8, activation="swiglu")
+        ),
+        dataclasses.replace(CAUSAL, positions="learned", max_positions=30, block=Block("batch", False, 8)),
+        dataclasses.replace(CAUSAL, block=Block(final_norm=False, dropout=0.5)),
+    ],
+)
+@pytest.mark.parametrize("pieces", [(1,) * 30, (9, 1, 12, 8), (30,)], ids=str)
+def test_a_network_in_pieces_is_the_network_at_once(model: Model, pieces: tuple[int, ...]) -> None:
+    net = net_of(model)
+    for module in net.modules():
+        if isinstance(module, torch.nn.BatchNorm1d) and module.running_mean is not None:
+            module.running_mean += 0.5
+    x = torch.randint(2, 10, (2, 30), generator=torch.Generator().manual_seed(0))
+    state, parts = None, []
+    for piece in x.split(pieces, dim=1):
+        y, state = net.advance(piece, state)
+        parts.append(y)
+        carried = sum(part[0].numel() for layer in state.layers for part in layer.values())
+        assert carried == state_size(model, state.steps)
+    torch.testing.assert_close(torch.cat(parts, 1), net.features(x, None), rtol=1e-9, atol=1e-9)
+
+
+def test_values_go_on_too() -> None:
+    net = net_of(dataclasses.replace(CAUSAL, positions="sinusoidal"), Masked(ratio=0.5), flag=True)
+    x = torch.randn(2, 9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first, state = net.advance(x[:, :5], None)
+    second, _ = net.advance(x[:, 5:], state)
+    torch.testing.assert_close(torch.cat([first, second], 1), net.features(x, None), rtol=1e-9, atol=1e-9)
+
+
+def test_what_cannot_go_on_from_a_state_is_refused() -> None:
+    x = torch.full((1, 5), 3)
+    with pytest.raises(UserError, match="set causal=True"):
+        net_of(dataclasses.replace(CAUSAL, causal=False)).advance(x, None)
+    with pytest.raises(UserError, match="eval mode"):
+        net_of(CAUSAL).train().advance(x, None)
+    with pytest.raises(UserError, match="no Carried layer"):
+        net_of(dataclasses.replace(MODEL, causal=True)).advance(x, None)
+    bounded = net_of(dataclasses.replace(CAUSAL, positions="learned", max_positions=8))
+    _, state = bounded.advance(x, None)
+    with pytest.raises(UserError, match="at most 8 steps, not 10"):
+        bounded.advance(x, state)
 
 
 def test_a_hybrid_repeats_its_pattern():
