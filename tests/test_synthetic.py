@@ -85,6 +85,7 @@ def bound(name: str, model_field: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("name", NAMES)
 def test_attention_solves_it_and_a_bounded_convolution_cannot(name: str, tmp_path: Path) -> None:
     attention, _ = learnt(name, Attention(heads=4, rotary="per_head"), tmp_path)
