@@ -73,9 +73,9 @@ def sinusoids(length: int, width: int, device: torch.device, base: float = 10000
 class BatchNorm(nn.Module):
     """Batch normalisation over the real steps of all sequences. x: (B, T, D), mask: (B, T) or None."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, eps: float | None = None) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(width)
+        self.norm = nn.BatchNorm1d(width, eps or 1e-5)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
@@ -88,31 +88,33 @@ class BatchNorm(nn.Module):
 class StepNorm(nn.Module):
     """Layer or root-mean-square normalisation of each step by itself. x: (B, T, D)."""
 
-    def __init__(self, kind: Literal["layer", "rms"], width: int) -> None:
+    def __init__(self, kind: Literal["layer", "rms"], width: int, eps: float | None = None) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width) if kind == "layer" else nn.RMSNorm(width)
+        self.norm = nn.LayerNorm(width, eps or 1e-5) if kind == "layer" else nn.RMSNorm(width, eps)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return self.norm(x)
 
 
 def _norm(block: Block, width: int) -> nn.Module:
-    return BatchNorm(width) if block.norm == "batch" else StepNorm(block.norm, width)
+    return BatchNorm(width, block.eps) if block.norm == "batch" else StepNorm(block.norm, width, block.eps)
 
 
 class FeedForward(nn.Module):
     """(B, T, D) -> (B, T, D), each step by itself, through `hidden` channels."""
 
-    def __init__(self, width: int, hidden: int, activation: str) -> None:
+    def __init__(self, width: int, hidden: int, activation: str, bias: bool = True) -> None:
         super().__init__()
         self.activation = activation
-        self.up = nn.Linear(width, hidden)
-        self.gate = nn.Linear(width, hidden) if activation == "swiglu" else None
-        self.down = nn.Linear(hidden, width)
+        self.up = nn.Linear(width, hidden, bias)
+        self.gate = nn.Linear(width, hidden, bias) if activation in ("swiglu", "geglu") else None
+        self.down = nn.Linear(hidden, width, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is not None:
-            return self.down(F.silu(self.gate(x)) * self.up(x))
+            gate = self.gate(x)
+            gate = F.silu(gate) if self.activation == "swiglu" else F.gelu(gate, approximate="tanh")
+            return self.down(gate * self.up(x))
         return self.down(F.relu(self.up(x)) if self.activation == "relu" else F.gelu(self.up(x)))
 
 
@@ -126,7 +128,7 @@ class ResidualBlock(nn.Module):
         self.dropout = nn.Dropout(block.dropout)
         self.feedforward = self.norm2 = None
         if block.feedforward:
-            self.feedforward = FeedForward(width, block.feedforward, block.activation)
+            self.feedforward = FeedForward(width, block.feedforward, block.activation, block.bias)
             self.norm2 = _norm(block, width)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -188,9 +188,11 @@ class Block:
     norm: Literal["layer", "batch", "rms"] = "layer"
     prenorm: bool = True
     feedforward: int = 0  # hidden width; 0 means there is none
-    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "gelu"
     dropout: float = 0.0
     final_norm: bool = True
+    bias: bool = True  # of the feed-forward's maps
+    eps: float | None = None  # of the norms; None is torch's: 1e-5, and for "rms" the precision's own
 
 
 @dataclass(frozen=True)

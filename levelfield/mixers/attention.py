@@ -37,7 +37,8 @@ class Attention(MixerConfig):
 
     For the models of huang2024: `kv_heads` heads of keys and values serve all `heads` of queries (None: as many),
     each of `head_width` channels (None: width / heads); the first `rotary_width` channels of a head turn (None: all);
-    `short_conv` convolves queries, keys and values over so many steps each by itself (mamba2attn; 0: not at all).
+    `short_conv` convolves queries, keys and values over so many steps each by itself (mamba2attn; 0: not at all);
+    `bias` is of all four maps, but for the last one where `out_bias` says otherwise (RecurrentGemma).
     """
 
     heads: int = 4
@@ -51,6 +52,7 @@ class Attention(MixerConfig):
     rotary_width: int | None = None
     short_conv: int = 0
     bias: bool = True
+    out_bias: bool | None = None
 
     label: ClassVar[str] = "attention"
     paper: ClassVar[str] = "vaswani2017"
@@ -142,7 +144,7 @@ class AttentionLayer(Carried):
         queries, keys = config.sizes(width)
         self.rows = queries, keys, keys
         self.qkv = linear(width, sum(self.rows), generator, config.bias)
-        self.out = linear(queries, width, generator, config.bias)
+        self.out = linear(queries, width, generator, config.bias if config.out_bias is None else config.out_bias)
         self.short = None
         if config.short_conv:
             self.short = conv1d(sum(self.rows), sum(self.rows), config.short_conv, generator, groups=sum(self.rows))
