@@ -321,3 +321,16 @@ def test_arrays_of_an_unknown_task_are_checked_without_a_card(tmp_path: Path) ->
     said: list[str] = []
     assert commands.verify("all", tmp_path, said.append)
     assert len(said) == 1 and said[0].endswith("sound")
+
+
+def test_sequences_of_mostly_one_filler_are_counted_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of selective copying, where nearly any two share most shingles: by signatures, and the card says so."""
+    monkeypatch.setattr(duplicates, "CANDIDATES", 5_000)
+    monkeypatch.setattr(duplicates, "MEASURED", 1_000)
+    rows = np.zeros((400, 600), np.uint8)
+    for row in rows:
+        row[RNG.choice(600, 12, replace=False)] = RNG.integers(1, 3, 12)
+    found = search(Tokens(3), splits_of(list(rows[:300]), list(rows[300:350]), list(rows[350:])))
+    assert "estimated" in found.measure and found.near["train in train"] > 50
+    signature = signatures(rows.reshape(-1), np.arange(401) * 600)
+    assert len(duplicates.candidates(signature)[0]) <= 5_000 + len(rows) * BINS // duplicates.BAND
