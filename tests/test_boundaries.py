@@ -68,7 +68,7 @@ WITHOUT_TORCH = (
     "tasks",
 )
 SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
-READY = {"small", "comparison"}  # ready-made runs, which know tasks and mixers by name
+READY = {"small", "comparison", "decoders"}  # ready-made runs and models, which know tasks and mixers by name
 ANY = {"levelfield", "foreign", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
 ALONE = ("tasks", "mixers", "recipes", "probes", "studies")  # folders whose files do not know each other
 VENDOR = {"transformers", "tokenizers", "fla", "mamba_ssm", "causal_conv1d", "triton", "flash_attn"}

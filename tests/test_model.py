@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from levelfield.ledger import state_size
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
-from levelfield.model import BatchNorm, Net, pool, sinusoids
+from levelfield.model import BatchNorm, FeedForward, Net, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads
 from levelfield.seeding import seeded
 from levelfield.spec import Block, Model, Signal, Tokens, UserError
@@ -47,6 +48,30 @@ def test_a_padded_batch_gives_what_each_sequence_gives_alone(model: Model):
     for i, n in enumerate(lengths.tolist()):
         alone = net.head("label", net.features(x[i : i + 1, :n], None), None)
         torch.testing.assert_close(together[i], alone[0])
+
+
+def test_gated_feedforwards_are_their_formulas():
+    x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for activation, gate in (("swiglu", torch.nn.functional.silu), ("geglu", tanh_gelu)):
+        layer = FeedForward(4, 6, activation, bias=False).double()
+        assert layer.gate is not None and [name for name, _ in layer.named_parameters() if "bias" in name] == []
+        up, gated = x @ layer.up.weight.T, x @ layer.gate.weight.T
+        torch.testing.assert_close(layer(x), (gate(gated) * up) @ layer.down.weight.T)
+
+
+def tanh_gelu(x: torch.Tensor) -> torch.Tensor:
+    return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
+def test_eps_is_that_of_the_block(norm: Literal["layer", "rms", "batch"]) -> None:
+    """At inputs this small, eps is most of what is divided by."""
+    x = 1e-2 * torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    centred = x if norm == "rms" else x - x.mean((0, 1) if norm == "batch" else -1, keepdim=True)
+    power = (centred * centred).mean((0, 1) if norm == "batch" else -1, keepdim=True)
+    net = net_of(Model((RunningMean(),), 1, 8, block=Block(norm=norm, eps=0.3))).train()
+    assert net.norm is not None
+    torch.testing.assert_close(net.norm(x, None), centred / torch.sqrt(power + 0.3))
 
 
 def test_sinusoids_are_the_formula():

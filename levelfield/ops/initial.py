@@ -11,14 +11,17 @@ numbers, in the same order, as torch gives with its own generator at that seed.
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
+Layer = TypeVar("Layer", bound=nn.Module)
+
 
 def linear(inputs: int, outputs: int, generator: Generator, bias: bool = True) -> nn.Linear:
     """(..., inputs) -> (..., outputs). Weight and bias uniform in +-1/sqrt(inputs)."""
-    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")
+    layer = _unfilled(nn.Linear(inputs, outputs, bias=bias, device="meta"))
     fill_default(layer.weight, layer.bias if bias else None, generator)
     return layer
 
@@ -27,16 +30,23 @@ def conv1d(
     inputs: int, outputs: int, kernel: int, generator: Generator, groups: int = 1, bias: bool = True
 ) -> nn.Conv1d:
     """(B, inputs, T) -> (B, outputs, T - kernel + 1). Uniform in +-1/sqrt(kernel * inputs / groups)."""
-    layer = nn.Conv1d(inputs, outputs, kernel, groups=groups, bias=bias, device="meta").to_empty(device="cpu")
+    layer = _unfilled(nn.Conv1d(inputs, outputs, kernel, groups=groups, bias=bias, device="meta"))
     fill_default(layer.weight, layer.bias, generator)
     return layer
 
 
 def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
     """(...) int64 ids -> (..., width). Standard normal."""
-    layer = nn.Embedding(rows, width, device="meta").to_empty(device="cpu")
+    layer = _unfilled(nn.Embedding(rows, width, device="meta"))
     with torch.no_grad():
         layer.weight.normal_(generator=generator)
+    return layer
+
+
+def _unfilled(layer: Layer) -> Layer:
+    """The layer with memory for its parameters; `to_empty` does so too, but not where tensors are only counted."""
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
     return layer
 
 

@@ -1,0 +1,72 @@
+"""The language models of huang2024 (tables 1 to 4) as models: their architectures and sizes, without their weights.
+
+    decoder = transformerpp_2_7b()
+    decoder.model                       # Model(mixers=(Attention(heads=20, ...),), depth=32, width=2560, ...)
+    small = replace(decoder.model, depth=4, width=256, mixers=(Attention(heads=2, rotary="per_head", bias=False),))
+
+huang2024 trains nothing: it runs published checkpoints. Sizes are those of the checkpoints' configurations. What a
+`Model` has no place for is named in `beyond`; it does not touch how information moves along the sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from levelfield.mixers.attention import Attention
+from levelfield.spec import Block, Model
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A published language model.
+
+    vocabulary: rows of its embedding. tied: whether the same rows give the logits. context: steps it was trained on, as
+    underlined in table 1. parameters: of the checkpoint. beyond: what `model` leaves out.
+    """
+
+    model: Model
+    vocabulary: int
+    tied: bool
+    context: int
+    parameters: int
+    source: str
+    beyond: tuple[str, ...] = ()
+
+
+def transformerpp_2_7b() -> Decoder:
+    """Transformer++ (gu2023), trained on the Pile beside Mamba-2: rotary attention, gated feed-forward, no biases."""
+    return Decoder(
+        model=_llama(eps=1e-5, name="transformer++"),
+        vocabulary=50288,
+        tied=True,
+        context=2048,
+        parameters=2_666_457_600,
+        source="state-spaces/transformerpp-2.7b",
+    )
+
+
+def sheared_llama_2_7b() -> Decoder:
+    """Sheared-LLaMA (xia2024): pruned from LLaMA-2 to the very sizes of Transformer++, and trained on. The model tuned
+    on ShareGPT has the same architecture."""
+    return Decoder(
+        model=_llama(eps=1e-5, name="sheared-llama"),
+        vocabulary=32000,
+        tied=False,
+        context=4096,
+        parameters=2_701_560_320,
+        source="princeton-nlp/Sheared-LLaMA-2.7B",
+    )
+
+
+def _llama(eps: float, name: str) -> Model:
+    return Model(
+        mixers=(Attention(heads=20, rotary="per_head", bias=False),),
+        depth=32,
+        width=2560,
+        causal=True,
+        block=Block(norm="rms", feedforward=6912, activation="swiglu", bias=False, eps=eps),
+        name=name,
+    )
+
+
+DECODERS = (transformerpp_2_7b, sheared_llama_2_7b)

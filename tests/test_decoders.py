@@ -1,0 +1,34 @@
+"""The published language models have as many parameters as their checkpoints; nothing of their size is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from levelfield.decoders import DECODERS, Decoder, sheared_llama_2_7b
+from levelfield.model import Net
+from levelfield.spec import Tokens
+
+
+@pytest.mark.parametrize("make", DECODERS, ids=lambda make: make.__name__)
+def test_parameters_are_those_of_the_checkpoint(make: Callable[[], Decoder]) -> None:
+    decoder = make()
+    with FakeTensorMode():  # tensors with shapes and no memory
+        net = Net(decoder.model, Tokens(2), (), flag=False, seed=0)
+    trunk = sum(p.numel() for name, p in net.named_parameters() if not name.startswith("encoder."))
+    rows = decoder.vocabulary * (1 if decoder.tied else 2)
+    assert trunk + rows * decoder.model.width == decoder.parameters
+    assert decoder.model.causal and decoder.context in (2048, 4096)
+
+
+def test_the_count_is_that_of_transformers() -> None:
+    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' LlamaForCausalLM")
+    decoder = sheared_llama_2_7b()
+    settings = {"hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 32, "num_attention_heads": 20}
+    with torch.device("meta"):
+        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **settings))
+    assert sum(p.numel() for p in theirs.parameters()) == decoder.parameters
