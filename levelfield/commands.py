@@ -138,7 +138,7 @@ def _card(at: Path) -> cards.Card | None:
     if task is None or data.folder(task, at.parent) != at:
         return None
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        card = cards.make(task, data.read(at), about.get("notes", ()), about.get("files", False), _shown(bar))
+        card = cards.make(task, data.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         store.write_text(at / cards.CARD, cards.to_json(card))
     return card

@@ -37,12 +37,12 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     """Build the task's arrays unless they are there already; returns their folder.
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
-    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk
-    and for official files that cannot be read.
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk,
+    for official files that cannot be read, and where the arrays are there but made from another folder than `sources`.
     """
     target = folder(task, root)
     if (target / MANIFEST).exists():
-        return target
+        return _made_from(target, sources)
     with explained(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
     with locked(root / f".{target.name}.lock", "--data"):
@@ -51,9 +51,17 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
             files = sources or known
             splits, notes = _build(task, files, report)
             with explained(root, "--data"):
-                _write(task, target, splits, {"notes": notes, "files": files is not None})
+                _write(task, target, splits, {"notes": notes, "files": str(files.resolve()) if files else ""})
                 if sources is not None:
                     _remember(root, task.name, sources)
+    return target
+
+
+def _made_from(target: Path, sources: Path | None) -> Path:
+    """The prepared folder, if it was made from these files or nobody knows from which."""
+    made = manifest(target).get("files") if sources is not None else None
+    if sources is not None and isinstance(made, str) and made and made != str(sources.resolve()):
+        raise UserError(f"{target} was made from {made}: remove it to prepare it from {sources}, or leave out --from.")
     return target
 
 

@@ -322,3 +322,14 @@ class FromFiles(Parity):
         if sources is None or not sources.is_dir():
             raise UserError("Give the files as --from FOLDER.")
         return super().build(sources, report)
+
+
+def test_arrays_are_not_passed_off_as_made_from_other_files(tmp_path: Path) -> None:
+    """Two folders of a user's own text: the second is told that the first is what is there."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    at = data.prepare(TASK, tmp_path / "data", sources=first)
+    assert data.prepare(TASK, tmp_path / "data") == data.prepare(TASK, tmp_path / "data", sources=first) == at
+    with pytest.raises(UserError, match="was made from .*first: remove it"):
+        data.prepare(TASK, tmp_path / "data", sources=second)
