@@ -40,7 +40,7 @@ class Case:
 GENERATED: dict[str, Case] = {
     "listops": Case(EXACT),
     "recall": Case(EXACT),
-    "pathfinder": Case(FAR, steps=6_000, depth=4),
+    "pathfinder": Case(FAR, steps=3_000),
     "mqar": Case(EXACT, steps=2_000),
     "copying": Case(EXACT, steps=2_000),
     "selective_copying": Case(EXACT, steps=2_000),
