@@ -23,12 +23,10 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional as F
 
 from levelfield.ops.carried import Carried
 from levelfield.ops.dplr import bilinear, dplr_kernel
-from levelfield.ops.fftconv import fft_conv
-from levelfield.ops.glu import gelu_glu
+from levelfield.ops.glu import conv_glu, gelu_glu
 from levelfield.ops.initial import linear
 from levelfield.ops.onward import advance_dense, advance_diagonal, dense
 from levelfield.ops.ssm import diagonal_kernel
@@ -158,13 +156,7 @@ class S4Layer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        if mask is not None:
-            x = x.masked_fill(~mask.unsqueeze(-1), 0)
-        with torch.autocast(x.device.type, enabled=False):
-            forward, *backward = self.kernel(x.shape[1]).unbind(0)
-            at_zero = F.pad(self.skip.unsqueeze(-1), (0, x.shape[1] - 1))  # d u is a tap at lag 0
-            y = fft_conv(x.transpose(1, 2), forward + at_zero, *backward)
-        return gelu_glu(y, self.output.weight, self.output.bias)
+        return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
 
 def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:

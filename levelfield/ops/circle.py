@@ -17,26 +17,15 @@ Letters: B batch, T steps, C channels, G kernels, K taps, S transform size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 
-from levelfield.ops.lanes import LANES, fetch, load, store
+from levelfield.ops.lanes import LANES, ROW, compiled, fetch, get, load, minus, plus, put, store, times, times_conjugate
 
-ROW = 2 * LANES
 INNER = 64  # rows whose last stages are done together: 8 KiB of float32 stay in the first-level cache
 AHEAD = 16  # steps asked for ahead: they lie a page or so apart, which no processor foresees
-
-
-def _compile(function: Callable[..., Any]) -> Any:
-    """Machine code that releases the interpreter's lock; kept on disk wherever numba finds a writable folder."""
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def size_for(length: int) -> int:
@@ -77,37 +66,13 @@ def _stages(first: int, rows: int, radices: list[int], at: int) -> list[tuple[in
     return [(first, first + rows, radix, part, at), *deeper]
 
 
-@_compile
-def _get(work: Any, at: int) -> Any:
-    """A row: sixteen complex numbers as (re, im)."""
-    return load(work, at), load(work, at + LANES)
-
-
-@_compile
-def _put(work: Any, at: int, a: Any) -> None:
-    store(work, at, a[0])
-    store(work, at + LANES, a[1])
-
-
-@_compile
-def _times(a: Any, c: Any, s: Any) -> Any:
-    """a (c + i s)."""
-    return a[0] * c - a[1] * s, a[1] * c + a[0] * s
-
-
-@_compile
-def _times_conjugate(a: Any, c: Any, s: Any) -> Any:
-    """a (c - i s)."""
-    return a[0] * c + a[1] * s, a[1] * c - a[0] * s
-
-
-@_compile
+@compiled
 def _two(a: Any, b: Any) -> Any:
     """Sum and difference: the transform of two."""
-    return (a[0] + b[0], a[1] + b[1]), (a[0] - b[0], a[1] - b[1])
+    return plus(a, b), minus(a, b)
 
 
-@_compile
+@compiled
 def _three(a: Any, b: Any, c: Any, half: Any, root: Any) -> Any:
     """The transform of three; half and root are 1/2 and sin(pi/3)."""
     sums, less = _two(b, c)
@@ -115,7 +80,7 @@ def _three(a: Any, b: Any, c: Any, half: Any, root: Any) -> Any:
     return (a[0] + sums[0], a[1] + sums[1]), (middle[0], side[1]), (side[0], middle[1])
 
 
-@_compile
+@compiled
 def _four(a: Any, b: Any, c: Any, d: Any) -> Any:
     """The transform of four."""
     (even, less), (odd, turned) = _two(a, c), _two(b, d)
@@ -123,7 +88,7 @@ def _four(a: Any, b: Any, c: Any, d: Any) -> Any:
     return first, (second[0], fourth[1]), third, (fourth[0], second[1])
 
 
-@_compile
+@compiled
 def _down(work: Any, first: int, last: int, radix: int, rows: int, turns: Any, at: int) -> None:
     """A stage: every block of radix x rows rows becomes its radix transforms, turned, of rows rows each."""
     gap, half, root = rows * ROW, turns.dtype.type(0.5), turns.dtype.type(0.75**0.5)
@@ -131,160 +96,146 @@ def _down(work: Any, first: int, last: int, radix: int, rows: int, turns: Any, a
         for p in range(rows):
             i, k = (block + p) * ROW, at + 2 * (radix - 1) * p
             if radix == 4:
-                a, b, c, d = _four(_get(work, i), _get(work, i + gap), _get(work, i + 2 * gap), _get(work, i + 3 * gap))
-                _put(work, i + 3 * gap, _times(d, turns[k + 4], turns[k + 5]))
-                _put(work, i + 2 * gap, _times(c, turns[k + 2], turns[k + 3]))
+                a, b, c, d = _four(get(work, i), get(work, i + gap), get(work, i + 2 * gap), get(work, i + 3 * gap))
+                put(work, i + 3 * gap, times(d, (turns[k + 4], turns[k + 5])))
+                put(work, i + 2 * gap, times(c, (turns[k + 2], turns[k + 3])))
             elif radix == 3:
-                a, b, c = _three(_get(work, i), _get(work, i + gap), _get(work, i + 2 * gap), half, root)
-                _put(work, i + 2 * gap, _times(c, turns[k + 2], turns[k + 3]))
+                a, b, c = _three(get(work, i), get(work, i + gap), get(work, i + 2 * gap), half, root)
+                put(work, i + 2 * gap, times(c, (turns[k + 2], turns[k + 3])))
             else:
-                a, b = _two(_get(work, i), _get(work, i + gap))
-            _put(work, i, a)
-            _put(work, i + gap, _times(b, turns[k], turns[k + 1]))
+                a, b = _two(get(work, i), get(work, i + gap))
+            put(work, i, a)
+            put(work, i + gap, times(b, (turns[k], turns[k + 1])))
 
 
-@_compile
+@compiled
 def _up(work: Any, first: int, last: int, radix: int, rows: int, turns: Any, at: int) -> None:
     """`_down` undone, but for a factor of radix: turned back, then the inverse transform, which is in other order."""
     gap, half, root = rows * ROW, turns.dtype.type(0.5), turns.dtype.type(0.75**0.5)
     for block in range(first, last, radix * rows):
         for p in range(rows):
             i, k = (block + p) * ROW, at + 2 * (radix - 1) * p
-            a, b = _get(work, i), _times(_get(work, i + gap), turns[k], -turns[k + 1])
+            a, b = get(work, i), times(get(work, i + gap), (turns[k], -turns[k + 1]))
             if radix == 4:
-                c = _times(_get(work, i + 2 * gap), turns[k + 2], -turns[k + 3])
-                d = _times(_get(work, i + 3 * gap), turns[k + 4], -turns[k + 5])
+                c = times(get(work, i + 2 * gap), (turns[k + 2], -turns[k + 3]))
+                d = times(get(work, i + 3 * gap), (turns[k + 4], -turns[k + 5]))
                 a, d, c, b = _four(a, b, c, d)
-                _put(work, i + 3 * gap, d)
-                _put(work, i + 2 * gap, c)
+                put(work, i + 3 * gap, d)
+                put(work, i + 2 * gap, c)
             elif radix == 3:
-                c = _times(_get(work, i + 2 * gap), turns[k + 2], -turns[k + 3])
+                c = times(get(work, i + 2 * gap), (turns[k + 2], -turns[k + 3]))
                 a, c, b = _three(a, b, c, half, root)
-                _put(work, i + 2 * gap, c)
+                put(work, i + 2 * gap, c)
             else:
                 a, b = _two(a, b)
-            _put(work, i, a)
-            _put(work, i + gap, b)
+            put(work, i, a)
+            put(work, i + gap, b)
 
 
-@_compile
+@compiled
 def transform(work: Any, stages: Any, turns: Any) -> None:
     """The spectrum of all rows, in place, in digit-reversed order."""
     for first, last, radix, rows, at in stages:
         _down(work, first, last, radix, rows, turns, at)
 
 
-@_compile
+@compiled
 def restore(work: Any, stages: Any, turns: Any) -> None:
     """`transform` undone, but for a factor of S."""
     for first, last, radix, rows, at in stages[::-1]:
         _up(work, first, last, radix, rows, turns, at)
 
 
-@_compile
+@compiled
 def _enter(work: Any, u: Any, first: int, stride: int, length: int, size: int, steps: Any) -> None:
-    """Sixteen channels of u, flat, into the work area: step t turned by exp(i pi t / 2S), zero from `length` on."""
+    """Sixteen channels of u into the work area: step t turned by exp(i pi t / 2S), zero from `length` on."""
     for t in range(length):
         fetch(u, first + (t + AHEAD) * stride)
         value = load(u, first + t * stride)
-        _put(work, t * ROW, (value * steps[2 * t], value * steps[2 * t + 1]))
+        put(work, t * ROW, (value * steps[2 * t], value * steps[2 * t + 1]))
     work[length * ROW : size * ROW] = 0
 
 
-@_compile
+@compiled
 def _leave(work: Any, out: Any, first: int, stride: int, length: int, size: int, steps: Any) -> None:
     """Real parts, turned back, into sixteen channels of out."""
     scale = steps.dtype.type(1 / size)
     for t in range(length):
-        re, im = _get(work, t * ROW)
+        re, im = get(work, t * ROW)
         store(out, first + t * stride, re * (steps[2 * t] * scale) + im * (steps[2 * t + 1] * scale))
 
 
-@_compile
-def _enter_kernels(work: Any, forward: Any, backward: Any, channel: int, size: int, steps: Any) -> None:
-    """Kernels of sixteen channels into the work area; backward taps, times -i, from the end."""
-    work[: size * ROW] = 0
-    for t in range(forward.shape[1]):
-        for lane in range(LANES):
-            tap = forward[channel + lane, t]
-            work[t * ROW + lane] = tap * steps[2 * t]
-            work[t * ROW + LANES + lane] = tap * steps[2 * t + 1]
-    for t in range(backward.shape[1]):
-        row = size - 1 - t
-        for lane in range(LANES):
-            tap = backward[channel + lane, t]
-            work[row * ROW + lane] += tap * steps[2 * row + 1]
-            work[row * ROW + LANES + lane] -= tap * steps[2 * row]
+@compiled
+def _enter_backward(work: Any, backward: Any, first: int, stride: int, size: int, steps: Any) -> None:
+    """Taps of the backward kernels, times -i, onto the rows from the end."""
+    for t in range(backward.shape[0]):
+        row, value = size - 1 - t, load(backward, first + t * stride)
+        put(work, row * ROW, plus(get(work, row * ROW), (value * steps[2 * row + 1], value * -steps[2 * row])))
 
 
-@_compile
-def _leave_kernels(work: Any, forward: Any, backward: Any, channel: int, size: int, steps: Any) -> None:
-    """Gradients of the kernels: real parts of rows turned back, and the negative imaginary parts from the end."""
+@compiled
+def _leave_backward(work: Any, backward: Any, first: int, stride: int, size: int, steps: Any) -> None:
+    """Their gradients: negative imaginary parts, turned back, of the rows from the end."""
     scale = steps.dtype.type(1 / size)
-    for t in range(forward.shape[1]):
-        c, s = steps[2 * t] * scale, steps[2 * t + 1] * scale
-        for lane in range(LANES):
-            forward[channel + lane, t] = work[t * ROW + lane] * c + work[t * ROW + LANES + lane] * s
-    for t in range(backward.shape[1]):
+    for t in range(backward.shape[0]):
         row = size - 1 - t
-        c, s = steps[2 * row] * scale, steps[2 * row + 1] * scale
-        for lane in range(LANES):
-            backward[channel + lane, t] = work[row * ROW + lane] * s - work[row * ROW + LANES + lane] * c
+        re, im = get(work, row * ROW)
+        store(backward, first + t * stride, re * (steps[2 * row + 1] * scale) - im * (steps[2 * row] * scale))
 
 
-@_compile
+@compiled
 def convolve(
     u: Any,
     forward: Any,
     backward: Any,
     out: Any,
-    blocks: tuple[int, int],
     size: int,
     stages: Any,
     turns: Any,
     steps: Any,
+    blocks: tuple[int, int],
 ) -> None:
-    """u, out: (B, T, C), forward: (C, K), backward: (C, K'), for the blocks of sixteen channels from one to another."""
+    """u, out: (B, T, C), forward: (K, C), backward: (K', C), for the blocks of sixteen channels from one to another."""
     batch, length, channels = u.shape
-    source, target = u.reshape(-1), out.reshape(-1)
     work, spectrum = np.empty(size * ROW, u.dtype), np.empty(size * ROW, u.dtype)
     for channel in range(blocks[0] * LANES, blocks[1] * LANES, LANES):
-        _enter_kernels(spectrum, forward, backward, channel, size, steps)
+        _enter(spectrum, forward, channel, channels, len(forward), size, steps)
+        _enter_backward(spectrum, backward, channel, channels, size, steps)
         transform(spectrum, stages, turns)
         for first in range(channel, batch * length * channels, length * channels):
-            _enter(work, source, first, channels, length, size, steps)
+            _enter(work, u, first, channels, length, size, steps)
             transform(work, stages, turns)
             for i in range(0, size * ROW, ROW):
-                c, s = _get(spectrum, i)
-                _put(work, i, _times(_get(work, i), c, s))
+                put(work, i, times(get(work, i), get(spectrum, i)))
             restore(work, stages, turns)
-            _leave(work, target, first, channels, length, size, steps)
+            _leave(work, out, first, channels, length, size, steps)
 
 
-@_compile
+@compiled
 def pull(
     u: Any, forward: Any, backward: Any, grad: Any, grad_u: Any, grad_forward: Any, grad_backward: Any,
-    blocks: tuple[int, int], size: int, stages: Any, turns: Any, steps: Any,
+    size: int, stages: Any, turns: Any, steps: Any, blocks: tuple[int, int],
 ) -> None:  # fmt: skip
-    """Gradients of `convolve` from that of its result: (B, T, C), (C, K) and (C, K')."""
+    """Gradients of `convolve` from that of its result: (B, T, C), (K, C) and (K', C)."""
     batch, length, channels = u.shape
-    source, given, target = u.reshape(-1), grad.reshape(-1), grad_u.reshape(-1)
     work, moved = np.empty(size * ROW, u.dtype), np.empty(size * ROW, u.dtype)
     spectrum, total = np.empty(size * ROW, u.dtype), np.empty(size * ROW, u.dtype)
     for channel in range(blocks[0] * LANES, blocks[1] * LANES, LANES):
-        _enter_kernels(spectrum, forward, backward, channel, size, steps)
+        _enter(spectrum, forward, channel, channels, len(forward), size, steps)
+        _enter_backward(spectrum, backward, channel, channels, size, steps)
         transform(spectrum, stages, turns)
         total[:] = 0
         for first in range(channel, batch * length * channels, length * channels):
-            _enter(moved, given, first, channels, length, size, steps)
+            _enter(moved, grad, first, channels, length, size, steps)
             transform(moved, stages, turns)
-            _enter(work, source, first, channels, length, size, steps)
+            _enter(work, u, first, channels, length, size, steps)
             transform(work, stages, turns)
             for i in range(0, size * ROW, ROW):
-                g, (re, im), (c, s) = _get(moved, i), _get(work, i), _get(spectrum, i)
-                _put(total, i, _two(_get(total, i), _times_conjugate(g, re, im))[0])
-                _put(moved, i, _times_conjugate(g, c, s))
+                given = get(moved, i)
+                put(total, i, plus(get(total, i), times_conjugate(given, get(work, i))))
+                put(moved, i, times_conjugate(given, get(spectrum, i)))
             restore(moved, stages, turns)
-            _leave(moved, target, first, channels, length, size, steps)
+            _leave(moved, grad_u, first, channels, length, size, steps)
         restore(total, stages, turns)
-        _leave_kernels(total, grad_forward, grad_backward, channel, size, steps)
+        _leave(total, grad_forward, channel, channels, len(forward), size, steps)
+        _leave_backward(total, grad_backward, channel, channels, size, steps)

@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.ssm import columns_for
 
+COMPILED = "cpu"  # the device whose kernel is compiled
 CPU_BLOCK = 1 << 17  # elements of the batch of matrices worked on at a time: 32 of 64 x 64, 512 KiB
 STRIDES = 16  # how many times the last power is applied instead of squaring it further, which costs more
 
@@ -39,6 +40,13 @@ def dplr_kernel(poles: Tensor, low_rank: Tensor, drive: Tensor, readout: Tensor,
     amos2025 equations 2.1-2.4. Equal to `naive_dplr_kernel`.
     """
     dtype = readout.real.dtype
+    if readout.device.type == COMPILED:
+        from levelfield.ops.lanes import to_blocks
+
+        step, *others = (torch.complex(*part.chunk(2, -1)) for part in bilinear(poles, low_rank, drive, dt))
+        parts = [to_blocks(part).to(dtype) for part in (step - 1, *others)]
+        out: Tensor = _Recurrence.apply(*parts, to_blocks(readout.conj()), length)  # pyright: ignore[reportAssignmentType]
+        return out[:, :length, : readout.shape[1]].transpose(1, 2)
     rotation, column, row, start = (part.to(dtype) for part in bilinear(poles, low_rank, drive, dt))
     ends = torch.cat([readout.real, -readout.imag], dim=-1).transpose(0, 1).contiguous()
     kernel: Tensor = _Kernel.apply(rotation, column, row, start, ends, length)  # pyright: ignore[reportAssignmentType]
@@ -82,6 +90,33 @@ def bilinear(poles: Tensor, low_rank: Tensor, drive: Tensor, dt: Tensor) -> tupl
 
 def _pair(z: Tensor) -> Tensor:
     return torch.cat([z.real, z.imag], dim=-1)
+
+
+class _Recurrence(torch.autograd.Function):
+    """change (A is 1 + change - column row^T), column, row, start: (blocks, N, 2, 16), ends: (blocks, S, N, 2, 16).
+
+    Returns (S, T or a little more, 16 blocks).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        from levelfield.ops import lanes, recur
+
+        *parts, ends, length = inputs
+        ctx.save_for_backward(*parts, ends)
+        out = ends.new_empty(ends.shape[1], recur.whole(length), len(ends) * lanes.LANES)
+        lanes.spread(recur.low_rank, len(ends), *parts, ends, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        from levelfield.ops import lanes, recur
+
+        inputs: tuple[Tensor, ...] = ctx.saved_tensors
+        pulled = [torch.zeros_like(x) for x in inputs]
+        lanes.spread(recur.low_rank_pull, len(inputs[0]), *inputs, grads[0].contiguous(), *pulled)
+        return *pulled, None
 
 
 class _Kernel(torch.autograd.Function):

@@ -16,8 +16,7 @@ Letters: B batch, C channels, T steps, G kernels, K taps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -42,16 +41,22 @@ def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tens
     if backward is not None and (backward.ndim != 2 or backward.shape[0] != forward.shape[0]):
         raise ValueError(f"forward and backward must have as many kernels: {forward.shape} and {backward.shape}.")
     u, copies, length = u.to(forward.dtype), u.shape[1] // forward.shape[0], u.shape[2]
-    backward = forward[:, :0] if backward is None else backward[:, : length - 1]
-    kernels = [kernel.repeat(copies, 1) if copies > 1 else kernel for kernel in (forward[:, :length], backward)]
+    backward = forward[:, :0] if backward is None else backward
+    if copies > 1:
+        forward, backward = forward.repeat(copies, 1), backward.repeat(copies, 1)
     if u.device.type != COMPILED:
-        return _Transformed.apply(u, *kernels)  # pyright: ignore[reportReturnType]
-    from levelfield.ops.circle import LANES
-
-    more = -u.shape[1] % LANES
-    kernels = [F.pad(kernel, (0, 0, 0, more)) if more else kernel.contiguous() for kernel in kernels]
-    y: Tensor = _Compiled.apply(F.pad(u.transpose(1, 2), (0, more)).contiguous(), *kernels)  # pyright: ignore[reportAssignmentType]
+        return _Transformed.apply(u, forward[:, :length], backward[:, : length - 1])  # pyright: ignore[reportReturnType]
+    kernels = _channels_last(forward)[:length], _channels_last(backward)[: length - 1]
+    y: Tensor = _Compiled.apply(_channels_last(u), *kernels)  # pyright: ignore[reportAssignmentType]
     return y[..., : u.shape[1]].transpose(1, 2)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """(..., C, T) -> (..., T, C) in memory, with zeros up to whole blocks of channels."""
+    from levelfield.ops.lanes import LANES
+
+    more = -x.shape[-2] % LANES
+    return (F.pad(x.transpose(-1, -2), (0, more)) if more else x.transpose(-1, -2)).contiguous()
 
 
 def naive_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
@@ -73,44 +78,28 @@ def transform_size(least: int) -> int:
 
 
 class _Compiled(torch.autograd.Function):
-    """u: (B, T, C), forward: (C, K <= T), backward: (C, K' <= T - 1) -> (B, T, C), C a multiple of LANES."""
+    """u: (B, T, C), forward: (K <= T, C), backward: (K' <= T - 1, C) -> (B, T, C), C a multiple of LANES."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
-        from levelfield.ops import circle
+        from levelfield.ops import circle, lanes
 
         ctx.save_for_backward(u, forward, backward)
-        out = torch.empty_like(u)
-        _spread(circle.convolve, u, forward, backward, out)
+        out, size = torch.empty_like(u), circle.size_for(u.shape[1])
+        plan = circle.plan(size, u.numpy().dtype)
+        lanes.spread(circle.convolve, u.shape[2] // lanes.LANES, u, forward, backward, out, size, *plan)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        from levelfield.ops import circle
+        from levelfield.ops import circle, lanes
 
         inputs: tuple[Tensor, ...] = ctx.saved_tensors
-        pulled = tuple(torch.empty_like(x) for x in inputs)
-        _spread(circle.pull, *inputs, grads[0].contiguous(), *pulled)
+        pulled, size = tuple(torch.empty_like(x) for x in inputs), circle.size_for(inputs[0].shape[1])
+        tensors, plan = (*inputs, grads[0].contiguous(), *pulled), circle.plan(size, grads[0].numpy().dtype)
+        lanes.spread(circle.pull, inputs[0].shape[2] // lanes.LANES, *tensors, size, *plan)
         return pulled
-
-
-def _spread(function: Callable[..., None], *tensors: Tensor) -> None:
-    """Call a function of `circle` on blocks of channels, as many at a time as torch would use threads."""
-    from levelfield.ops import circle
-
-    arrays = [x.numpy() for x in tensors]
-    _, length, channels = arrays[0].shape
-    size, blocks = circle.size_for(length), channels // circle.LANES
-    plan = circle.plan(size, arrays[0].dtype)
-    threads = min(torch.get_num_threads(), blocks)
-    if threads == 1:
-        return function(*arrays, (0, blocks), size, *plan)
-    bounds = [(i * blocks // threads, (i + 1) * blocks // threads) for i in range(threads)]
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(function, *arrays, part, size, *plan) for part in bounds]:
-            done.result()
-    return None
 
 
 class _Transformed(torch.autograd.Function):

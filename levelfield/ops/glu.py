@@ -9,14 +9,35 @@ Letters: B batch, C channels, T steps, D outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from levelfield.ops.fftconv import fft_conv
+
 CPU_BLOCK = 512  # steps at a time: 1 MiB of gate inputs at width 256
+
+
+def conv_glu(
+    x: Tensor, mask: Tensor | None, kernel: Callable[[int], Tensor], skip: Tensor, output: nn.Linear
+) -> Tensor:
+    """GLU(W gelu(k * x + skip x) + b): (B, T, D) -> (B, T, D), all of a state-space layer but its kernel.
+
+    mask: (B, T) bool, True at real steps, or None; kernel: of T steps, (1 or 2, D, T), forwards and backwards; skip:
+    (D,). Neither kernel nor convolution are run in 16 bits.
+    """
+    if mask is not None:
+        x = x.masked_fill(~mask.unsqueeze(-1), 0)
+    with torch.autocast(x.device.type, enabled=False):
+        taps = kernel(x.shape[1])
+        taps[0, :, 0] += skip  # a tap at lag 0
+        # Taken apart with channels last, as the compiled kernels lie in memory.
+        y = fft_conv(x.transpose(1, 2), *(way.T for way in taps.transpose(1, 2).unbind(0)))
+    return gelu_glu(y, output.weight, output.bias)
 
 
 def gelu_glu(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numba
 import numba.extending
+import torch
 from numba import types
 from numba.core.cgutils import ir  # llvmlite's, of the version that this numba is made for
 from numba.extending import lower_builtin, models, register_model, type_callable
@@ -23,6 +26,7 @@ from numba.extending import lower_builtin, models, register_model, type_callable
 intrinsic: Any = numba.extending.intrinsic  # what it makes is called without the first parameter
 
 LANES = 16  # one register of float32 with AVX-512, two with AVX2
+ROW = 2 * LANES  # a row of complex numbers: sixteen real parts, then sixteen imaginary parts
 
 
 class Lanes(types.Type):
@@ -108,3 +112,65 @@ def _define(op: Callable[..., Any], instruction: str) -> None:
 _define(operator.add, "fadd")
 _define(operator.sub, "fsub")
 _define(operator.mul, "fmul")
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Machine code that releases the interpreter's lock; kept on disk wherever numba finds a writable folder."""
+    try:
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def spread(function: Callable[..., None], blocks: int, *arguments: Any) -> None:
+    """function(*arguments, (first, last)) for all blocks, in as many threads as torch would use; tensors as arrays."""
+    arrays = [x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in arguments]
+    threads = min(torch.get_num_threads(), blocks)
+    if threads == 1:
+        return function(*arrays, (0, blocks))
+    parts = [(i * blocks // threads, (i + 1) * blocks // threads) for i in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(function, *arrays, part) for part in parts]:
+            done.result()
+    return None
+
+
+def to_blocks(z: torch.Tensor) -> torch.Tensor:
+    """(..., C, N) complex -> (blocks, ..., N, 2, LANES) real, zero where C is not a multiple of LANES."""
+    parts = torch.nn.functional.pad(torch.view_as_real(z.resolve_conj()), (0, 0, 0, 0, 0, -z.shape[-2] % LANES))
+    return parts.unflatten(-3, (-1, LANES)).movedim((-4, -3), (0, -1)).contiguous()
+
+
+# Rows of complex numbers are pairs (re, im) of Lanes
+
+
+@compiled
+def get(array: Any, at: int) -> Any:
+    return load(array, at), load(array, at + LANES)
+
+
+@compiled
+def put(array: Any, at: int, a: Any) -> None:
+    store(array, at, a[0])
+    store(array, at + LANES, a[1])
+
+
+@compiled
+def plus(a: Any, b: Any) -> Any:
+    return a[0] + b[0], a[1] + b[1]
+
+
+@compiled
+def minus(a: Any, b: Any) -> Any:
+    return a[0] - b[0], a[1] - b[1]
+
+
+@compiled
+def times(a: Any, b: Any) -> Any:
+    """a b; the parts of b may be plain numbers."""
+    return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
+
+
+@compiled
+def times_conjugate(a: Any, b: Any) -> Any:
+    return a[0] * b[0] + a[1] * b[1], a[1] * b[0] - a[0] * b[1]

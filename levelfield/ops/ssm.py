@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+COMPILED = "cpu"  # the device whose diagonal kernel is compiled
 CPU_BLOCK = 1 << 16  # elements of one factor made at a time: 256 KiB of float32
 NEGLIGIBLE = -43.0  # log of a factor taken as zero: products of two stay clear of float32's slow subnormal numbers
 SHARED_TABLE = 1 << 21  # elements of the shared table of exponentials held at a time: 8 MiB of float32
@@ -35,6 +36,11 @@ def diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
     log_a: (H, N) complex, real part <= 0; weight: (S, H, N) complex. The kernel of S4D (gu2022, section 3.2).
     Equal to `naive_diagonal_kernel`.
     """
+    if weight.device.type == COMPILED:
+        from levelfield.ops.lanes import to_blocks
+
+        out: Tensor = _Recurrence.apply(to_blocks(log_a.to(torch.cdouble)), to_blocks(weight), length)  # pyright: ignore[reportAssignmentType]
+        return out[:, :length, : weight.shape[1]].transpose(1, 2)
     parts = (torch.view_as_real(z.resolve_conj()) for z in (log_a, weight.transpose(0, 1)))
     kernel: Tensor = _Diagonal.apply(*parts, length)  # pyright: ignore[reportAssignmentType]
     return kernel.transpose(0, 1)
@@ -64,6 +70,38 @@ def shared_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
 def columns_for(length: int) -> int:
     """J: the power of two next above sqrt(T), so that I = ceil(T / J) is near sqrt(T) too."""
     return 1 << max(0, math.ceil(math.log2(length) / 2))
+
+
+class _Recurrence(torch.autograd.Function):
+    """log_a: (blocks, N, 2, 16) float64, weight: (blocks, S, N, 2, 16) -> (S, T or a little more, 16 blocks)."""
+
+    @staticmethod
+    def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+        from levelfield.ops import lanes, recur
+
+        step, jump = _polar(log_a).to(weight.dtype), _polar(recur.CHUNK * log_a)
+        ctx.save_for_backward(step, jump, weight)
+        out = weight.new_empty(weight.shape[1], recur.whole(length), len(weight) * lanes.LANES)
+        lanes.spread(recur.diagonal, len(weight), step, jump, weight, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        from levelfield.ops import lanes, recur
+
+        step, jump, weight = ctx.saved_tensors
+        plain, timed = torch.zeros_like(weight), torch.zeros_like(weight)  # sums of g a^t and of t g a^t
+        lanes.spread(recur.moments, len(weight), step, jump, grads[0].contiguous(), plain, timed)
+        (re, im), (w, v) = timed.unbind(-2), weight.unbind(-2)
+        slope = torch.stack([w * re - v * im, -w * im - v * re], -2).sum(1)
+        return slope.double(), torch.stack([plain[..., 0, :], -plain[..., 1, :]], -2), None
+
+
+def _polar(log: Tensor) -> Tensor:
+    """exp of a complex logarithm, (..., 2, 16) real and imaginary parts."""
+    re, im = log.unbind(-2)
+    return re.exp().unsqueeze(-2) * torch.stack([im.cos(), im.sin()], -2)
 
 
 class _Diagonal(torch.autograd.Function):
