@@ -26,37 +26,39 @@ def advance_diagonal(log_a: Tensor, weight: Tensor, u: Tensor, state: Tensor | N
     log_a: (H, N), or (N,) where all channels share it, complex; weight: (H, N) complex; u: (B, H, T); state:
     (B, H, N, 2), real and imaginary parts, or None for zero -> y (B, H, T) and the state after them.
     """
-    u = u.to(weight.real.dtype).transpose(0, 1)  # (H, B, T)
+    u = u.to(weight.real.dtype).transpose(0, 1).contiguous()  # (H, B, T): other layouts make slow products
     states = weight.new_zeros(*u.shape[:2], weight.shape[1])
     if state is not None:
         states = torch.view_as_complex(state).transpose(0, 1)  # (H, B, N)
     steps = torch.arange(min(BLOCK, u.shape[2]) + 1, device=u.device)
     powers = torch.exp(log_a.unsqueeze(-1) * steps).to(weight.dtype)  # (..., N, L + 1)
-    kernel = (weight.unsqueeze(1) @ powers[..., :-1]).real.squeeze(1)  # (H, L)
+    table = torch.cat([powers.real, -powers.imag], -2)  # (..., 2N, L + 1): real products are faster than complex ones
+    back = torch.cat([powers.real, powers.imag], -2)[..., :-1].flip(-1).mT.contiguous()  # (..., L, 2N)
+    square = _triangle((_apart(weight).unsqueeze(1) @ table[..., :-1]).squeeze(1))
     parts = []
     for block in u.split(BLOCK, dim=2):
         length = block.shape[2]
-        seen = ((states * weight.unsqueeze(1)) @ powers[..., 1 : length + 1]).real
-        parts.append(block @ _triangle(kernel[:, :length]) + seen)
-        later = powers[..., :length].flip(-1).mT
-        states = states * powers[..., length].unsqueeze(-2) + block.to(later.dtype) @ later
+        seen = _apart(states * weight.unsqueeze(1)) @ table[..., 1 : length + 1]
+        parts.append(block @ square[:, :length, :length] + seen)
+        fresh = torch.complex(*(block @ back[..., -length:, :]).chunk(2, -1))
+        states = states * powers[..., length].unsqueeze(-2) + fresh
     return torch.cat(parts, 2).transpose(0, 1), torch.view_as_real(states.transpose(0, 1).contiguous())
 
 
 def advance_dense(a: Tensor, start: Tensor, ends: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """x <- A x + b u, y = c x, all real. a: (H, M, M); start (b), ends (c): (H, M); u: (B, H, T); state: (B, H, M), or
     None for zero -> y (B, H, T) and the state after them."""
-    u = u.to(a.dtype).transpose(0, 1)  # (H, B, T)
+    u = u.to(a.dtype).transpose(0, 1).contiguous()  # (H, B, T)
     states = u.new_zeros(*u.shape[:2], a.shape[1]) if state is None else state.transpose(0, 1)
     done, parts = 0, []
     while done < u.shape[2]:
         length = min(BLOCK, 1 << (u.shape[2] - done).bit_length() - 1)  # a power of two, which doubling reaches
         inputs, outputs, power = _doubled(a, start, ends, length)
-        kernel = (inputs @ ends.unsqueeze(2)).squeeze(2)
+        square, back = _triangle((inputs @ ends.unsqueeze(2)).squeeze(2)), inputs.flip(1)
         whole = (u.shape[2] - done) // length if length == BLOCK else 1
         for block in u[:, :, done : done + whole * length].split(length, dim=2):
-            parts.append(block @ _triangle(kernel) + states @ outputs.mT)
-            states = states @ power.mT + block @ inputs.flip(1)
+            parts.append(block @ square + states @ outputs.mT)
+            states = states @ power.mT + block @ back
         done += whole * length
     return torch.cat(parts, 2).transpose(0, 1), states.transpose(0, 1)
 
@@ -84,3 +86,8 @@ def _triangle(kernel: Tensor) -> Tensor:
     steps = torch.arange(length, device=kernel.device)
     lags = steps - steps.unsqueeze(1)
     return kernel[:, lags.clamp(min=0)] * (lags >= 0)
+
+
+def _apart(z: Tensor) -> Tensor:
+    """Real and imaginary parts, (..., N) -> (..., 2N)."""
+    return torch.cat([z.real, z.imag], -1)
