@@ -1,0 +1,89 @@
+"""A root-mean-square norm with a SiLU gate, before it or after it, at the end of a recurrent layer.
+
+    gated_norm(y, gate, weight, first=True)      # Mamba-2:  norm(y silu(gate)) weight
+    gated_norm(y, gate, weight, first=False)     # GLA:      norm(y) weight silu(gate)
+
+One pass over the numbers, in blocks that stay in a CPU's cache; the backward computes again what lies between.
+Letters: N rows, W numbers that are normed together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+CPU_NUMBERS = 1 << 16  # of a block: 256 KiB of float32
+
+
+def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
+    """y, gate: (..., H, W), weight: (H, W) or (W,) -> (..., H, W), in float32 or wider. Equal to `naive_gated_norm`."""
+    wide = torch.promote_types(y.dtype, torch.float32)
+    with torch.autocast(y.device.type, enabled=False):
+        out: Tensor = _GatedNorm.apply(  # pyright: ignore[reportAssignmentType]
+            y.to(wide).reshape(-1, *y.shape[-2:]), gate.to(wide).reshape(-1, *y.shape[-2:]), weight.to(wide), first, eps
+        )
+    return out.view(y.shape)
+
+
+def naive_gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
+    """`gated_norm` in torch's own operations."""
+    if first:
+        return F.rms_norm(y * F.silu(gate), y.shape[-1:], None, eps) * weight
+    return F.rms_norm(y, y.shape[-1:], None, eps) * weight * F.silu(gate)
+
+
+def _steps(x: Tensor) -> int:
+    """Rows of a block."""
+    return max(1, CPU_NUMBERS // x[0].numel()) if x.device.type == "cpu" and len(x) else max(1, len(x))
+
+
+class _GatedNorm(torch.autograd.Function):
+    """y, gate: (N, H, W)."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float) -> Tensor:
+        out = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+        for a, z, to in zip(*(x.split(_steps(y)) for x in (y, gate, out)), strict=True):
+            open_ = F.silu(z)
+            if first:
+                inner = a * open_
+                torch.mul(inner.mul_(_scale(inner, eps)), weight, out=to)
+            else:
+                torch.mul(a, _scale(a, eps), out=to).mul_(weight).mul_(open_)
+        ctx.save_for_backward(y, gate, weight)
+        ctx.first, ctx.eps = first, eps
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, gate, weight = ctx.saved_tensors
+        grad_y, grad_gate = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (y, gate))
+        grad_weight = torch.zeros_like(weight)
+        blocks = (x.split(_steps(y)) for x in (y, gate, grads[0], grad_y, grad_gate))
+        for a, z, given, to_y, to_gate in zip(*blocks, strict=True):
+            open_ = F.silu(z)
+            inner = a * open_ if ctx.first else a
+            scale = _scale(inner, ctx.eps)
+            normed = inner * scale
+            pull = given if ctx.first else given * open_
+            grad_weight += (pull * normed).sum_to_size(weight.shape)
+            pull = pull * weight
+            if not ctx.first:
+                torch.ops.aten.silu_backward.grad_input(given * normed * weight, z, grad_input=to_gate)
+            pull = pull.addcmul_(normed, (pull * normed).mean(-1, keepdim=True), value=-1).mul_(scale)
+            if ctx.first:
+                torch.ops.aten.silu_backward.grad_input(pull * a, z, grad_input=to_gate)
+                torch.mul(pull, open_, out=to_y)
+            else:
+                to_y.copy_(pull)
+        return grad_y, grad_gate, grad_weight, None, None
+
+
+def _scale(x: Tensor, eps: float) -> Tensor:
+    """1 / root mean square over the last axis: (..., 1)."""
+    return x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
