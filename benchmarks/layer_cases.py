@@ -104,8 +104,22 @@ def output_map(peers: Path, length: int) -> tuple[Work, int]:
     return layer(nn.Sequential(nn.GELU(), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()), length)
 
 
+def products(peers: Path, length: int) -> tuple[Work, int]:
+    """The three matrix products of that map and its backward, in cache."""
+    rows, pull, weight = torch.randn(1024, WIDTH), torch.randn(1024, 2 * WIDTH), torch.randn(2 * WIDTH, WIDTH)
+    blocks = TOKENS // len(rows)
+
+    def work() -> None:
+        for _ in range(blocks):
+            torch.mm(rows, weight.T)
+            torch.mm(pull, weight)
+            torch.mm(pull.T, rows)
+
+    return work, TOKENS
+
+
 def transforms(peers: Path, length: int) -> tuple[Work, int]:
-    """The five real transforms of twice the length that a convolution's forward and backward need, in cache."""
+    """Five real transforms of twice the length, as a convolution's forward and backward need, by torch, in cache."""
     rows = torch.randn(max(16, (1 << 18) // length), 2 * length)
     half = torch.fft.rfft(rows)
     blocks = WIDTH * TOKENS // length // len(rows)
@@ -132,8 +146,9 @@ LAYERS = (
     Case("DLR, 1024 states, causal", "not-from-scratch", dlr),
     Case("convolution with a given kernel", "ours", our_convolution),
     Case("convolution with a given kernel", "plain torch", plain_convolution),
-    Case("limit: five transforms", "limit", transforms),
-    Case("limit: GELU, linear, GLU", "limit", output_map),
+    Case("limit: five transforms by torch", "limit", transforms),
+    Case("limit: GELU, linear, GLU by torch", "limit", output_map),
+    Case("limit: its matrix products alone", "limit", products),
 )
 
 

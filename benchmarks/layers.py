@@ -30,6 +30,7 @@ import torch
 from layer_cases import BATCH, IMAGE, LAYERS, LENGTHS, STEPS, WIDTH, Case
 
 COLUMNS = ("group", "length", "side", "us_per_token", "peak_mib", "rounds", "machine")
+GOAL = 10  # times faster than the published layer
 PEERS = {"s4": "models/s4/s4.py", "not-from-scratch": "src/models/sequence/ss/dss.py"}
 
 
@@ -140,7 +141,34 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "## Limits of the machine in the same run", "", "| what | steps | us/token |", "|---|---|---|"]
     lines += [f"| {r['group']} | {r['length']} | {r['us_per_token']} |" for r in rows if r["side"] == "limit"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *remarks(rows)]) + "\n"
+
+
+def remarks(rows: list[dict[str, Any]]) -> list[str]:
+    """What stays below GOAL and what bounds it: no layer can cost less than the matrix products of its output map."""
+    time_of = {(r["group"], str(r["length"]), r["side"]): float(r["us_per_token"] or 0) for r in rows}
+    lines = [
+        "## What bounds them",
+        "",
+        "Every state-space layer here ends in GELU, a linear map to twice the width and a gate, ours and theirs alike. The",
+        "matrix products of that map alone bound what any other speed-up can come to. The transforms are those of torch;",
+        "our convolution brings its own, so it may cost less than they do.",
+        "",
+    ]
+    for (group, length, side), theirs in time_of.items():
+        mine = time_of.get((group, length, "ours"), 0.0)
+        if side in ("ours", "limit") or not theirs or not mine or theirs >= GOAL * mine:
+            continue
+        line = f"- {group}, {length} steps, against {side}: {theirs / mine:.1f} times, below {GOAL}"
+        products = time_of.get(("limit: its matrix products alone", length, "limit"))
+        if products and group.startswith(("S4", "DLR")):
+            line += f"; with all but the products free it would be {theirs / products:.1f}"
+        lines.append(line + ".")
+    for (group, length, side), mine in time_of.items():
+        transforms = time_of.get(("limit: five transforms by torch", length, "limit"))
+        if group.startswith("convolution") and side == "ours" and transforms:
+            lines.append(f"- Our convolution costs {mine / transforms:.1f} times five transforms at {length} steps.")
+    return lines
 
 
 def cell(row: dict[str, Any]) -> str:

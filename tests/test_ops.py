@@ -32,8 +32,9 @@ def _same(fast: Callable[..., Tensor], naive: Callable[..., Tensor], inputs: Seq
 
 @pytest.fixture(params=["compiled", "transformed"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The convolution a CPU runs, and the one that other devices run."""
-    monkeypatch.setattr(fftconv, "COMPILED", "cpu" if request.param == "compiled" else "none")
+    """What a CPU runs, and what other devices run."""
+    for module in (fftconv, ssm, dplr):
+        monkeypatch.setattr(module, "COMPILED", "cpu" if request.param == "compiled" else "none")
     return request.param
 
 
@@ -139,7 +140,7 @@ def _poles(decay: Tensor, frequency: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_dplr_kernel_is_the_recurrence(length: int) -> None:
+def test_dplr_kernel_is_the_recurrence(way: str, length: int) -> None:
     def through(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def kernel(decay: Tensor, frequency: Tensor, p: Tensor, b: Tensor, c: Tensor, log_dt: Tensor) -> Tensor:
             low_rank, drive, readout = (torch.view_as_complex(part) for part in (p, b, c))
@@ -151,7 +152,7 @@ def test_dplr_kernel_is_the_recurrence(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_diagonal_kernel_is_the_recurrence(length: int) -> None:
+def test_diagonal_kernel_is_the_recurrence(way: str, length: int) -> None:
     def through(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def kernel(decay: Tensor, frequency: Tensor, _: Tensor, __: Tensor, c: Tensor, log_dt: Tensor) -> Tensor:
             return function(_poles(decay, frequency) * log_dt.exp(), torch.view_as_complex(c), length)
@@ -178,6 +179,8 @@ def test_shared_kernel_is_the_recurrence(monkeypatch: pytest.MonkeyPatch, length
 
 @pytest.mark.parametrize("block", [1, 130])
 def test_kernels_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(dplr, "COMPILED", "none")
+    monkeypatch.setattr(ssm, "COMPILED", "none")
     decay, frequency, p, b, c, log_dt = (part.detach() for part in _system())
     low_rank, drive, readout = (torch.view_as_complex(part) for part in (p, b, c))
     poles, dt = _poles(decay, frequency), log_dt.exp()
@@ -192,7 +195,15 @@ def test_kernels_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, blo
     torch.testing.assert_close(both(), before)
 
 
-def test_long_kernels_keep_their_phase_in_float32() -> None:
+def test_kernels_of_more_channels_than_a_register_holds() -> None:
+    """Forty channels, in three blocks, that decay past what is taken as zero."""
+    log_a = torch.complex(-torch.linspace(0, 2, 120).reshape(40, 3), torch.linspace(-3, 3, 120).reshape(40, 3))
+    weight = torch.view_as_complex(_normal(2, 40, 3, 2))
+    kernel = ssm.diagonal_kernel(log_a.to(weight.dtype), weight, 200)
+    torch.testing.assert_close(kernel, ssm.naive_diagonal_kernel(log_a.to(weight.dtype), weight, 200))
+
+
+def test_long_kernels_keep_their_phase_in_float32(way: str) -> None:
     """At step 65,535 a slowly decaying mode of 3 radians a step is still exact, and nothing has overflowed."""
     length = 1 << 16
     log_a = torch.complex(torch.full((1, 1), -1e-6, dtype=torch.float64), torch.full((1, 1), 3.0, dtype=torch.float64))

@@ -11,6 +11,7 @@ float32 (relative error near 1e-5 up to 64K steps) and everything is a batched r
 
     k = dplr_kernel(poles, low_rank, drive, readout, dt, 4096)      # readout: (S, H, N) complex; k: (S, H, 4096)
 
+On a CPU, shorter kernels run the recurrence instead, compiled (`levelfield.ops.recur`).
 Letters: S kernels per channel (2 for two directions), H channels, N conjugate pairs, T steps; M = 2N.
 """
 
@@ -24,7 +25,8 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.ssm import columns_for
 
-COMPILED = "cpu"  # the device whose kernel is compiled
+COMPILED = "cpu"  # the device where short kernels are compiled
+SHORT = 8192  # steps up to which the recurrence itself costs less than the powers do
 CPU_BLOCK = 1 << 17  # elements of the batch of matrices worked on at a time: 32 of 64 x 64, 512 KiB
 STRIDES = 16  # how many times the last power is applied instead of squaring it further, which costs more
 
@@ -40,7 +42,7 @@ def dplr_kernel(poles: Tensor, low_rank: Tensor, drive: Tensor, readout: Tensor,
     amos2025 equations 2.1-2.4. Equal to `naive_dplr_kernel`.
     """
     dtype = readout.real.dtype
-    if readout.device.type == COMPILED:
+    if readout.device.type == COMPILED and length <= SHORT:
         from levelfield.ops.lanes import to_blocks
 
         step, *others = (torch.complex(*part.chunk(2, -1)) for part in bilinear(poles, low_rank, drive, dt))

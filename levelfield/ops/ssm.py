@@ -10,8 +10,9 @@ exponentials and one real product do:
     k = diagonal_kernel(log_a, weight, 4096)                      # weight: (S, H, N) complex; k: (S, H, 4096)
 
 log_a may be float64 while the weight is float32: phases are then formed and wrapped in float64 and only the factors are
-rounded, which keeps step 60,000 as exact as step 6. Letters: S kernels per channel (2 for two directions), H channels,
-N states, T steps.
+rounded, which keeps step 60,000 as exact as step 6. On a CPU, where every channel has its own states the recurrence is
+run instead, compiled, from an exact power every 64 steps (`levelfield.ops.recur`).
+Letters: S kernels per channel (2 for two directions), H channels, N states, T steps.
 """
 
 from __future__ import annotations
