@@ -1,0 +1,128 @@
+"""Performer: softmax attention estimated by positive orthogonal random features (FAVOR+).
+
+    phi(x) = exp(W x' - |x'|^2 / 2) / sqrt(features),     x' = x / d^(1/4)
+    y_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)
+
+The rows of W, (features, d), are normal vectors, orthogonal to each other within each block of d, so that
+phi(q) . phi(k) is an unbiased estimate of exp(q . k / sqrt(d)). W is drawn once, from the generator passed to `build`,
+shared by the heads of a layer, and kept as a buffer: it is never trained and never drawn anew. Cost is linear in T.
+
+    Performer(heads=4, features=256)
+
+Features are kept within range by subtracting maxima of their logarithms: of each query's features, of all keys' ones
+in a sequence, and in the causal direction of the keys so far, sums over earlier keys being rescaled as that maximum
+grows. All of these cancel in y, so that nothing of the future or of padding remains.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.ops.carried import Carried
+from levelfield.ops.heads import split_heads
+from levelfield.ops.initial import linear
+from levelfield.ops.kernelized import attend_features, attend_features_causal
+from levelfield.spec import MixerConfig, UserError
+
+EPS = 1e-12  # of the denominator, whose largest terms are about 1
+
+
+@dataclass(frozen=True)
+class Performer(MixerConfig):
+    """choromanski2021, equation 7 and section 2.4: `features` random features per head. `bias` is of all four maps.
+
+    The authors' code adds 1e-4 to every feature besides; the paper's equations do not, and neither does this layer.
+    """
+
+    heads: int = 4
+    features: int = 256
+    bias: bool = True
+
+    label: ClassVar[str] = "performer"
+    paper: ClassVar[str] = "choromanski2021"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.heads < 1 or width % self.heads:
+            raise UserError(f"Performer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.features < 1:
+            raise UserError(f"Performer(features={self.features}) is none: give at least 1; 256 is common.")
+        return PerformerLayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """Per head, sums of phi(k) v^T and of phi(k), and the largest logarithm of a feature."""
+        return self.heads * (self.features * (width // self.heads + 1) + 1)
+
+
+EXAMPLES = (Performer(heads=2, features=12), Performer(heads=4, features=7, bias=False))
+
+
+def orthogonal_rows(rows: int, columns: int, generator: Generator) -> Tensor:
+    """(rows, columns) float32: each row standard normal, orthogonal to the others of its block of `columns` rows.
+
+    Directions are those of the orthogonal factor of a normal matrix, with signs that make it uniform; lengths are those
+    of other normal vectors (choromanski2021, section 2.4).
+    """
+    blocks = []
+    for _ in range(math.ceil(rows / columns)):
+        basis, upper = torch.linalg.qr(torch.randn(columns, columns, generator=generator))
+        blocks.append((basis * torch.where(upper.diagonal() < 0, -1.0, 1.0)).T)
+    lengths = torch.randn(rows, columns, generator=generator).norm(dim=1, keepdim=True)
+    return lengths * torch.cat(blocks)[:rows]
+
+
+class PerformerLayer(Carried):
+    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+
+    random: Tensor
+
+    def __init__(self, config: Performer, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.heads, self.causal = config.heads, causal
+        self.qkv = linear(width, 3 * width, generator, config.bias)
+        self.out = linear(width, width, generator, config.bias)
+        self.register_buffer("random", orthogonal_rows(config.features, width // config.heads, generator))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        if self.causal:
+            return self.advance(x, None)[0]
+        q, k, v = self._logarithms(x)
+        if mask is not None:
+            k = k.masked_fill(~(mask | ~mask.any(-1, keepdim=True))[:, None, :, None], -math.inf)
+        top = k.detach().amax((2, 3), keepdim=True)
+        return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, EPS), x)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps the sums over the steps so far, (B, H, features, d + 1), divided by exp(top), and top, (B, H)."""
+        q, k, v = self._logarithms(x)
+        peaks = k.detach().amax(3)
+        before = peaks[:, :, :1] if state is None else state["top"].unsqueeze(2)
+        top = torch.cat([before, peaks], 2).cummax(2).values
+        log_decay, top = -top.diff(dim=2), top[:, :, 1:]
+        sums = None if state is None else state["sums"]
+        y, sums = attend_features_causal(_positive(q), (k - top.unsqueeze(3)).exp(), v, log_decay, sums, EPS)
+        return self._joined(y, x), {"sums": sums, "top": top[:, :, -1]}
+
+    def _logarithms(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log phi of queries and keys without the factor that cancels, (B, H, T, features) each, and the values."""
+        q, k, v = split_heads(x, self.qkv, self.heads)
+        with torch.autocast(x.device.type, enabled=False):
+            q, k = (self._logarithm(part) for part in (q, k))
+        return q, k, v
+
+    def _logarithm(self, x: Tensor) -> Tensor:
+        x = x.to(self.random.dtype) * x.shape[-1] ** -0.25
+        return x @ self.random.T - x.square().sum(-1, keepdim=True) / 2
+
+    def _joined(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
+
+
+def _positive(logarithms: Tensor) -> Tensor:
+    """Features of queries, the largest of each step 1."""
+    return (logarithms - logarithms.detach().amax(-1, keepdim=True)).exp()
