@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from levelfield.mixers.attention import Attention
-from levelfield.spec import Block, Model
+from levelfield.mixers.mamba2 import Mamba2
+from levelfield.spec import Block, MixerConfig, Model
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,40 @@ def sheared_llama_2_7b() -> Decoder:
     )
 
 
+def mamba2_2_7b() -> Decoder:
+    """Mamba-2 (dao2024), on the same data in the same order: 64 layers and no feed-forward."""
+    return Decoder(
+        model=_mamba2((MAMBA2,), "mamba2"),
+        vocabulary=50288,
+        tied=True,
+        context=2048,
+        parameters=2_702_599_680,
+        source="state-spaces/mamba2-2.7b",
+    )
+
+
+def mamba2attn_2_7b() -> Decoder:
+    """Mamba-2 with attention in six layers (dao2024, section 9.2.3): 30 heads whose first halves turn, and a
+    convolution before it as in the other 58."""
+    attention = Attention(heads=30, head_width=128, rotary="per_head", rotary_width=64, short_conv=4, bias=False)
+    layers = tuple(attention if layer in (9, 18, 27, 36, 45, 56) else MAMBA2 for layer in range(64))
+    return Decoder(
+        model=_mamba2(layers, "mamba2attn"),
+        vocabulary=50288,
+        tied=True,
+        context=2048,
+        parameters=2_697_590_880,
+        source="state-spaces/mamba2attn-2.7b",
+    )
+
+
+MAMBA2 = Mamba2(state=128, expand=2, head=64, conv=4)
+
+
+def _mamba2(mixers: tuple[MixerConfig, ...], name: str) -> Model:
+    return Model(mixers=mixers, depth=64, width=2560, causal=True, block=Block(norm="rms", eps=1e-5), name=name)
+
+
 def _llama(eps: float, name: str) -> Model:
     return Model(
         mixers=(Attention(heads=20, rotary="per_head", bias=False),),
@@ -69,4 +104,4 @@ def _llama(eps: float, name: str) -> Model:
     )
 
 
-DECODERS = (transformerpp_2_7b, sheared_llama_2_7b)
+DECODERS = (transformerpp_2_7b, sheared_llama_2_7b, mamba2_2_7b, mamba2attn_2_7b)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from levelfield.decoders import DECODERS, Decoder, sheared_llama_2_7b
+from levelfield.decoders import DECODERS, Decoder, mamba2attn_2_7b, sheared_llama_2_7b
 from levelfield.model import Net
 from levelfield.spec import Tokens
 
@@ -25,10 +25,14 @@ def test_parameters_are_those_of_the_checkpoint(make: Callable[[], Decoder]) -> 
     assert decoder.model.causal and decoder.context in (2048, 4096)
 
 
-def test_the_count_is_that_of_transformers() -> None:
-    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' LlamaForCausalLM")
-    decoder = sheared_llama_2_7b()
-    settings = {"hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 32, "num_attention_heads": 20}
+def test_the_counts_are_those_of_transformers() -> None:
+    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' own models")
+    shape = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 6912}
     with torch.device("meta"):
-        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **settings))
-    assert sum(p.numel() for p in theirs.parameters()) == decoder.parameters
+        llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **shape))
+    assert sum(p.numel() for p in llama.parameters()) == sheared_llama_2_7b().parameters
+
+
+def test_the_hybrids_place_their_layers() -> None:
+    kinds = [mixer.label for mixer in mamba2attn_2_7b().model.mixers]
+    assert len(kinds) == 64 and [i for i, kind in enumerate(kinds) if kind == "attention"] == [9, 18, 27, 36, 45, 56]
