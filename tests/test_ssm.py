@@ -15,6 +15,7 @@ from levelfield.mixers import s4
 from levelfield.mixers.dlr import DLR, DLRLayer
 from levelfield.mixers.s4 import S4, S4Layer
 from levelfield.ops.dplr import bilinear, dplr_kernel
+from levelfield.ops.hippo import legs_matrices
 from levelfield.spec import MixerConfig, UserError
 
 FORMS = (
@@ -35,7 +36,7 @@ def _input(length: int, width: int = 4) -> Tensor:
 
 def test_hippo_projects_a_constant_on_the_constant() -> None:
     """x' = A x / t + b u / t keeps Legendre coefficients: for u = 1 they are (1, 0, 0, ...), so A e_0 + b = 0."""
-    a, b = s4.legs_matrices(12)
+    a, b = legs_matrices(12)
     assert torch.equal(a[:, 0] + b, torch.zeros(12, dtype=torch.float64))
     for n in range(12):
         for k in range(12):
@@ -46,7 +47,7 @@ def test_hippo_projects_a_constant_on_the_constant() -> None:
 @pytest.mark.parametrize("state", [2, 4, 8, 64])
 def test_nplr_form_is_hippo_in_another_basis(state: int) -> None:
     """Similar matrices share moments b^T A^k b (the basis is unitary) and, where they are computable, eigenvalues."""
-    a, b = s4.legs_matrices(state)
+    a, b = legs_matrices(state)
     poles, p, drive = (torch.cat([z, z.conj()]) for z in s4.legs_nplr(state))
     matrix = torch.diag(poles) - torch.outer(p, p.conj())
     left, right = b.clone(), drive.clone()

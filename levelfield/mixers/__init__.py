@@ -11,10 +11,13 @@ from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.linear import Linear
+from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.performer import Performer
+from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.s4 import S4
+from levelfield.mixers.s5 import S5
 from levelfield.spec import MixerConfig, UserError, closest
 
 MIXERS: tuple[type[MixerConfig], ...] = (
@@ -23,6 +26,9 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     GMLP,
     S4,
     DLR,
+    S5,
+    LRU,
+    RGLRU,
     Linear,
     Performer,
     Mamba,

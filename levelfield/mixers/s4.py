@@ -27,6 +27,7 @@ from torch import Generator, Tensor, nn
 from levelfield.ops.carried import Carried
 from levelfield.ops.dplr import bilinear, dplr_kernel
 from levelfield.ops.glu import conv_glu, gelu_glu
+from levelfield.ops.hippo import legs_matrices, legs_rank_one, normal_legs
 from levelfield.ops.initial import linear
 from levelfield.ops.onward import advance_dense, advance_diagonal, dense
 from levelfield.ops.ssm import diagonal_kernel
@@ -179,27 +180,15 @@ def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
     return torch.complex(-decay, frequency), torch.zeros_like(n) + 0j, torch.ones_like(n) + 0j
 
 
-def legs_matrices(state: int) -> tuple[Tensor, Tensor]:
-    """HiPPO-LegS (gu2020), (N, N) and (N,) float64: A[n, k] = -sqrt((2n+1)(2k+1)) below the diagonal, -(n+1) on it."""
-    n = torch.arange(state, dtype=torch.float64)
-    root = torch.sqrt(2 * n + 1)
-    return -torch.tril(root.unsqueeze(1) * root, -1) - torch.diag(n + 1), root
-
-
 def legs_nplr(state: int) -> tuple[Tensor, Tensor, Tensor]:
     """HiPPO-LegS as diag(poles) - p p* and b in its eigenbasis: (state / 2,) complex128 each, frequencies rising.
 
-    With p[n] = sqrt(n + 1/2), A + p p^T is -1/2 plus a skew-symmetric matrix, whose eigenvectors are unitary. Their
-    phases are free; they are chosen to make p real and positive, and then b = sqrt(2) p.
+    The eigenvectors' phases are free; they are chosen to make p real and positive, and then b = sqrt(2) p.
     """
-    a, b = legs_matrices(state)
-    p = torch.sqrt(torch.arange(state, dtype=torch.float64) + 0.5)
-    skew = a + torch.outer(p, p) + 0.5 * torch.eye(state, dtype=torch.float64)
-    frequency, basis = torch.linalg.eigh(-1j * skew)
-    frequency, basis = frequency[state // 2 :], basis[:, state // 2 :]  # the positive half
-    low_rank, drive = basis.mH @ p.to(basis.dtype), basis.mH @ b.to(basis.dtype)
+    poles, basis = normal_legs(state)
+    low_rank, drive = (basis.mH @ real.to(basis.dtype) for real in (legs_rank_one(state), legs_matrices(state)[1]))
     phase = low_rank / low_rank.abs()
-    return torch.complex(torch.full_like(frequency, -0.5), frequency), low_rank / phase, drive / phase
+    return poles, low_rank / phase, drive / phase
 
 
 def step_diagonal(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,35 @@
+"""HiPPO-LegS, the matrix that state-space layers start from, and the eigenvalues of its normal part.
+
+    A[n, k] = -sqrt((2n + 1)(2k + 1)) below the diagonal, -(n + 1) on it;      x' = A x / t + b u / t
+
+keeps the coefficients of the past u on Legendre polynomials (gu2020). A itself has no usable eigenvectors, but
+A + p p^T, p[n] = sqrt(n + 1/2), is -1/2 plus a skew-symmetric matrix, whose eigenvectors are unitary ("HiPPO-N").
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def legs_matrices(state: int) -> tuple[Tensor, Tensor]:
+    """HiPPO-LegS, A: (N, N) and b: (N,), float64."""
+    n = torch.arange(state, dtype=torch.float64)
+    root = torch.sqrt(2 * n + 1)
+    return -torch.tril(root.unsqueeze(1) * root, -1) - torch.diag(n + 1), root
+
+
+def legs_rank_one(state: int) -> Tensor:
+    """p: (N,) float64."""
+    return torch.sqrt(torch.arange(state, dtype=torch.float64) + 0.5)
+
+
+def normal_legs(state: int) -> tuple[Tensor, Tensor]:
+    """One of each conjugate pair of eigenvalues of A + p p^T, (N / 2,), frequencies rising, and their eigenvectors,
+    (N, N / 2), complex128. The vectors' phases are free."""
+    a, _ = legs_matrices(state)
+    p = legs_rank_one(state)
+    skew = a + torch.outer(p, p) + 0.5 * torch.eye(state, dtype=torch.float64)
+    frequency, basis = torch.linalg.eigh(-1j * skew)
+    frequency = frequency[state // 2 :]  # the positive half
+    return torch.complex(torch.full_like(frequency, -0.5), frequency), basis[:, state // 2 :]
