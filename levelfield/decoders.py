@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
+from levelfield.mixers.rglru import RGLRU
 from levelfield.spec import Block, MixerConfig, Model
 
 
@@ -86,6 +87,31 @@ def mamba2attn_2_7b() -> Decoder:
     )
 
 
+def recurrentgemma_2b() -> Decoder:
+    """RecurrentGemma (botev2024), two gated recurrences to one attention over 2,048 steps. The model tuned on
+    instructions has the same architecture. It was trained on 8,192 steps; huang2024 underlines 2,048."""
+    recurrence = RGLRU(heads=10, out_scale=2 / 26)
+    attention = Attention(
+        heads=10, kv_heads=1, window=2048, rotary="per_head", rotary_width=128, bias=False, out_bias=True
+    )
+    return Decoder(
+        model=Model(
+            mixers=(recurrence, recurrence, attention),
+            depth=26,
+            width=2560,
+            causal=True,
+            block=Block(norm="rms", feedforward=7680, activation="geglu", eps=1e-6),
+            name="recurrentgemma",
+        ),
+        vocabulary=256000,
+        tied=True,
+        context=2048,
+        parameters=2_682_862_080,
+        source="google/recurrentgemma-2b",
+        beyond=("embedded inputs times the root of the width", "logits capped at 30"),
+    )
+
+
 MAMBA2 = Mamba2(state=128, expand=2, head=64, conv=4)
 
 
@@ -104,4 +130,4 @@ def _llama(eps: float, name: str) -> Model:
     )
 
 
-DECODERS = (transformerpp_2_7b, sheared_llama_2_7b, mamba2_2_7b, mamba2attn_2_7b)
+DECODERS = (transformerpp_2_7b, sheared_llama_2_7b, mamba2_2_7b, mamba2attn_2_7b, recurrentgemma_2b)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from levelfield.decoders import DECODERS, Decoder, mamba2attn_2_7b, sheared_llama_2_7b
+from levelfield.decoders import DECODERS, Decoder, mamba2attn_2_7b, recurrentgemma_2b, sheared_llama_2_7b
 from levelfield.model import Net
 from levelfield.spec import Tokens
 
@@ -30,9 +30,14 @@ def test_the_counts_are_those_of_transformers() -> None:
     shape = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 6912}
     with torch.device("meta"):
         llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **shape))
+        settings = transformers.RecurrentGemmaConfig(num_key_value_heads=1, intermediate_size=15360)  # which it halves
+        gemma = transformers.RecurrentGemmaForCausalLM(settings)
     assert sum(p.numel() for p in llama.parameters()) == sheared_llama_2_7b().parameters
+    assert sum(p.numel() for p in gemma.parameters()) == recurrentgemma_2b().parameters
 
 
 def test_the_hybrids_place_their_layers() -> None:
     kinds = [mixer.label for mixer in mamba2attn_2_7b().model.mixers]
     assert len(kinds) == 64 and [i for i, kind in enumerate(kinds) if kind == "attention"] == [9, 18, 27, 36, 45, 56]
+    model = recurrentgemma_2b().model
+    assert sum(model.mixers[layer % 3].label == "attention" for layer in range(model.depth)) == 8
