@@ -331,5 +331,5 @@ def test_arrays_are_not_passed_off_as_made_from_other_files(tmp_path: Path) -> N
     second.mkdir()
     at = data.prepare(TASK, tmp_path / "data", sources=first)
     assert data.prepare(TASK, tmp_path / "data") == data.prepare(TASK, tmp_path / "data", sources=first) == at
-    with pytest.raises(UserError, match="was made from .*first: remove it"):
+    with pytest.raises(UserError, match=r"was made from .*first: remove it"):
         data.prepare(TASK, tmp_path / "data", sources=second)

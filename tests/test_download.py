@@ -26,7 +26,7 @@ from levelfield import download, transfer
 from levelfield.spec import Archive, UserError
 from levelfield.transfer import Patience
 
-CONTENT = gzip.compress(np.random.default_rng(0).bytes(300_000))
+CONTENT = gzip.compress(np.random.default_rng(0).bytes(300_000), mtime=0)
 MD5, SHA256 = hashlib.md5(CONTENT).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
 HASTE = Patience(timeout=0.5, tries=3, pause=0.01)
 
