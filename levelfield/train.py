@@ -143,7 +143,7 @@ def _factor(plan: Plan, state: State) -> float:
     if schedule == "plateau":
         return state.cut * (0.1 if step >= 0.9 * plan.steps else 1.0)
     share = (step - plan.warmup) / max(1, plan.steps - plan.warmup)
-    return 1 - share if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * share))
+    return {"linear": 1 - share, "cosine": 0.5 * (1 + math.cos(math.pi * share))}[schedule]
 
 
 def _plateau(plan: Plan, state: State, loss: float) -> None:

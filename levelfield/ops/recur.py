@@ -188,8 +188,7 @@ def low_rank_pull(
     kinds, length, channels = grad.shape
     states = change.shape[1]
     size, chunks, gap = states * ROW, length // CHUNK, (CHUNK + 1) * ROW
-    kept, here = np.empty(chunks * size, change.dtype), np.empty(size, change.dtype)
-    pull = np.empty(size, change.dtype)
+    kept, here, pull = np.empty(chunks * size, change.dtype), np.empty(size, change.dtype), np.empty(size, change.dtype)
     x, pulls = np.empty(states * gap, change.dtype), np.empty(states * gap, change.dtype)  # (N, CHUNK + 1, 2, 16)
     dots, backs = np.empty(CHUNK * LANES, change.dtype), np.empty(CHUNK * LANES, change.dtype)
     for block in range(blocks[0], blocks[1]):
