@@ -29,6 +29,7 @@ from torch.autograd.function import once_differentiable
 from levelfield.ops.segments import Segment, count, pieces, place, segments
 
 SMALL = 8
+GONE = -60.0  # a factor below e^-60 counts as that much: nothing, and CPUs are slow at numbers near the smallest ones
 
 
 def attend_by_key(
@@ -69,9 +70,9 @@ def _chunks(part: Segment, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, e
     qs, ks, vs, steps = (x.flatten(0, 2) for x in cut)
     kept = steps.double().cumsum(1)
     read = kept - steps if early else kept
-    before, after = read.to(qs.dtype).exp(), (kept[:, -1:] - kept).to(qs.dtype).exp()
-    whole = kept[:, -1].to(qs.dtype).exp().unflatten(0, cut[0].shape[:3]).unsqueeze(-1)
-    return _Chunks(qs, ks, vs, steps.exp(), read, kept, before, after, whole)
+    before, after, whole = (_fading(x, qs.dtype) for x in (read, kept[:, -1:] - kept, kept[:, -1]))
+    whole = whole.unflatten(0, cut[0].shape[:3]).unsqueeze(-1)
+    return _Chunks(qs, ks, vs, _fading(steps, qs.dtype), read, kept, before, after, whole)
 
 
 def _halves(c: _Chunks, half: int) -> tuple[Tensor, Tensor]:
@@ -79,7 +80,11 @@ def _halves(c: _Chunks, half: int) -> tuple[Tensor, Tensor]:
     read, kept = (x.unflatten(1, (-1, 2, half)) for x in (c.read, c.kept))
     border = kept[:, :, 0, -1:]
     late, early = read[:, :, 1] - border, border - kept[:, :, 0]
-    return late.to(c.q.dtype).exp(), early.to(c.q.dtype).exp()
+    return _fading(late, c.q.dtype), _fading(early, c.q.dtype)
+
+
+def _fading(exponent: Tensor, kind: torch.dtype) -> Tensor:
+    return exponent.to(kind).clamp(min=GONE).exp_()
 
 
 def _levels(size: int) -> list[int]:

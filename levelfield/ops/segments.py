@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CPU_NUMBERS = 1 << 17  # of the widest array in a part: 512 KiB of float32
+CPU_NUMBERS = 1 << 18  # of the widest array in a part: 1 MiB of float32
 DEVICE_NUMBERS = 1 << 26
 
 

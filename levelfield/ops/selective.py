@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 CPU_NUMBERS = 1 << 17  # states in a block: 512 KiB of float32
 DEVICE_NUMBERS = 1 << 26
 STEPS = 64  # at most so many in a block on a CPU
+GONE = -60.0  # a factor below e^-60 counts as that much: nothing, and CPUs are slow at numbers near the smallest ones
 
 
 def selective_scan(
@@ -82,7 +83,7 @@ def _blocks(x: Tensor, states: int) -> list[Block]:
 def _states(block: Block, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """exp(dt a) and h of a block, (L, R, E, N) both."""
     x, dt, b = (part[block].transpose(0, 1) for part in (x, dt, b))
-    decay = (dt.unsqueeze(-1) * a).exp_()
+    decay = (dt.unsqueeze(-1) * a).clamp_(min=GONE).exp_()
     h = (dt * x).unsqueeze(-1) * b.unsqueeze(-2)
     before = start
     for here, fading in zip(h.unbind(0), decay.unbind(0), strict=True):
