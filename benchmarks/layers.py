@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from layer_cases import BATCH, IMAGE, LAYERS, LENGTHS, STEPS, WIDTH, Case
 
+ORDER = list(dict.fromkeys(case.group for case in LAYERS + IMAGE))
 COLUMNS = ("group", "length", "side", "us_per_token", "peak_mib", "rounds", "machine")
 GOAL = 10  # times faster than the published layer
 PEERS = {"s4": "models/s4/s4.py", "not-from-scratch": "src/models/sequence/ss/dss.py"}
@@ -103,18 +104,19 @@ def collect(cases: tuple[Case, ...], options: argparse.Namespace) -> list[dict[s
 
 
 def merge(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The file's rows of other groups and lengths, then these; written back."""
+    """These rows and the file's of other groups and lengths, in the order of the cases; written back."""
     fresh = {(r["group"], str(r["length"])) for r in rows}
     kept: list[dict[str, Any]] = []
     if path.exists():
         with path.open(newline="") as file:
-            kept = [r for r in csv.DictReader(file) if (r["group"], r["length"]) not in fresh]
+            kept = [r for r in csv.DictReader(file) if (r["group"], r["length"]) not in fresh and r["group"] in ORDER]
+    rows = sorted(kept + rows, key=lambda r: (ORDER.index(r["group"]), int(r["length"])))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list[str](COLUMNS), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(kept + rows)
-    return kept + rows
+        writer.writerows(rows)
+    return rows
 
 
 def page(rows: list[dict[str, Any]]) -> str:
