@@ -99,9 +99,6 @@ def markdown(card: Card) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-# ---------------------------------------------------------------- what is counted
-
-
 def _about(task: Task) -> str:
     kind = task.input
     inputs = f"{kind.symbols} symbols" if isinstance(kind, Tokens) else f"{kind.channels} channels"
@@ -154,9 +151,6 @@ def _out_of_range(task: Task, splits: Mapping[SplitName, Examples]) -> Iterator[
                 yield f"{split} has symbols outside 0 to {task.input.symbols - 1}"
         elif not np.isfinite(examples.x[:: max(1, len(examples.x) // 10**7)]).all():
             yield f"{split} has values that are not finite"
-
-
-# ---------------------------------------------------------------- how it is shown
 
 
 def _facts(card: Card) -> str:

@@ -30,9 +30,6 @@ def physionet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fixture.write_physionet(tmp_path_factory.mktemp("bidmc") / "bidmc_csv")
 
 
-# ---------------------------------------------------------------- the archive's .ts files
-
-
 def test_a_ts_file_is_read_as_written(monash: Path) -> None:
     """Eight recordings of 56 seconds, a window each 8: four each, those of six in the train file."""
     x, y = ts.read(monash / "BIDMC32HR_TRAIN.ts", 4_000, 2)
@@ -79,9 +76,6 @@ def test_files_are_found_where_people_put_them(monash: Path, tmp_path: Path) -> 
     for path in monash.iterdir():
         (home / f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes(), preset=0))
     assert fingerprint(task.build(tmp_path)) == fingerprint(task.build(tmp_path / "bidmc")) == expected
-
-
-# ---------------------------------------------------------------- splits
 
 
 def test_the_split_is_scikit_learns() -> None:
@@ -144,9 +138,6 @@ def test_windows_that_do_not_overlap_cannot_be_split_by_patient(tmp_path: Path) 
         Bidmc("rr", "patients", "monash").build(tmp_path)
 
 
-# ---------------------------------------------------------------- PhysioNet's records
-
-
 def test_windows_begin_every_so_many_seconds_and_have_the_monitors_mean(physionet: Path) -> None:
     found = records.read(physionet, ("hr", "rr", "spo2"), 8, records_report)
     first = [0, 1, 2, 3]
@@ -199,9 +190,6 @@ def test_beats_are_counted_at_any_usual_rate(rate: int) -> None:
     ecg = np.exp(-np.square(((time * rate / 60) % 1 - 0.5) * 60 / rate / 0.02))  # 20 ms, whatever the rate
     assert records.beats(ecg) == pytest.approx(rate, rel=0.005)
     assert np.isnan(records.beats(np.zeros(4_000)))
-
-
-# ---------------------------------------------------------------- targets, names, faults
 
 
 def test_targets_are_rescaled_by_the_training_range(monash: Path) -> None:
@@ -257,9 +245,6 @@ def test_the_contract_holds_on_the_fixture(physionet: Path, tmp_path: Path, monk
     test_tasks.test_progress_that_is_told_adds_up(task)
     test_tasks.test_prepared_arrays_are_the_built_ones(task, tmp_path)
     test_tasks.test_chance_and_baselines(task)
-
-
-# ---------------------------------------------------------------- a real record
 
 
 @pytest.mark.data

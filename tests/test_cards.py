@@ -38,9 +38,6 @@ def splits_of(train: list[np.ndarray], val: list[np.ndarray], test: list[np.ndar
     return {split: Examples.of_sequences(rows, np.zeros(len(rows), np.int64)) for split, rows in each.items()}
 
 
-# ---------------------------------------------------------------- exact duplicates
-
-
 def test_what_was_planted_is_counted() -> None:
     rows = texts(20)
     found = search(Tokens(256), splits_of(rows[:10] + rows[:3] + rows[:1], rows[10:14], rows[14:] + rows[2:5]))
@@ -88,9 +85,6 @@ def test_the_published_count_of_reviews_in_train_and_test(test_data: Path) -> No
     few = splits_of(rows["train"], texts(1), rows["test"])
     keys = {split: duplicates.hashed(few[split], 1) for split in ("train", "test")}  # without the search for near ones
     assert duplicates.repeats(keys)["train+test"] == 123
-
-
-# ---------------------------------------------------------------- near duplicates
 
 
 def plain_shingles(row: np.ndarray) -> set[bytes]:
@@ -191,9 +185,6 @@ def test_pictures_of_cifar_that_people_judged_alike(test_data: Path) -> None:
     assert set(found.exact.values()) == {0}
 
 
-# ---------------------------------------------------------------- the card
-
-
 def test_the_card_counts_what_is_there() -> None:
     task = Recall(pairs=6, train=60, val=20, test=20)
     splits = task.build(None)
@@ -255,9 +246,6 @@ def test_many_classes_are_summed_up() -> None:
     assert "of 40 classes" in page and "rarest" in page and "| 17 |" not in page
 
 
-# ---------------------------------------------------------------- a second opinion on ListOps
-
-
 OPERATORS = {10: max, 11: lambda v: int(np.median(v)), 12: min, 13: lambda v: sum(v) % 10}
 
 
@@ -284,9 +272,6 @@ def test_values_are_those_of_a_plain_recursion() -> None:
 )
 def test_what_is_no_expression_has_no_value(tokens: list[int]) -> None:
     assert _listops_value.values(np.array(tokens, np.uint8), np.array([0, len(tokens)])).tolist() == [-1]
-
-
-# ---------------------------------------------------------------- the command
 
 
 def test_verify_prints_the_card_and_keeps_it(

@@ -42,9 +42,6 @@ def books(count: int = 60) -> list[bytes]:
     return [*made, made[0], made[1] + b"more", b"x"]
 
 
-# ---------------------------------------------------------------- finding documents
-
-
 def tar(mode: str) -> Callable[[Path, list[bytes]], Path]:
     def write(folder: Path, texts: list[bytes]) -> Path:
         made = io.BytesIO()
@@ -125,9 +122,6 @@ def test_damaged_files_are_named(name: str, data: bytes, message: str, tmp_path:
         documents(tmp_path / name, silent)
 
 
-# ---------------------------------------------------------------- windows and splits
-
-
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(2, 9))
 def test_windows_are_slices(texts: list[bytes], length: int) -> None:
     cut = windows(texts, length)
@@ -198,9 +192,6 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
             Corpus(**wrong)  # pyright: ignore[reportArgumentType]
 
 
-# ---------------------------------------------------------------- baselines
-
-
 def test_baselines_equal_counting() -> None:
     train, test = windows([b"abracadabra", b"banana"], 6), windows([b"cabana", b"zab"], 4)
     after: dict[int, Counter[int]] = {}
@@ -217,9 +208,6 @@ def test_baselines_equal_counting() -> None:
     }
     assert Corpus().baselines(train, test) == expected
     assert 0 < expected["label_prior"] < expected["bigram"] < 1
-
-
-# ---------------------------------------------------------------- IMDb
 
 
 def test_imdb_text_has_the_splits_of_text(tmp_path: Path) -> None:

@@ -91,9 +91,6 @@ def layers(net: Net) -> list[nn.Linear]:
     return [module for module in net.heads["label"].modules() if isinstance(module, nn.Linear)]
 
 
-# ---------------------------------------------------------------- the network
-
-
 @each_mixer
 @each_pair
 @pytest.mark.parametrize(("pooling", "hidden"), [("mean", 0), ("max", 6), ("last", 0)])
@@ -154,9 +151,6 @@ def test_the_order_of_the_two_documents_is_not_lost() -> None:
     assert not torch.allclose(logits(net, batch_of(UNEQUAL)), logits(net, batch_of(swapped)))
 
 
-# ---------------------------------------------------------------- losses
-
-
 def as_singles(examples: Examples) -> Examples:
     return Examples(examples.x, examples.offsets, np.zeros(len(examples.offsets) - 1, np.int64))
 
@@ -200,9 +194,6 @@ def test_enriched_training_sums_both_losses() -> None:
     torch.testing.assert_close(whole.double(), (label + hidden).double(), rtol=1e-6, atol=1e-6)
 
 
-# ---------------------------------------------------------------- evaluation
-
-
 @pytest.mark.parametrize("objective", [Classify(), Masked(ratio=0.4), Causal()])
 def test_evaluation_gives_one_score_a_pair_in_the_splits_order(objective: Trainable) -> None:
     config = dataclasses.replace(model(MIXERS["mean"]), causal=isinstance(objective, Causal))
@@ -219,8 +210,6 @@ def test_evaluation_gives_one_score_a_pair_in_the_splits_order(objective: Traina
     steps = [1] * 5 if isinstance(objective, Classify) else (UNEQUAL.sizes - 2).tolist()
     assert scores.weights.tolist() == steps
 
-
-# ---------------------------------------------------------------- runs
 
 WIDE = dataclasses.replace(MODEL, pair="interaction", mixers=(RunningMean(dropout=0.1),))
 SPT = Run(TASK, WIDE, protocols.spt_masked(recipe(12), recipe(18), 0.3), 0)

@@ -64,9 +64,6 @@ def names(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if not p.name.endswith(".lock"))
 
 
-# ---------------------------------------------------------------- whole and right
-
-
 GOOD: tuple[Manner, ...] = ("good", "no range", "no etag", "no length", "chunked", "busy once", "dies", "dies chunked")
 
 
@@ -128,9 +125,6 @@ def test_two_tasks_share_one_download(server: Server, tmp_path: Path) -> None:
     for task, checksum in (("one", SHA256), ("two", SHA256), ("three", None)):
         assert fetch(at(server, "x", sha256=checksum), tmp_path / task) == CONTENT
     assert len(server.asked) == 1
-
-
-# ---------------------------------------------------------------- continuing
 
 
 def beginning(server: Server, folder: Path) -> int:
@@ -203,9 +197,6 @@ def test_killed_between_the_last_byte_and_the_name(server: Server, tmp_path: Pat
     transfer.transfer(f"{server.url}/x/a.gz", tmp_path / ".a.gz.partial")
     server.asked.clear()
     assert fetch(at(server, "x"), tmp_path) == CONTENT and server.asked == []
-
-
-# ---------------------------------------------------------------- refused
 
 
 WRONG: dict[Manner, str] = {
@@ -321,9 +312,6 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(server: Server, tmp_path: 
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"Cannot write to .*: give another --data folder"):
         fetch(at(server, "x"), tmp_path / "file" / "a")
-
-
-# ---------------------------------------------------------------- mirrors
 
 
 def test_own_mirrors_come_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

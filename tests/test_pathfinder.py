@@ -26,9 +26,6 @@ def sample(size: int, difficulty: Difficulty, count: int) -> Drawing:
     return draw(parameters(size, difficulty), SEEDS[:count])
 
 
-# ---------------------------------------------------------------- labels
-
-
 @pytest.mark.parametrize(("size", "difficulty"), [(s, d) for s in (16, 32, 128, 256) for d in ("easy", "hard")])
 def test_a_label_is_whether_both_markers_end_one_chain_of_strokes(size: int, difficulty: Difficulty) -> None:
     """Chains without a break: every paddle begins where the one before ended, within the gap that margins leave."""
@@ -102,9 +99,6 @@ def test_labels_are_balanced_and_distance_alone_says_little() -> None:
     splits = Pathfinder(train=1500, val=1, test=500).build(None)
     scores = Pathfinder().baselines(splits["train"], splits["test"])
     assert 0.44 < scores["marker_distance"] < 0.6
-
-
-# ---------------------------------------------------------------- the law images are drawn by
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -223,9 +217,6 @@ def test_turning_is_the_angle_between_neighbouring_strokes() -> None:
         assert drawing.turning(d) == pytest.approx(degrees)
 
 
-# ---------------------------------------------------------------- the same bytes
-
-
 def test_images_depend_on_seeds_only() -> None:
     p = parameters(32, "hard")
     one = np.empty((300, 1024), np.uint8)
@@ -264,9 +255,6 @@ def test_large_splits_are_built_in_a_temporary_file(monkeypatch: pytest.MonkeyPa
     assert all(np.array_equal(small[s].x, large[s].x) for s in ("train", "val", "test"))
     with pytest.raises(UserError, match="set TMPDIR"):
         replace(task, train=10**14).build(None)
-
-
-# ---------------------------------------------------------------- settings, slices, symmetries
 
 
 def test_three_sets_train_on_all_and_are_judged_on_hard() -> None:

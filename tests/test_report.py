@@ -37,9 +37,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     return out, report.build(study, "minutes", results, out)
 
 
-# ---------------------------------------------------------------- the numbers
-
-
 def test_table_numbers_are_those_of_the_rows():
     study, results = fixtures.gap()
     cells = gather(results)
@@ -146,9 +143,6 @@ def test_r2_is_not_shown_in_percent():
     assert "0.987" in scores.rows[0] and cells.unit == "fraction"
 
 
-# ---------------------------------------------------------------- what must not render
-
-
 def test_a_run_without_its_ledger_does_not_render(tmp_path: Path):
     study, results = fixtures.gap()
     lost = next(iter(results.ledgers))
@@ -181,9 +175,6 @@ def test_nan_and_absent_values_are_absent():
     assert all(c.summary and c.summary.n == 2 and c.failures == {"no score": 1} for c in conv)
     text = "".join("".join(row) for task in cells.tasks for row in main_tables(cells, {}, task, "paper")[0].rows)
     assert "nan" not in text.lower() and "-1" not in text
-
-
-# ---------------------------------------------------------------- the page
 
 
 class Page(HTMLParser):
@@ -272,9 +263,6 @@ def test_hostile_names_are_text(tmp_path: Path):
         assert "<script" not in svg.read_text()
 
 
-# ---------------------------------------------------------------- files
-
-
 def test_csv_files_hold_the_numbers(built: tuple[Path, list[Path]]):
     out, _ = built
     study, results = fixtures.gap()
@@ -331,9 +319,6 @@ def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monke
     exec(compile(snippet, "docs/report.md", "exec"), names)
     assert names["files"][0] == Path("report/report.html") and names["files"][0].exists()
     assert gather(names["results"]).cells == gather(results).cells
-
-
-# ---------------------------------------------------------------- boundaries
 
 
 def test_report_never_loads_torch():

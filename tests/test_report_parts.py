@@ -21,8 +21,6 @@ from levelfield.report.stats import summarise, t_95
 from levelfield.report.tables import DASH, duration, number, si
 from levelfield.spec import Published, Row, UserError
 
-# ---------------------------------------------------------------- statistics
-
 
 def t_integral(upper: float, degrees: int, steps: int = 20_000) -> float:
     """P(|T| < upper) by Simpson's rule on the density."""
@@ -50,9 +48,6 @@ def test_nothing_finite_has_no_summary():
     assert summarise([]) is None and summarise([math.nan]) is None
     alone = summarise([math.nan, 5.0])
     assert alone is not None and (alone.n, alone.interval) == (1, None)
-
-
-# ---------------------------------------------------------------- curves and slices
 
 
 def test_curve_takes_its_place_from_row_or_model():
@@ -138,9 +133,6 @@ def test_places_are_read():
     assert pairs("") == {}
 
 
-# ---------------------------------------------------------------- arms
-
-
 def test_differences_name_every_field_that_differs_and_no_other():
     _, results = fixtures.gap()
     arms = arms_of(results)
@@ -170,9 +162,6 @@ def test_a_duration_reads_as_a_number_with_its_unit():
     assert compact({"kind": "Duration", "value": 4000, "unit": "steps"}) == "4000 steps"
 
 
-# ---------------------------------------------------------------- style and text
-
-
 def test_every_model_has_its_own_colour_and_families_keep_theirs():
     names = ["attention", "s4", "attention (rotary)", "conv", "mine", "yours", "attention-2"]
     chosen = style.colours(names)
@@ -198,9 +187,6 @@ def test_large_numbers(value: float | None, text: str):
 def test_durations_and_signs():
     assert [duration(s) for s in (44.1, 600, 9000)] == ["44.1 s", "10 min", "2.5 h"]
     assert number(-3.25) == "−3.2" and number(None) == DASH
-
-
-# ---------------------------------------------------------------- queries
 
 
 @pytest.fixture

@@ -79,9 +79,6 @@ EXPECTED = {
 }
 
 
-# ---------------------------------------------------------------- reading
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("inside", ["", "tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data"])
 def test_files_are_found_wherever_the_archive_puts_them(tmp_path: Path, inside: str, end: str) -> None:
@@ -148,9 +145,6 @@ def test_defaults_are_the_printed_counts() -> None:
     task = Retrieval()
     assert {s: getattr(task, s) for s in SPLITS} == OFFICIAL_COUNTS and task.max_length == 4000
     assert [a.name for a in task.archives] == ["lra_release.gz"]
-
-
-# ---------------------------------------------------------------- faults
 
 
 def refused(tmp_path: Path, train: bytes) -> str:
@@ -225,9 +219,6 @@ def test_settings_that_make_no_sense_are_refused(bad: dict[str, object]) -> None
         replace(SMALL, **bad)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- slices and baselines
-
-
 def test_slices_say_what_was_met_in_train(tmp_path: Path) -> None:
     splits = SMALL.build(plain(tmp_path))
     assert splits["train"].slices["seen"].tolist() == [3, 3, 3]
@@ -262,9 +253,6 @@ def test_one_set_of_labels_alone_has_baselines() -> None:
     documents = [np.zeros(1, np.uint8)] * 4
     one = Examples.of_sequences(documents, np.array([1, 1]), {"overlap": np.array([4, 8])}, documents=2)
     assert SMALL.baselines(one, one) == {"label_prior": 1.0, "shared_words": 1.0}
-
-
-# ---------------------------------------------------------------- real pairs
 
 
 @pytest.mark.data

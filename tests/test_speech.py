@@ -35,9 +35,6 @@ def plain(examples: Examples) -> dict[str, np.ndarray]:
     return {str(w): examples.sequence(i)[:, 0] for i, w in enumerate(examples.slices["word"])}
 
 
-# ---------------------------------------------------------------- reading
-
-
 def test_clips_are_those_of_the_lists_padded_and_cut_to_a_second(tree: Path) -> None:
     splits = Speech(standardise="none", **PARTS).build(tree)
     for split in SPLITS:
@@ -98,9 +95,6 @@ def test_the_contract_holds_on_the_fixture(tree: Path, tmp_path: Path, monkeypat
     test_tasks.test_chance_and_baselines(task)
 
 
-# ---------------------------------------------------------------- standardising
-
-
 def test_each_step_is_standardised_over_the_training_clips(tree: Path) -> None:
     """As the original does it in torch, one step at a time, with the deviation of N - 1 and 1e-5 added to it."""
     raw = Speech(standardise="none", **PARTS).build(tree)
@@ -141,9 +135,6 @@ def test_names_tell_the_papers_preparation_from_others() -> None:
         Speech(steps=1_000)
 
 
-# ---------------------------------------------------------------- fewer samples
-
-
 def test_the_filter_keeps_what_is_below_the_new_nyquist_frequency_and_nothing_above() -> None:
     """Of tones at 16 kHz, those below 0.8 kHz come through at 2 kHz as they are, those above 1 kHz not at all."""
     time = np.arange(16_000) / 16_000
@@ -170,9 +161,6 @@ def test_clips_are_decimated_before_they_are_standardised(tree: Path) -> None:
     ours = plain(Speech(steps=4_000, standardise="none", **PARTS).build(tree)["val"])
     clip = fixture.sound(fixture.names("val")[0]).astype(float)
     assert np.array_equal(ours["backward"], np.rint(decimate(clip[None], 4)[0]))
-
-
-# ---------------------------------------------------------------- splits
 
 
 @pytest.mark.parametrize(
@@ -203,9 +191,6 @@ def test_lists_that_are_not_as_released_are_refused(tmp_path: Path) -> None:
     twice.unlink()
     with pytest.raises(UserError, match="it needs both, or neither"):
         Speech(**PARTS).build(tree)
-
-
-# ---------------------------------------------------------------- faults
 
 
 @pytest.mark.parametrize(
@@ -253,9 +238,6 @@ def test_a_damaged_archive_is_one_sentence(tree: Path, tmp_path: Path) -> None:
     archive.write_bytes(whole[:-8] + b"\0\0\0\0" + whole[-4:])
     with pytest.raises(UserError, match="truncated or damaged"):
         Speech(**PARTS).build(archive)
-
-
-# ---------------------------------------------------------------- real clips
 
 
 def real(name: str) -> Path:

@@ -56,9 +56,6 @@ def built(task: Task) -> Mapping[SplitName, Examples]:
         pytest.skip(f"needs official files, set LEVELFIELD_TEST_DATA: {error}")
 
 
-# ---------------------------------------------------------------- names
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_the_file_is_named_after_its_task(name: str) -> None:
     """The default is; other settings of the same file, `pathx` in pathfinder.py, may have names of their own."""
@@ -97,9 +94,6 @@ def test_settings_are_frozen(task: Task) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(task, field, getattr(task, field))
     assert dataclasses.replace(task) == task and hash(dataclasses.replace(task)) == hash(task)
-
-
-# ---------------------------------------------------------------- data
 
 
 @every_task
@@ -212,9 +206,6 @@ def test_prepared_arrays_are_the_built_ones(task: Task, tmp_path: Path) -> None:
     assert data.verify(data.folder(task, tmp_path)) == []
 
 
-# ---------------------------------------------------------------- scores
-
-
 @every_task
 def test_chance_and_baselines(task: Task) -> None:
     splits = built(task)
@@ -230,9 +221,6 @@ def test_chance_and_baselines(task: Task) -> None:
         assert scores["label_prior"] == np.mean(asked["test"] == values[counts.argmax()])
     one = splits["test"].take(np.array([0]))
     assert all(0 <= s <= 1 for s in task.baselines(splits["train"], one).values())
-
-
-# ---------------------------------------------------------------- augmentation and length
 
 
 @every_task

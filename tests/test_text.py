@@ -52,9 +52,6 @@ def expected() -> dict[SplitName, list[tuple[str, bytes]]]:
     return {split: rows[: MOST[split]] for split, rows in parts.items()}
 
 
-# ---------------------------------------------------------------- reading
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_arrays(form: Form, copy: Path, tmp_path: Path) -> None:
     assert fingerprint(SMALL.build(write(tmp_path, form))) == fingerprint(SMALL.build(copy))
@@ -121,9 +118,6 @@ def test_versions_of_one_review_fall_into_one_split() -> None:
     numbers = {split: Counter(r.number for r in part) for split, part in parts.items()}
     assert set(numbers["train"].values()) == set(numbers["val"].values()) == {2}
     assert 30 <= len(numbers["val"]) <= 70  # a tenth of 500, give or take three deviations
-
-
-# ---------------------------------------------------------------- refusing
 
 
 def test_without_files_it_says_where_to_get_them(tmp_path: Path) -> None:
@@ -202,9 +196,6 @@ def test_settings_out_of_range(settings: dict[str, int], message: str) -> None:
         Text(**settings)  # pyright: ignore[reportArgumentType]
 
 
-# ---------------------------------------------------------------- baselines
-
-
 def words_of(data: bytes) -> tuple[set[str], set[tuple[str, str]]]:
     words = re.findall(r"[\w']+", data.decode("latin-1").lower().replace("_", " "))
     return set(words), set(pairwise(words))
@@ -260,9 +251,6 @@ def test_words_tell_the_label_at_both_levels(name: str, copy: Path) -> None:
 def test_texts_without_a_word() -> None:
     empty = Examples.of_sequences([np.frombuffer(b"...", np.uint8)] * 3, np.array([1, 1, 0]))
     assert _words.accuracies(empty, empty, _words.lookup("." * 256)) == (2 / 3, 2 / 3)
-
-
-# ---------------------------------------------------------------- the real set
 
 
 @pytest.mark.slow

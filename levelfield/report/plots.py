@@ -72,9 +72,6 @@ def _score_limits(cells: Cells, task: str, extra: Sequence[float] = ()) -> tuple
     return low - margin, high + margin
 
 
-# ---------------------------------------------------------------- ours beside the printed numbers
-
-
 def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) -> Drawing | None:
     """A line per arm: its seeds, their median, and the printed numbers as open diamonds."""
     tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
@@ -120,9 +117,6 @@ def _compare_panel(
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
     values = [s.value for s in cell.scores if s.value is not None]
     axes.plot(values, [height] * len(values), "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3)
-
-
-# ---------------------------------------------------------------- the gap between protocols
 
 
 def gap(cells: Cells) -> Drawing | None:

@@ -78,9 +78,6 @@ def _quoted(text: str) -> str:
     return f'"{escape(text, quote=True)}"'
 
 
-# ---------------------------------------------------------------- numbers as text
-
-
 def number(value: float | None, digits: int = 1) -> str:
     """Fixed decimals with a true minus; a dash where there is none."""
     return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
@@ -136,9 +133,6 @@ def failures_text(cell: Cell) -> str:
 
 def baseline_name(rule: str) -> str:
     return BASELINE_NAMES.get(rule, rule.replace("_", " "))
-
-
-# ---------------------------------------------------------------- the tables
 
 
 def main_tables(cells: Cells, beside: Mapping[Arm, Sequence[Match]], task: str, effort: str) -> tuple[Table, Table]:
@@ -240,9 +234,6 @@ def differences_table(found: Sequence[Difference], arms: Sequence[Arm]) -> Table
         for index, (value, having) in enumerate(difference.values.items()):
             rows.append(("" if index else difference.field, value, group(having, arms)))
     return Table((Column("Field"), Column("Value", wrap=True), Column("Arms", wrap=True)), tuple(rows))
-
-
-# ---------------------------------------------------------------- files
 
 
 def summary_records(

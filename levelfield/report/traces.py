@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 Log = Sequence[Mapping[str, Any]]
 
 
-# ---------------------------------------------------------------- training curves
-
-
 def training(results: Results, cells: Cells, task: str) -> Drawing | None:
     """Loss above, validation score below, one column per protocol and phase; a thin line per seed."""
     arms = {run: arm for run, arm in arms_of(results).items() if arm.task == task and results.curves.get(run)}
@@ -75,9 +72,6 @@ def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
     points = [(r["step"], r[key]) for r in log if r.get(key) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75)
-
-
-# ---------------------------------------------------------------- slices
 
 
 def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
@@ -160,8 +154,6 @@ def _slice_panel(
     axes.set_ylim(height - 1, -0.9)
     axes.set_xlim(left=0)
 
-
-# ---------------------------------------------------------------- cost
 
 MEASURES = (("tokens", "training tokens", si), ("flops", "training FLOPs", si), ("wall_s", "wall time", duration))
 
