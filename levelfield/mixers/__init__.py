@@ -16,6 +16,8 @@ from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.performer import Performer
 from levelfield.mixers.rglru import RGLRU
+from levelfield.mixers.rwkv6 import RWKV6
+from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
 from levelfield.spec import MixerConfig, UserError, closest
@@ -34,6 +36,8 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     Mamba,
     Mamba2,
     GLA,
+    RWKV6,
+    RWKV6Channel,
 )
 
 

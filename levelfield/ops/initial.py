@@ -26,6 +26,20 @@ def linear(inputs: int, outputs: int, generator: Generator, bias: bool = True) -
     return layer
 
 
+def orthogonal_linear(inputs: int, outputs: int, generator: Generator, gain: float = 1.0) -> nn.Linear:
+    """(..., inputs) -> (..., outputs), no bias. Orthogonal rows or columns, whichever are fewer, of length `gain`."""
+    layer = _unfilled(nn.Linear(inputs, outputs, bias=False, device="meta"))
+    nn.init.orthogonal_(layer.weight, gain, generator)
+    return layer
+
+
+def zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    """(..., inputs) -> (..., outputs) without bias: a last map that leaves the residual stream as it is at first."""
+    layer = _unfilled(nn.Linear(inputs, outputs, bias=False, device="meta"))
+    nn.init.zeros_(layer.weight)
+    return layer
+
+
 def conv1d(
     inputs: int, outputs: int, kernel: int, generator: Generator, groups: int = 1, bias: bool = True
 ) -> nn.Conv1d:
