@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": LOW | {"objectives"},
     "train": LOW | {"objectives"},
     "probes": LOW | {"objectives", "evaluate", "model"},
+    "foreign": {"spec", "model", "mixers", "ops"},  # no task, no run: what was trained elsewhere, in our layers
     "checkpoint": {"spec", "disk", "train"},
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "report": {"store", "published", "results", "spec"},
@@ -69,7 +70,7 @@ WITHOUT_TORCH = (
 )
 SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
 READY = {"small", "comparison", "decoders"}  # ready-made runs and models, which know tasks and mixers by name
-ANY = {"levelfield", "foreign", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
+ANY = {"levelfield", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
 ALONE = ("tasks", "mixers", "recipes", "probes", "studies")  # folders whose files do not know each other
 VENDOR = {"transformers", "tokenizers", "fla", "mamba_ssm", "causal_conv1d", "triton", "flash_attn"}
 TRACKERS = {"wandb", "trackio", "tensorboard", "mlflow"}
