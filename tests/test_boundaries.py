@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ops": set(),
     "tasks": {"spec"},
     "recipes": {"spec"},
+    "ruler": {"spec"},
     "mixers": {"spec", "ops"},
     "usermixer": {"spec", "ops"},
     "contract": {"spec", "ops", "usermixer"},
@@ -66,6 +67,7 @@ WITHOUT_TORCH = (
     "published",
     "report",
     "recipes",
+    "ruler",
     "tasks",
 )
 SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
@@ -150,7 +152,7 @@ def test_probes_neither_train_nor_write_files() -> None:
             assert name != "open", source.at(call)
 
 
-LIGHT = ("", ".report", ".store", ".published", ".spec", ".data", ".results", ".tasks", ".recipes", ".cli", ".engines")
+LIGHT = ("", ".report", ".store", ".published", ".spec", ".data", ".results", ".tasks", ".recipes", ".ruler", ".cli", ".engines")
 
 
 @pytest.mark.parametrize("module", [m for m in LIGHT if not m or m[1:] in UNITS])

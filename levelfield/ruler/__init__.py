@@ -1,0 +1,30 @@
+"""RULER's 13 tasks, generated from a seed and scored.
+
+    from levelfield.ruler import Bytes, generate, named, score
+
+    for sample in generate(named("niah_single_2"), 4096, Bytes(), count=10):
+        prediction = my_model(sample.ids, sample.answer_tokens)
+        print(score(sample.task, prediction, sample.references).match)
+
+Source: Hsieh et al. 2024, RULER: What's the Real Context Size of Your Long-Context Language Models? docs/ruler.md says
+how the three flavours of it differ.
+"""
+
+from __future__ import annotations
+
+from levelfield.ruler.sample import Sample as Sample
+from levelfield.ruler.sample import Tokenizer as Tokenizer
+from levelfield.ruler.scores import Score as Score
+from levelfield.ruler.scores import score as score
+from levelfield.ruler.tasks import RULER as RULER
+from levelfield.ruler.tasks import CommonWords as CommonWords
+from levelfield.ruler.tasks import FrequentWords as FrequentWords
+from levelfield.ruler.tasks import Needle as Needle
+from levelfield.ruler.tasks import Questions as Questions
+from levelfield.ruler.tasks import RulerTask as RulerTask
+from levelfield.ruler.tasks import Tracking as Tracking
+from levelfield.ruler.tasks import named as named
+from levelfield.ruler.tasks import sweep as sweep
+from levelfield.ruler.templates import TEMPLATES as TEMPLATES
+from levelfield.ruler.tokenizers import Bytes as Bytes
+from levelfield.ruler.tokenizers import World as World

@@ -1,0 +1,70 @@
+"""What a prompt is: token ids, the answers that count, and what to slice scores by.
+
+sample = next(generate(NIAH["niah_single_2"], 4096, Bytes()))
+sample.ids                   # (n,) int32, n <= sample.length - sample.answer_tokens
+sample.references            # ("7319284",)
+sample.depths                # (0.42,): how much of the haystack stands before the needle
+sample.text                  # the prompt; joined only when asked for
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+
+class Tokenizer(Protocol):
+    """What samples are made with: text to ids and back.
+
+    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer that knows special tokens by
+    their text may recognise them, which the chat templates need. `decode` gives back the text of ids.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Part(Protocol):
+    """A stretch of the prompt whose text is written only when asked for."""
+
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One prompt of one task. It ends with the beginning of the answer, so a model goes on from its last id."""
+
+    task: str  # name of the task's configuration
+    index: int  # which sample of the seed
+    length: int  # tokens, of the prompt and of what may be generated
+    answer_tokens: int  # how many the model may generate
+    ids: np.ndarray  # (n,) int32
+    references: tuple[str, ...]
+    depths: tuple[float, ...]  # in [0, 1]: of every needle asked for, in the order of the references; () without any
+    flavour: str
+    template: str
+    tokenizer: str
+    seed: int
+    slices: tuple[tuple[str, str | int | float], ...] = ()  # more columns: haystack, key, value, documents, ...
+    parts: tuple[str | Part, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def text(self) -> str:
+        """The prompt as text; `tokenizer.encode(text)` is `ids`."""
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of what the model reads and is scored by: predictions stored under it can be scored again."""
+        content = hashlib.sha256(np.ascontiguousarray(self.ids, np.int32).tobytes())
+        content.update("\0".join((self.task, self.tokenizer, str(self.answer_tokens), *self.references)).encode())
+        return content.hexdigest()[:24]

@@ -1,0 +1,89 @@
+"""RULER's score, and a stricter one beside it.
+
+    score("vt", "ABCDE, FGHIJ", ("ABCDE", "QRSTU"))      # Score(match=0.5, strict=0.5)
+
+`match` is RULER's, exactly: the prediction with control characters as newlines, stripped, is searched for each
+reference, letter case aside. Order does not matter, text around it never hurts, and a list of everything in the prompt
+is a full score. `strict` reads only as many answers as were asked for, the first ones of the right shape (a number, a
+UUID, a word, a variable), and wants them whole; for questions it is SQuAD's exact match of the first line.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, named
+
+CONTROL = re.compile(r"[\x00-\x1f]")
+SHAPES: dict[str, re.Pattern[str]] = {
+    "number": re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)"),
+    "uuid": re.compile(r"(?<![\w-])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![\w-])", re.I),
+    "word": re.compile(r"(?<![\w-])[^\W\d_]+(?:-[^\W\d_]+)+(?![\w-])"),  # adjective-noun
+    "variable": re.compile(r"(?<![\w])[A-Z]{3,}(?![\w])"),
+    "plain": re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*"),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Shares in [0, 1] of the references found."""
+
+    match: float
+    strict: float
+
+
+def clean(prediction: str) -> str:
+    """What RULER does to a prediction before it scores it."""
+    return CONTROL.sub("\n", prediction.strip()).strip()
+
+
+def string_match_all(prediction: str, references: Sequence[str]) -> float:
+    """The share of references that are somewhere in the cleaned prediction."""
+    text = clean(prediction).lower()
+    return sum(r.lower() in text for r in references) / len(references)
+
+
+def string_match_part(prediction: str, references: Sequence[str]) -> float:
+    """1.0 if any reference is somewhere in the cleaned prediction."""
+    text = clean(prediction).lower()
+    return float(any(r.lower() in text for r in references))
+
+
+def shape(task: RulerTask) -> str:
+    """The name of the pattern that an answer of this task has; of a question's, none."""
+    match task:
+        case Needle():
+            return task.value
+        case Tracking():
+            return "variable"
+        case CommonWords() | FrequentWords():
+            return "plain"
+        case Questions():
+            return ""
+
+
+def candidates(task: RulerTask, text: str) -> list[str]:
+    """What in the text has the shape of an answer, in order, with repetitions."""
+    return SHAPES[shape(task)].findall(text)
+
+
+def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> Score:
+    """Both scores of one prediction. Multiply by 100 and average over samples for what tables print."""
+    task = named(task) if isinstance(task, str) else task
+    if isinstance(task, Questions):
+        first = clean(prediction).partition("\n")[0]
+        exact = any(normalised(first) == normalised(r) for r in references)
+        return Score(string_match_part(prediction, references), float(exact))
+    given = list(dict.fromkeys(c.lower() for c in candidates(task, clean(prediction))))[: len(references)]
+    return Score(
+        string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
+    )
+
+
+def normalised(answer: str) -> str:
+    """SQuAD's form of an answer: lower case, without punctuation and articles, single spaces (Rajpurkar et al.)."""
+    plain = "".join(c for c in answer.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())

@@ -1,0 +1,148 @@
+"""RULER's 13 tasks as values, so that a sweep is a comprehension over them.
+
+    RULER                                             # the 13, in the order of the papers' tables
+    named("niah_multikey_3")                          # Needle(haystack="needles", key="uuid", value="uuid")
+    sweep(haystacks=("essay",), depths=(0, 0.5, 1))   # needles at chosen depths, any subset of the grid
+
+A task says what is hidden and asked. How long the prompt is, in which tokens, with which text around it and after which
+flavour are arguments of `generate`. Source: Hsieh et al. 2024 (RULER), table 2 and appendix B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar, Literal, get_args
+
+from levelfield.spec import UserError, closest
+
+Haystack = Literal["essay", "noise", "needles"]
+Kind = Literal["word", "number", "uuid"]
+Dataset = Literal["squad", "hotpot"]
+
+
+@dataclass(frozen=True)
+class Needle:
+    """Sentences "One of the special magic numbers for {key} is: {value}." in a haystack; values are asked by key."""
+
+    answer_tokens: ClassVar[int] = 128
+    haystack: Haystack = "essay"
+    key: Kind = "word"
+    value: Kind = "number"
+    keys: int = 1  # different keys in the text; never fewer than are asked for
+    values: int = 1  # needles, and answers, per key
+    queries: int = 1  # keys asked for at once
+    depth: float | None = None  # of all needles, in [0, 1]; None draws each place
+
+    def __post_init__(self) -> None:
+        for field, allowed in (("haystack", Haystack), ("key", Kind), ("value", Kind)):
+            if (given := getattr(self, field)) not in get_args(allowed):
+                raise UserError(f"A needle's {field} cannot be '{given}': {closest(str(given), get_args(allowed))}")
+        if min(self.keys, self.values, self.queries) < 1:
+            raise UserError("A needle task needs at least one key, one value and one query: give numbers from 1.")
+        if self.depth is not None and not 0 <= self.depth <= 1:
+            raise UserError(f"A needle's depth is a share of the haystack, from 0 to 1, not {self.depth}.")
+
+    @property
+    def name(self) -> str:
+        """RULER's name where it is one of the eight, otherwise what it is made of; `@` and the depth where fixed."""
+        plain = replace(self, depth=None)
+        known = next((name for name, task in _NEEDLES.items() if task == plain), None)
+        counts = "".join(f"_{n}{what}" for what, n in self._counts().items() if n > 1)
+        name = known or f"niah_{self.haystack}_{self.key}_{self.value}{counts}"
+        return name if self.depth is None else f"{name}@{self.depth:g}"
+
+    def _counts(self) -> dict[str, int]:
+        return {"keys": self.keys, "values": self.values, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """VAR A = 12345, VAR B = VAR A, ... hidden in noise: which variables have the value? After one solved example."""
+
+    answer_tokens: ClassVar[int] = 30
+    name: ClassVar[str] = "vt"
+    hops: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hops <= 25:
+            raise UserError(f"A chain has 1 to 25 hops, not {self.hops}.")
+
+
+@dataclass(frozen=True)
+class CommonWords:
+    """A numbered list of words, ten of which appear ten times as often as the others: which? After one example."""
+
+    answer_tokens: ClassVar[int] = 120
+    name: ClassVar[str] = "cwe"
+    common: int = 10
+
+
+@dataclass(frozen=True)
+class FrequentWords:
+    """A coded text whose word counts follow a zeta law: the three most frequent words after the dots."""
+
+    answer_tokens: ClassVar[int] = 50
+    name: ClassVar[str] = "fwe"
+    alpha: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.alpha <= 1:
+            raise UserError(f"The zeta law needs an exponent over 1, not {self.alpha}.")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A question about one of many documents, or about two of them (HotpotQA)."""
+
+    answer_tokens: ClassVar[int] = 32
+    dataset: Dataset = "squad"
+
+    def __post_init__(self) -> None:
+        if self.dataset not in get_args(Dataset):
+            raise UserError(f"There is no question set '{self.dataset}': {closest(self.dataset, get_args(Dataset))}")
+
+    @property
+    def name(self) -> str:
+        return {"squad": "qa_1", "hotpot": "qa_2"}[self.dataset]
+
+
+RulerTask = Needle | Tracking | CommonWords | FrequentWords | Questions
+
+_NEEDLES: dict[str, Needle] = {
+    "niah_single_1": Needle(haystack="noise"),
+    "niah_single_2": Needle(),
+    "niah_single_3": Needle(value="uuid"),
+    "niah_multikey_1": Needle(keys=4),
+    "niah_multikey_2": Needle(haystack="needles"),
+    "niah_multikey_3": Needle(haystack="needles", key="uuid", value="uuid"),
+    "niah_multivalue": Needle(values=4),
+    "niah_multiquery": Needle(queries=4),
+}
+RULER: tuple[RulerTask, ...] = (
+    *_NEEDLES.values(),
+    Tracking(),
+    CommonWords(),
+    FrequentWords(),
+    Questions("squad"),
+    Questions("hotpot"),
+)
+
+
+def named(name: str) -> RulerTask:
+    """One of the 13, by RULER's name. Raises UserError."""
+    known = {task.name: task for task in RULER}
+    if name not in known:
+        raise UserError(f"RULER has no task '{name}': {closest(name, list(known))}")
+    return known[name]
+
+
+def sweep(
+    haystacks: Iterable[Haystack] = ("essay", "noise", "needles"),
+    keys: Iterable[Kind] = ("word",),
+    values: Iterable[Kind] = ("number", "uuid"),
+    depths: Iterable[float | None] = (None,),
+) -> tuple[Needle, ...]:
+    """Single needles over the grid; huang2024's tables 2 to 4 are essay and noise x number and uuid x 0, 0.5, 1."""
+    return tuple(Needle(h, k, v, depth=d) for h, k, v, d in product(haystacks, keys, values, depths))
