@@ -5,6 +5,7 @@ find("attention")      # the config class; an unknown name raises UserError with
 
 from __future__ import annotations
 
+from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
@@ -14,6 +15,7 @@ from levelfield.mixers.linear import Linear
 from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
+from levelfield.mixers.mega import Mega
 from levelfield.mixers.performer import Performer
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.rwkv6 import RWKV6
@@ -24,6 +26,7 @@ from levelfield.spec import MixerConfig, UserError, closest
 
 MIXERS: tuple[type[MixerConfig], ...] = (
     Attention,
+    Alibi,
     Conv,
     GMLP,
     S4,

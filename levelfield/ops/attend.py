@@ -1,8 +1,10 @@
-"""Softmax attention through fused kernels: over everything, over blocks of steps, or over a sliding window.
+"""Softmax attention through fused kernels: over everything, over blocks of steps, over a sliding window, or with
+scores that fall with the distance.
 
     attend(q, k, v, None, causal=True)                     # (B, H, T, d) each
     attend_blocks(q, k, v, mask, False, block=4096)        # own block and the ones beside it
     attend_window(q, k, v, None, True, window=2048)        # itself and the 2047 steps before
+    attend_sloped(q, k, v, mask, True, slopes)             # a slope for each head
 
 What lies outside of blocks or windows is never computed. Keys and values may have fewer heads than queries, G, which
 then serve H / G of them each. In the causal direction the queries may be fewer than the keys: they are the last steps,
@@ -58,6 +60,25 @@ def attend_window(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
             near = (near & mask[:, None, seen]) | (ahead == 0)  # a padded step sees itself rather than nothing
         part = _softmax(q[:, :, start - past : end - past], k[:, :, seen], v[:, :, seen], near.unsqueeze(-3))
         parts.append(part)
+    return torch.cat(parts, 2)
+
+
+def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
+    """`attend` with scores lowered by slope * distance. slopes: (H,). Memory grows with K, not with Q * K."""
+    length, parts = k.shape[2], []
+    past = length - q.shape[2]
+    steps = torch.arange(length, device=q.device)
+    hidden = None if mask is None else ~visible(mask)
+    for start in range(past, length, CHUNK):
+        end = min(start + CHUNK, length)
+        seen = slice(0, end if causal else length)
+        ahead = steps[seen] - steps[start:end, None]
+        bias = (ahead.abs() * -slopes[:, None, None]).to(q.dtype)
+        if causal:
+            bias = bias.masked_fill(ahead > 0, -torch.inf)
+        if hidden is not None:
+            bias = bias.masked_fill(hidden[..., seen], -torch.inf)
+        parts.append(_softmax(q[:, :, start - past : end - past], k[:, :, seen], v[:, :, seen], bias))
     return torch.cat(parts, 2)
 
 
