@@ -11,6 +11,7 @@ from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.gmlp import GMLP
+from levelfield.mixers.hyena import Hyena
 from levelfield.mixers.linear import Linear
 from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
@@ -22,6 +23,7 @@ from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
+from levelfield.mixers.sgconv import SGConv
 from levelfield.spec import MixerConfig, UserError, closest
 
 MIXERS: tuple[type[MixerConfig], ...] = (
@@ -29,6 +31,8 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     Alibi,
     Conv,
     GMLP,
+    SGConv,
+    Hyena,
     S4,
     DLR,
     S5,

@@ -51,6 +51,17 @@ def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tens
     return y[..., : u.shape[1]].transpose(1, 2)
 
 
+def conv_last(u: Tensor, forward: Tensor, steps: int) -> Tensor:
+    """The last `steps` of `fft_conv(u, forward)`, (B, C, steps): what a layer needs that keeps all its inputs.
+
+    A single step is one sum over the taps, at a small part of a transform's cost.
+    """
+    if steps > 1:
+        return fft_conv(u, forward)[..., -steps:]
+    taps = forward[:, : u.shape[2]].flip(-1).repeat(u.shape[1] // forward.shape[0], 1)
+    return (u[..., -taps.shape[1] :].to(taps.dtype) * taps).sum(-1, keepdim=True)
+
+
 def _channels_last(x: Tensor) -> Tensor:
     """(..., C, T) -> (..., T, C) in memory, with zeros up to whole blocks of channels."""
     from levelfield.ops.lanes import LANES
