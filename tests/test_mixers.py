@@ -156,7 +156,7 @@ def test_the_config_is_a_value_with_a_citation(config: MixerConfig) -> None:
     assert digest(config) == digest(dataclasses.replace(config))
     assert config.label and config.paper
     rules = config.param_rules()
-    names = [name for name, _ in _net(config, True).named_parameters()]
+    names = [name for name, _ in _net(config, "causal" in config.directions).named_parameters()]
     assert all(any(name == suffix or name.endswith(f".{suffix}") for name in names) for suffix in rules)
 
 

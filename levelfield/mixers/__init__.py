@@ -13,6 +13,7 @@ from levelfield.mixers.gla import GLA
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.hyena import Hyena
 from levelfield.mixers.linear import Linear
+from levelfield.mixers.linformer import Linformer
 from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
@@ -40,6 +41,7 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     RGLRU,
     Linear,
     Performer,
+    Linformer,
     Mamba,
     Mamba2,
     GLA,

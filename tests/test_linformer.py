@@ -1,0 +1,146 @@
+"""Linformer against its equation one query at a time, and against an independent implementation."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from typing import Literal
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from levelfield.mixers.linformer import Linformer, LinformerLayer
+from levelfield.spec import UserError
+
+SHARES: tuple[Literal["none", "heads", "kv"], ...] = ("none", "heads", "kv")
+
+
+def _layer(config: Linformer, width: int) -> LinformerLayer:
+    layer = config.build(width, causal=False, layer=0, generator=Generator().manual_seed(1))
+    assert isinstance(layer, LinformerLayer)
+    return layer.double()
+
+
+def _x(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=Generator().manual_seed(2), dtype=torch.float64)
+
+
+def naive(layer: LinformerLayer, x: Tensor, lengths: list[int]) -> Tensor:
+    """wang2020, equation 7, a sequence, a head and a query at a time: no padding anywhere."""
+    dim, rows = x.shape[-1] // layer.heads, []
+    maps_v = layer.compress_k if layer.compress_v is None else layer.compress_v
+    for sequence, length in zip(x, lengths, strict=True):
+        heads = []
+        for h in range(layer.heads):
+            part, own = slice(h * dim, (h + 1) * dim), h % len(maps_v)
+            k, v = torch.zeros(2, maps_v.shape[1], dim, dtype=x.dtype)
+            for t in range(length):
+                k = k + torch.outer(layer.compress_k[own, :, t], layer.key.weight[part] @ sequence[t])
+                v = v + torch.outer(maps_v[own, :, t], layer.value.weight[part] @ sequence[t])
+            if layer.key.bias is not None:
+                k, v = k + layer.key.bias[part], v + layer.value.bias[part]
+            scores = layer.query(sequence)[:, part] @ k.T / math.sqrt(dim)
+            weights = scores.exp() / scores.exp().sum(1, keepdim=True)
+            heads.append(weights @ v)
+        rows.append(layer.out(torch.cat(heads, 1)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("length", [1, 23, 29])
+def test_equals_its_equation_in_value_and_gradient(
+    share: Literal["none", "heads", "kv"], bias: bool, length: int
+) -> None:
+    layer = _layer(Linformer(heads=2, rank=5, bound=29, share=share, bias=bias), 6)
+    x = _x(2, length, 6).requires_grad_()
+    lengths = [length, max(1, length // 2)]
+    mask = torch.arange(length) < torch.tensor(lengths)[:, None]
+    leaves = [x, *layer.parameters()]
+    ours, theirs = layer(x, mask)[mask], naive(layer, x, lengths)[mask]
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    expected = torch.autograd.grad(theirs.sin().sum(), leaves)
+    for mine, other in zip(torch.autograd.grad(ours.sin().sum(), leaves), expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+def test_a_map_that_keeps_every_step_is_softmax_attention() -> None:
+    layer, x = _layer(Linformer(heads=2, rank=11, bound=11, share="kv"), 6), _x(2, 11, 6)
+    with torch.no_grad():
+        layer.compress_k[0] = torch.eye(11)
+    q, k, v = (part(x).unflatten(-1, (2, 3)).transpose(1, 2) for part in (layer.query, layer.key, layer.value))
+    full = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(layer(x), layer.out(full))
+
+
+@pytest.mark.parametrize("share, maps", [("none", 8), ("heads", 2), ("kv", 1)])
+def test_sharing_leaves_so_many_maps(share: Literal["none", "heads", "kv"], maps: int) -> None:
+    layer = _layer(Linformer(heads=4, rank=16, bound=100, share=share), 8)
+    compress = [value for name, value in layer.named_parameters() if name.startswith("compress")]
+    assert sum(value.numel() for value in compress) == maps * 16 * 100
+    numbers = torch.cat([value.flatten() for value in compress]).detach()
+    size = math.sqrt(3 / 116)  # the standard deviation of a uniform number is size / sqrt(3)
+    assert numbers.abs().max() <= size
+    assert abs(float(numbers.std()) - size / math.sqrt(3)) < 0.03 * size
+
+
+def test_longer_sequences_and_the_causal_direction_are_refused() -> None:
+    layer = _layer(Linformer(heads=2, rank=4, bound=9), 6)
+    layer(_x(1, 9, 6))
+    with pytest.raises(UserError, match="at most 9 steps, not 10"):
+        layer(_x(1, 10, 6))
+    for config, message in (
+        (Linformer(heads=4), "width 6 into 4 heads"),
+        (Linformer(heads=2, rank=0), "rank=0"),
+        (Linformer(heads=2, bound=0), "bound=0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            _layer(config, 6)
+    with pytest.raises(UserError, match="cannot be causal"):
+        Linformer(heads=2).build(6, causal=True, layer=0, generator=Generator())
+
+
+def test_half_precision_stays_close() -> None:
+    layer, x = _layer(Linformer(heads=2, rank=16, bound=1000), 8).float(), _x(1, 1000, 8).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer(x)
+    torch.testing.assert_close(half.float(), layer(x), rtol=0.05, atol=0.02)
+
+
+def test_long_sequences_stay_finite() -> None:
+    layer, x = _layer(Linformer(heads=2, rank=8, bound=65536), 8).float(), _x(1, 65536, 8).float().requires_grad_()
+    y = layer(x)
+    y.square().sum().backward()
+    assert x.grad is not None and torch.isfinite(y).all() and torch.isfinite(x.grad).all()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("linformer") is None, reason="needs the package linformer")
+@pytest.mark.parametrize("share", ["heads", "kv"])
+@pytest.mark.parametrize("length", [40, 64])
+def test_equals_the_linformer_package(share: Literal["heads", "kv"], length: int) -> None:
+    """Which shares maps between heads always, and has one for keys and values together with `share_kv`.
+
+    Its own `share_kv` also makes the values the keys, which the paper does not: our value map is set to our key map.
+    """
+    from linformer import LinformerSelfAttention  # pyright: ignore[reportMissingImports]
+
+    layer = _layer(Linformer(heads=2, rank=7, bound=64, share=share, bias=False), 12)
+    peer = LinformerSelfAttention(dim=12, seq_len=64, k=7, heads=2, share_kv=share == "kv").double()
+    with torch.no_grad():
+        peer.to_q.weight.copy_(layer.query.weight)
+        peer.to_k.weight.copy_(layer.key.weight)
+        peer.proj_k.copy_(layer.compress_k[0].T)
+        peer.to_out.weight.copy_(layer.out.weight)
+        peer.to_out.bias.zero_()
+        if layer.compress_v is None:
+            layer.value.weight.copy_(layer.key.weight)
+        else:
+            peer.to_v.weight.copy_(layer.value.weight)
+            peer.proj_v.copy_(layer.compress_v[0].T)
+    x = _x(2, length, 12).requires_grad_()
+    ours, theirs = layer(x), peer(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    pull = _x(2, length, 12)
+    (mine,), (other,) = torch.autograd.grad(ours, x, pull), torch.autograd.grad(theirs, x, pull)
+    torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
