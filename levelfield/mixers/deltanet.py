@@ -1,0 +1,126 @@
+"""DeltaNet: a matrix of memory per head in which each step replaces what its key recalls, by the delta rule.
+
+    q, k, v = silu(causal convolution of three linear maps of x);     q, k scaled to unit length
+    beta = sigmoid(W x)
+    S_t = S_{t-1} + beta_t k_t (v_t - k_t S_{t-1})^T,     o_t = q_t S_t / sqrt(K)              S: (K, V) per head
+    out = W_out (rmsnorm(o) weight),     the norm per head
+
+Plain linear attention adds k v^T and lets keys pile up; here beta = 1 overwrites what was stored under k_t, beta = 0
+leaves it. Computed a chunk at a time (`ops/delta.py`).
+
+    DeltaNet(heads=4)
+    DeltaNet(heads=4, negative=True)       # beta in (0, 2): a step may also flip what it finds
+
+Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys and values, W taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.ops.carried import Carried
+from levelfield.ops.delta import delta_rule
+from levelfield.ops.initial import conv1d, linear
+from levelfield.ops.shortconv import short_conv
+from levelfield.ops.unit import unit
+from levelfield.spec import MixerConfig, ParamRule, UserError
+
+
+@dataclass(frozen=True)
+class DeltaNet(MixerConfig):
+    """yang2024delta, sections 2.2 and 3, with the layer of its published code (flash-linear-attention, `DeltaNet`).
+
+    expand_k, expand_v: channels of keys and of values over the width. conv: taps of the short convolutions. negative:
+    beta is twice the sigmoid, so that the memory's transitions reach negative eigenvalues (grazzi2024).
+    """
+
+    heads: int = 4
+    expand_k: float = 1.0
+    expand_v: float = 1.0
+    conv: int = 4
+    negative: bool = False
+
+    label: ClassVar[str] = "deltanet"
+    paper: ClassVar[str] = "yang2024delta"
+    directions: ClassVar[frozenset[str]] = frozenset({"causal"})
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if not causal:
+            raise UserError("DeltaNet reads in one direction: build it as causal.")
+        keys, values = self.channels(width)
+        if self.heads < 1 or min(keys, values) < 1 or keys % self.heads or values % self.heads:
+            raise UserError(
+                f"DeltaNet cannot split {keys} key and {values} value channels into {self.heads} heads: "
+                "choose a divisor of both."
+            )
+        if self.conv < 1:
+            raise UserError(f"DeltaNet's convolutions have at least one tap, not {self.conv}.")
+        return DeltaNetLayer(self, width, generator)
+
+    def channels(self, width: int) -> tuple[int, int]:
+        """Of all heads' keys and values."""
+        return int(width * self.expand_k), int(width * self.expand_v)
+
+    def state_size(self, width: int, length: int) -> int:
+        """The memory, and the last inputs of the convolutions."""
+        keys, values = self.channels(width)
+        return keys * values // self.heads + (self.conv - 1) * (2 * keys + values)
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        return {}
+
+
+EXAMPLES = (DeltaNet(heads=2), DeltaNet(heads=1, expand_k=0.5, expand_v=2.0, conv=2, negative=True), DeltaNet(conv=1))
+
+
+class HeadNorm(nn.Module):
+    """The weight of a norm that every head shares, (V,)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+
+class DeltaNetLayer(Carried):
+    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
+    the names and shapes of flash-linear-attention's checkpoints."""
+
+    def __init__(self, config: DeltaNet, width: int, generator: Generator) -> None:
+        super().__init__()
+        self.config = config
+        keys, values = config.channels(width)
+        self.q_proj = linear(width, keys, generator, bias=False)
+        self.k_proj = linear(width, keys, generator, bias=False)
+        self.v_proj = linear(width, values, generator, bias=False)
+        self.b_proj = linear(width, config.heads, generator, bias=False)
+        self.q_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
+        self.k_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
+        self.v_conv1d = conv1d(values, values, config.conv, generator, groups=values, bias=False)
+        self.o_norm = HeadNorm(values // config.heads)
+        self.o_proj = linear(values, width, generator, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        return self.advance(x, None)[0]
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
+        kept = state or {}
+        query, q = short_conv(self.q_proj(x), self.q_conv1d.weight, None, kept.get("q"))
+        key, k = short_conv(self.k_proj(x), self.k_conv1d.weight, None, kept.get("k"))
+        value, v = short_conv(self.v_proj(x), self.v_conv1d.weight, None, kept.get("v"))
+        query, key, value = (part.unflatten(-1, (self.config.heads, -1)) for part in (query, key, value))
+        with torch.autocast(x.device.type, enabled=False):
+            query, key = unit(query) * query.shape[-1] ** -0.5, unit(key)
+            beta = self.b_proj(x).to(key.dtype).sigmoid() * (2 if self.config.negative else 1)
+            y, memory = delta_rule(
+                *(part.transpose(1, 2) for part in (query, key, value, beta)), state=kept.get("memory")
+            )
+            y = F.rms_norm(y.transpose(1, 2), y.shape[-1:], self.o_norm.weight.to(y.dtype), 1e-5)
+        return self.o_proj(y.flatten(-2).to(x.dtype)), {"memory": memory, "q": q, "k": k, "v": v}

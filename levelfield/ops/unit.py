@@ -1,0 +1,15 @@
+"""Vectors scaled to unit length, over the last axis.
+
+unit(x)                     # x / sqrt(|x|^2 + eps)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def unit(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """(..., X) -> (..., X), in float32 or wider. A vector of zeros stays one."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return x * torch.linalg.vecdot(x, x).add(eps).rsqrt().unsqueeze(-1)
