@@ -22,6 +22,8 @@ from levelfield.mixers.performer import Performer
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
+from levelfield.mixers.rwkv7 import RWKV7
+from levelfield.mixers.rwkv7_channel import RWKV7Channel
 from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
 from levelfield.mixers.sgconv import SGConv
@@ -47,6 +49,8 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     GLA,
     RWKV6,
     RWKV6Channel,
+    RWKV7,
+    RWKV7Channel,
 )
 
 
