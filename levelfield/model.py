@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.carried import Carried
+from levelfield.ops.stream import OnStream
 from levelfield.ops.tables import table
 from levelfield.seeding import generator, seeded
 from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
@@ -132,14 +133,19 @@ class ResidualBlock(nn.Module):
             self.norm2 = _norm(block, width)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return self._around(x, self.mixer(self.norm(x, mask) if self.prenorm else x, mask), mask)
+        y = self.norm(x, mask) if self.prenorm else x
+        return self._around(x, self.mixer(y, mask, *self._stream(x)), mask)
 
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """The next steps, as of `Carried`. Raises UserError where the mixer is none."""
         if not isinstance(self.mixer, Carried):
             raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is no Carried layer.")
-        y, state = self.mixer.advance(self.norm(x, None) if self.prenorm else x, state)
+        y, state = self.mixer.advance(self.norm(x, None) if self.prenorm else x, state, *self._stream(x))
         return self._around(x, y, None), state
+
+    def _stream(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What the mixer is shown besides its input."""
+        return (x,) if isinstance(self.mixer, OnStream) else ()
 
     def _around(self, x: Tensor, mixed: Tensor, mask: Tensor | None) -> Tensor:
         """What comes after the mixer: its residual and the feed-forward."""

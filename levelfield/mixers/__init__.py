@@ -8,7 +8,9 @@ from __future__ import annotations
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.deltanet import DeltaNet
 from levelfield.mixers.dlr import DLR
+from levelfield.mixers.gated_deltanet import GatedDeltaNet
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.hyena import Hyena
@@ -44,9 +46,12 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     Linear,
     Performer,
     Linformer,
+    Mega,
     Mamba,
     Mamba2,
     GLA,
+    DeltaNet,
+    GatedDeltaNet,
     RWKV6,
     RWKV6Channel,
     RWKV7,

@@ -47,6 +47,20 @@ def rotate(
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
 
 
+def rotary_bias(first: Tensor, second: Tensor, length: int, base: float = 10000.0) -> Tensor:
+    """A bias for every distance: first, turned as at step i, times second, turned as at step j (ma2023, appendix).
+
+    first, second: (dim,), whose channels c and c + dim / 2 are pairs -> (2 length - 1,), of the distances j - i from
+    -(length - 1) to length - 1. It depends on j - i alone: Re sum_c (first second*)_c exp(i theta_c (i - j)).
+    """
+    dim, device = first.shape[0], first.device
+    turns = _table(_rounded(length), dim, 1, base, False, dim, device, first.dtype)[:length]
+    a, b = (torch.complex(*part.chunk(2)) for part in (first, second))
+    product = a * b.conj()
+    near, turned = turns.real @ product.real, turns.imag @ product.imag
+    return torch.cat([(near - turned).flip(0), (near + turned)[1:]])
+
+
 def neighbours_from_halves(rows: Tensor, heads: int, turned: int | None = None) -> Tensor:
     """Rows of a query or key map, or of its bias, from pairs (i, i + turned / 2) to pairs (2i, 2i + 1) in each head.
 
