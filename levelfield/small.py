@@ -16,6 +16,7 @@ from levelfield.tasks.copying import Copying
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.mqar import MQAR
+from levelfield.tasks.needle import Needle
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.recall import Recall
 
@@ -68,6 +69,12 @@ SIZED: dict[str, dict[Effort, Task]] = {
         "hours": MQAR(128, 8, keys=512, values=512, train=100_000),
         "paper": MQAR(),
     },
+    "needle": {
+        "smoke": Needle(24, 2, 2, words=16, keys=16, values=16, train=64, val=32, test=32),
+        "minutes": Needle(64, words=32, keys=32, values=32, train=20_000, val=500, test=2_000),
+        "hours": Needle(512, words=256, keys=512, values=512, train=200_000),
+        "paper": Needle(2_048, words=4_096, keys=8_192, values=8_192, train=400_000),
+    },
     "copying": {
         "smoke": Copying(items=3, delay=10, train=64, val=32, test=32),
         "minutes": Copying(items=8, delay=32, train=20_000, val=500, test=2_000),
@@ -90,7 +97,7 @@ SIZED: dict[str, dict[Effort, Task]] = {
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
 
-CAUSAL = ("mqar", "copying", "selective_copying", "induction")
+CAUSAL = ("mqar", "needle", "copying", "selective_copying", "induction")
 """Posed by their papers to models that read from left to right."""
 
 LAST = ("recall", "induction")

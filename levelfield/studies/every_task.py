@@ -42,6 +42,7 @@ GENERATED: dict[str, Case] = {
     "recall": Case(EXACT),
     "pathfinder": Case(FAR, steps=3_000),
     "mqar": Case(EXACT, steps=2_000),
+    "needle": Case(EXACT, steps=2_000),
     "copying": Case(EXACT, steps=2_000),
     "selective_copying": Case(EXACT, steps=2_000),
     "induction": Case(EXACT, steps=2_000),

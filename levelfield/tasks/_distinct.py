@@ -22,9 +22,16 @@ Filler = Literal["blank", "noise"]
 
 
 def splits(
-    name: str, seed: int, settings: tuple[object, ...], counts: Mapping[SplitName, int], draw: Draw, report: Report
+    name: str,
+    seed: int,
+    settings: tuple[object, ...],
+    counts: Mapping[SplitName, int],
+    draw: Draw | Mapping[SplitName, Draw],
+    report: Report,
 ) -> dict[SplitName, Rows]:
     """The rows of each split. `settings` are those that change the law: other ones draw from other streams.
+
+    draw: one law for all, or one for each split.
 
     Raises UserError where there are too few different rows.
     """
@@ -32,7 +39,8 @@ def splits(
     taken: set[bytes] = set()
     for split in ORDER:
         rng = np.random.default_rng(derive_seed(seed, name, split, *settings))
-        made[split] = _fresh(name, rng, counts[split], draw, taken)
+        law = draw[split] if isinstance(draw, Mapping) else draw
+        made[split] = _fresh(name, rng, counts[split], law, taken)
         report(f"{name}: {split}", counts[split], counts[split])
     return made
 
@@ -59,6 +67,16 @@ def _is_new(row: np.ndarray, taken: set[bytes]) -> bool:
     new = key not in taken
     taken.add(key)
     return new
+
+
+def choose(rng: np.random.Generator, rows: int, population: int, size: int) -> np.ndarray:
+    """(rows, size): in each row, `size` different numbers below `population`, in random order (Floyd's algorithm)."""
+    chosen = np.empty((rows, size), np.int64)
+    for column, highest in enumerate(range(population - size, population)):
+        drawn = rng.integers(0, highest, rows, endpoint=True)
+        repeated = (chosen[:, :column] == drawn[:, None]).any(1)
+        chosen[:, column] = np.where(repeated, highest, drawn)
+    return rng.permuted(chosen, axis=1)
 
 
 def narrow(highest: int) -> type[np.unsignedinteger]:

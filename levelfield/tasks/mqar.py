@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
-from levelfield.tasks._distinct import Filler, Rows, narrow, narrow_label, splits
+from levelfield.tasks._distinct import Filler, Rows, choose, narrow, narrow_label, splits
 
 
 @dataclass(frozen=True)
@@ -193,16 +193,6 @@ class MQAR(Task):
         seen = np.clip(slots - gap, 0, self.pairs)
         right = np.where(self.pairs - pair + gap <= slots, 1.0, 1 / np.maximum(1, self.values - seen))
         return float((self.slot_law() * right).sum() / self.pairs)
-
-
-def choose(rng: np.random.Generator, rows: int, population: int, size: int) -> np.ndarray:
-    """(rows, size): in each row, `size` different numbers below `population`, in random order (Floyd's algorithm)."""
-    chosen = np.empty((rows, size), np.int64)
-    for column, highest in enumerate(range(population - size, population)):
-        drawn = rng.integers(0, highest, rows, endpoint=True)
-        repeated = (chosen[:, :column] == drawn[:, None]).any(1)
-        chosen[:, column] = np.where(repeated, highest, drawn)
-    return rng.permuted(chosen, axis=1)
 
 
 TASKS: dict[str, Task] = {"mqar": MQAR()}

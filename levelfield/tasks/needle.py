@@ -1,0 +1,233 @@
+"""Needles in made-up text: what stood behind this key, however far back, and whatever surrounds it?
+
+    the cat sat . k7 v3 the cat sat . k2 v9 the cat sat . the  ? k7        -> v3
+
+Pairs of a key and a value lie hidden in a haystack of words; at the end a key is asked for. RULER's needle tests
+(Hsieh et al. 2024; huang2024, section 4) at the size of a model that is trained here: words are symbols, and nothing
+is known beforehand but the laws of the haystacks. Three of them are mixed, as RULER has three:
+
+    repeat      one sentence, over and over                       RULER's noise
+    essay       words that follow one another by a fixed law      RULER's essays
+    pairs       other pairs of keys and values                    RULER's needles
+
+Training sequences ask for several keys, one after the other with their values between; in validation and test one is
+asked for, at the last step, so that `depth` and `format` say where it lay and in what. depth 0 is the tenth of the text
+that comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    Report,
+    SplitName,
+    StepLabels,
+    Task,
+    Tokens,
+    UserError,
+    derive_seed,
+    silent,
+)
+from levelfield.tasks._distinct import Draw, Rows, choose, narrow, narrow_label, splits
+
+FORMATS = ("repeat", "essay", "pairs")
+BINS = 10  # of depth
+SENTENCE = 8  # words of the repeated sentence
+FOLLOWERS = 4  # words that may come after a word of the essays
+
+
+@dataclass(frozen=True)
+class Needle(Task):
+    """length: words of a sequence. needles: pairs in it, of distinct keys. asked: at most so many are asked for in a
+    training sequence, 1 to `needles`, uniformly.
+
+    words, keys, values: symbols of each kind; a last one stands before what is asked. formats: the haystacks, equally
+    often. train, val, test: sequences.
+    """
+
+    length: int = 256
+    needles: int = 4
+    asked: int = 4
+    words: int = 64
+    keys: int = 64
+    values: int = 64
+    formats: tuple[str, ...] = FORMATS
+    train: int = 100_000
+    val: int = 1_000
+    test: int = 3_000
+    seed: int = 0
+
+    name: ClassVar[str] = "needle"
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "generated; after RULER's needle tasks, Hsieh et al. 2024 (arXiv:2404.06654)"
+    split_rule: ClassVar[str] = (
+        "drawn independently, each split from its own seed; no sequence is in two splits; training sequences ask for "
+        "several keys, the others for one"
+    )
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.asked <= self.needles:
+            raise UserError(f"Needle asks for 1 to needles={self.needles} keys of a sequence, not {self.asked}.")
+        if self.length < self.shortest:
+            raise UserError(
+                f"Needle with needles={self.needles} and asked={self.asked} takes at least {self.shortest} steps, "
+                f"not {self.length}."
+            )
+        if not self.formats or not set(self.formats) <= set(FORMATS) or len(set(self.formats)) < len(self.formats):
+            raise UserError(f"Needle's formats are some of {', '.join(FORMATS)}, each once.")
+        if self.keys <= self.needles or self.values < 2 or self.words <= FOLLOWERS:
+            raise UserError(f"Needle needs more keys than needles, two values, and more than {FOLLOWERS} words.")
+        if self.symbols > 65_535:
+            raise UserError(f"Needle has room for 65,535 symbols in all, not {self.symbols:,}.")
+        if min(self.train, self.val, self.test) < 1:
+            raise UserError("Needle needs at least one sequence in each of train, val and test.")
+
+    @property
+    def shortest(self) -> int:
+        """Room for the needles and one word, and for what is asked."""
+        return 2 * self.needles + 1 + 3 * self.asked - 1
+
+    @property
+    def symbols(self) -> int:
+        """Words, then keys, then values, then the question mark."""
+        return self.words + self.keys + self.values + 1
+
+    @property
+    def input(self) -> Tokens:
+        return Tokens(self.symbols)
+
+    @property
+    def output(self) -> StepLabels:
+        return StepLabels(self.values)
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.values
+
+    def at_length(self, length: int, examples: int | None = None) -> Needle:
+        """As many needles in more or less hay."""
+        counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
+        return replace(self, length=length, **counts)
+
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        laws = (self.length, self.needles, self.asked, self.words, self.keys, self.values, *self.formats)
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
+        draws: dict[SplitName, Draw] = {split: self._drawer(1) for split in counts}
+        draws["train"] = self._drawer(self.asked)
+        made = splits("needle", self.seed, laws, counts, draws, report)
+        return {split: self._examples(*made[split]) for split in SPLITS}
+
+    def _examples(self, x: np.ndarray, y: np.ndarray, depth: np.ndarray, form: np.ndarray) -> Examples:
+        return Examples.of_equal_length(x, y, {"depth": depth, "format": np.array(self.formats)[form]}, stepwise=True)
+
+    def _drawer(self, asked: int) -> Draw:
+        """Sequences that ask for up to so many keys: x and y (count, length), and the first asked one's depth and
+        format (count,)."""
+
+        def draw(rng: np.random.Generator, count: int) -> Rows:
+            asks = rng.integers(1, asked, count, endpoint=True)
+            parts = [self._draw(rng, int(np.sum(asks == n)), n) for n in range(1, asked + 1)]
+            order = rng.permutation(count)
+            x, y, depth, form = (np.concatenate(columns)[order] for columns in zip(*parts, strict=True))
+            return x, y, depth, form
+
+        return draw
+
+    def _draw(self, rng: np.random.Generator, count: int, asks: int) -> Rows:
+        body = self.length - (3 * asks - 1)
+        keys, values = choose(rng, count, self.keys, self.needles), rng.integers(0, self.values, (count, self.needles))
+        form = rng.integers(0, len(self.formats), count)
+        places = self._places(rng, count, body)
+        hay = self._hay(rng, form, body - 2 * self.needles, np.sort(keys, axis=1))
+        x = np.empty((count, self.length), narrow(self.symbols - 1))
+        straw = np.ones((count, body), bool)
+        rows = np.arange(count)[:, None]
+        straw[rows, places] = straw[rows, places + 1] = False
+        x[:, :body][straw] = hay.ravel()
+        x[rows, places], x[rows, places + 1] = self.words + keys, self.words + self.keys + values
+        which = rng.permuted(np.tile(np.arange(self.needles), (count, 1)), axis=1)[:, :asks]
+        x[:, body::3] = self.symbols - 1
+        at = body + 1 + 3 * np.arange(asks)
+        answer = np.take_along_axis(values, which, 1)
+        x[:, at] = self.words + np.take_along_axis(keys, which, 1)
+        x[:, at[:-1] + 1] = self.words + self.keys + answer[:, :-1]
+        y = np.full(x.shape, -1, narrow_label(self.values))
+        y[:, at] = answer
+        first = np.take_along_axis(places, which[:, :1], 1)[:, 0]
+        return x, y, first * BINS // (body - 1), form
+
+    def _places(self, rng: np.random.Generator, count: int, body: int) -> np.ndarray:
+        """(count, needles): where each key stands, with its value behind it; uniform over all that do not overlap."""
+        spots = choose(rng, count, body - self.needles, self.needles)  # of the text with every pair a single word
+        return spots + (spots[:, None, :] < spots[:, :, None]).sum(2)
+
+    def _hay(self, rng: np.random.Generator, form: np.ndarray, size: int, own: np.ndarray) -> np.ndarray:
+        """(count, size) words. own: (count, needles), the keys of the needles, ascending; the hay has none of them."""
+        made = {"repeat": self._repeated, "essay": self._essay, "pairs": self._pairs}
+        hay = np.empty((len(form), size), narrow(self.symbols - 1))
+        for number, name in enumerate(self.formats):
+            mine = form == number
+            hay[mine] = made[name](rng, size, own[mine])
+        return hay
+
+    def _repeated(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
+        """The one sentence of this task, from its beginning."""
+        sentence = np.random.default_rng(derive_seed(self.seed, "needle sentence")).integers(0, self.words, SENTENCE)
+        return np.tile(np.resize(sentence, size), (len(own), 1))
+
+    def _essay(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
+        """A chain: each word has FOLLOWERS words that may come next, of chances 1/2, 1/4, 1/8, 1/8."""
+        law = np.random.default_rng(derive_seed(self.seed, "needle essay"))
+        follow = np.argsort(law.random((self.words, self.words)), axis=1)[:, :FOLLOWERS]
+        steps = np.minimum(rng.geometric(0.5, (len(own), size)) - 1, FOLLOWERS - 1)
+        words = np.empty((len(own), size), np.int64)
+        now = rng.integers(0, self.words, len(own))
+        for t in range(size):
+            words[:, t] = now
+            now = follow[now, steps[:, t]]
+        return words
+
+    def _pairs(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
+        """Keys that are not asked for, each with a value; keys may come again."""
+        keys = rng.integers(0, self.keys - self.needles, (len(own), -(-size // 2)))
+        for key in own.T:  # closes up the ranks of all keys but these
+            keys += keys >= key[:, None]
+        values = rng.integers(0, self.values, keys.shape)
+        return np.stack([self.words + keys, self.words + self.keys + values], 2).reshape(len(own), -1)[:, :size]
+
+    def relabel(self, examples: Examples) -> np.ndarray:
+        """Behind each question mark stands a key; its first place in the sequence has the value next to it."""
+        x = examples.x.reshape(-1, self.length).astype(np.int64)
+        y = np.full(x.shape, -1, examples.y.dtype)
+        for row, (words, labels) in enumerate(zip(x, y, strict=True)):
+            for at in np.flatnonzero(words == self.symbols - 1) + 1:
+                labels[at] = words[np.flatnonzero(words == words[at])[0] + 1] - self.words - self.keys
+            y[row] = labels
+        return y.reshape(-1)
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """The label prior, and the value that stands last before the question."""
+        x = test.x.reshape(-1, self.length).astype(np.int64) - self.words - self.keys
+        value = (x >= 0) & (x < self.values)
+        last = np.where(value, np.arange(self.length), -1).max(1)
+        right = np.take_along_axis(x, last[:, None], 1)[:, 0] == test.y.reshape(-1, self.length)[:, -1]
+        return {**super().baselines(train, test), "last_value": float(np.mean(right))}
+
+
+TASKS: dict[str, Task] = {"needle": Needle()}
+EXAMPLES: tuple[Task, ...] = (
+    Needle(40, 2, 2, words=12, keys=10, values=9, train=60, val=20, test=30),
+    Needle(33, 3, 1, words=9, keys=300, values=7, formats=("pairs",), train=40, val=10, test=10, seed=2),
+)
