@@ -21,6 +21,7 @@ from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.mega import Mega
 from levelfield.mixers.performer import Performer
+from levelfield.mixers.reformer import Reformer
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
@@ -46,6 +47,7 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     Linear,
     Performer,
     Linformer,
+    Reformer,
     Mega,
     Mamba,
     Mamba2,

@@ -1,0 +1,113 @@
+"""Reformer: attention among steps whose queries point in near directions, found by hashing instead of comparing all.
+
+    k_i = q_i / |q_i|                                 one map makes queries and keys
+    bucket(q) = argmax over [q R, -q R]               R: (d, buckets / 2) random directions, anew in each round
+    y = linear(softmax(q k^T) v)                      over what the rounds show a step, never itself if there is another
+
+Steps are sorted by bucket and cut into chunks that see themselves and the one before. In the causal direction a step
+sees the last `chunk` steps before it in its own bucket instead: the chunks of the paper are cut at places that depend
+on the whole sequence, so that later steps decide which earlier ones a step can see. Cost and memory are linear in T.
+
+    Reformer(heads=4, chunk=64, rounds=4, buckets=64)
+
+The random directions are drawn once for each layer and head, from the generator passed to `build`, and saved with the
+weights; the authors draw them anew at every training step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.ops.carried import Carried
+from levelfield.ops.initial import linear
+from levelfield.ops.lsh import angular_hash, lsh_attention, lsh_attention_onward
+from levelfield.spec import MixerConfig, UserError
+
+EPS = 1e-6  # of the mean square that keys are divided by, as in the authors' code
+
+
+@dataclass(frozen=True)
+class Reformer(MixerConfig):
+    """kitaev2020, section 2. `bias` is of all three maps; the authors' code has none.
+
+    `buckets` does not grow with the sequence, or later steps would change the hash of earlier ones: the paper's rule
+    is 2 T / chunk.
+    """
+
+    heads: int = 4
+    chunk: int = 64
+    rounds: int = 4
+    buckets: int = 64
+    bias: bool = False
+
+    label: ClassVar[str] = "reformer"
+    paper: ClassVar[str] = "kitaev2020"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.heads < 1 or width % self.heads:
+            raise UserError(f"Reformer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.chunk < 1 or self.rounds < 1:
+            raise UserError(
+                f"Reformer(chunk={self.chunk}, rounds={self.rounds}) looks at nothing: give at least 1 of both."
+            )
+        if self.buckets < 2 or self.buckets % 2:
+            raise UserError(
+                f"Reformer(buckets={self.buckets}): they come in opposite pairs, so give an even number."
+            )
+        return ReformerLayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """Queries, values and buckets of all steps: any of them may be the last of its bucket."""
+        return length * (2 * width + self.heads * self.rounds)
+
+
+EXAMPLES = (Reformer(heads=2, chunk=3, rounds=2, buckets=4), Reformer(heads=1, chunk=8, rounds=1, buckets=2, bias=True))
+
+
+class ReformerLayer(Carried):
+    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+
+    rotations: Tensor
+
+    def __init__(self, config: Reformer, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.heads, self.chunk, self.causal = config.heads, config.chunk, causal
+        self.query_key = linear(width, width, generator, config.bias)
+        self.value = linear(width, width, generator, config.bias)
+        self.out = linear(width, width, generator, config.bias)
+        shape = (config.heads, width // config.heads, config.rounds, config.buckets // 2)
+        self.register_buffer("rotations", torch.randn(shape, generator=generator))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
+        y = lsh_attention(q, _unit(q), v, angular_hash(q, self.rotations), mask, self.causal, self.chunk)
+        return self._joined(y, x)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps queries and values, (B, T, H, d), and buckets, (B, H, R, T), of the steps so far."""
+        q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
+        buckets = angular_hash(q, self.rotations)
+        if state is None:
+            y = lsh_attention(q, _unit(q), v, buckets, None, True, self.chunk)
+            return self._joined(y, x), {"queries": q, "values": v, "buckets": buckets}
+        keys, v = torch.cat([state["queries"], q], 1), torch.cat([state["values"], v], 1)
+        buckets = torch.cat([state["buckets"], buckets], 3)
+        y = lsh_attention_onward(q, _unit(keys), v, buckets, self.chunk)
+        return self._joined(y, x), {"queries": keys, "values": v, "buckets": buckets}
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1))
+
+    def _joined(self, y: Tensor, x: Tensor) -> Tensor:
+        return self.out(y.flatten(2).to(x.dtype))
+
+
+def _unit(q: Tensor) -> Tensor:
+    """Keys of length 1, in float32 or wider."""
+    q = q.to(torch.promote_types(q.dtype, torch.float32))
+    return q * torch.rsqrt(q.square().mean(-1, keepdim=True) + EPS) * q.shape[-1] ** -0.5

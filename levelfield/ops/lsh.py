@@ -1,0 +1,246 @@
+"""Softmax attention within buckets of a hash: sequences are sorted by bucket, and only near ones in that order meet.
+
+    buckets = angular_hash(q, rotations)                   # (B, H, R, T): near directions share a bucket, R times over
+    y = lsh_attention(q, k, v, buckets, mask, causal=False, chunk=64)
+
+In each of R rounds the steps of a sequence are sorted by bucket, ties by time, padded steps last, and cut into chunks.
+
+    causal=False    a step sees its own chunk and the one before it in this order, whichever buckets they hold
+    causal=True     a step sees the last `chunk` steps before it in its own bucket
+
+A step sees itself only where no round shows it another. One softmax runs over what all rounds show, counted as often as
+shown, which is what weighting the rounds by their logsumexp comes to. The causal rule looks at nothing that later steps
+could move: where chunks are cut depends on every step of the sequence, so chunks would let the future through.
+
+Cost and memory are linear in T. Scores exist for a block of chunks only, in a CPU's cache, and are computed again in
+the backward pass.
+Letters: B batch, T steps, H heads, R rounds, d channels of a head; M = B T H rows; N = B H sequences of C chunks of L
+slots, S = N C L.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+CPU_NUMBERS = 1 << 18  # scores in a block: 1 MiB of float32
+DEVICE_NUMBERS = 1 << 26
+LOWEST = -1e30
+ONWARD = 64  # steps that go on from a state together
+
+
+def angular_hash(x: Tensor, rotations: Tensor) -> Tensor:
+    """The nearest of so many random directions and their opposites, in each round (kitaev2020, section 2).
+
+    x: (B, T, H, d); rotations: (H, d, R, n / 2) -> (B, H, R, T) of 0 .. n - 1.
+    """
+    heads, _, rounds, half = rotations.shape
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        steps = x.to(rotations.dtype).permute(2, 0, 1, 3).flatten(1, 2)  # (H, B T, d)
+        found = []
+        for r in range(rounds):
+            high, first = (turned := steps @ rotations[:, :, r]).max(-1)
+            low, second = turned.min(-1)
+            found.append(torch.where(high >= -low, first, second + half))
+        return torch.stack(found, 1).view(heads, rounds, x.shape[0], x.shape[1]).permute(2, 0, 1, 3)
+
+
+def lsh_attention(
+    q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int
+) -> Tensor:
+    """softmax(q k^T) v over what the rounds show, as above. Scores are not scaled.
+
+    q, k, v: (B, T, H, d); buckets: (B, H, R, T) integers; mask: (B, T) bool, True at real steps, or None; in the causal
+    direction padded steps come after the real ones, and no mask is looked at. -> (B, T, H, d), float32 or wider.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        rows = (part.to(wide).flatten(0, 2) for part in (q, k, v))
+        out = _Chunked.apply(*rows, _layout(buckets, None if causal else mask, causal, chunk))
+    assert isinstance(out, Tensor)
+    return out.view(v.shape)
+
+
+def lsh_attention_onward(q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, chunk: int) -> Tensor:
+    """The last steps of causal `lsh_attention`: q: (B, n, H, d) of those; k, v: (B, T, H, d) and buckets of all."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    length, parts = k.shape[1], []
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = (part.to(wide).transpose(1, 2) for part in (q, k, v))
+        first = length - q.shape[2]
+        for start in range(first, length, ONWARD):
+            end = min(length, start + ONWARD)
+            seen = _seen(buckets[..., :end], start, chunk)
+            alone = seen.sum(-1, keepdim=True) == 0
+            own = torch.eye(end - start, end, dtype=torch.bool, device=q.device).roll(start, 1)
+            times = torch.where(alone & own, 1, seen).to(wide)  # log 0 is -inf, which hides
+            scores = q[:, :, start - first : end - first] @ k[:, :, :end].mT + times.log()
+            parts.append(scores.softmax(-1) @ v[:, :, :end])
+    return torch.cat(parts, 2).transpose(1, 2)
+
+
+def _seen(buckets: Tensor, start: int, chunk: int) -> Tensor:
+    """(B, H, R, T) -> in how many rounds each step from `start` on sees each of the T, (B, H, T - start, T)."""
+    same = buckets[..., start:, None] == buckets[..., None, :]
+    earlier = same.tril(start - 1)  # (B, H, R, n, T)
+    nearest = earlier.flip(-1).cumsum(-1).flip(-1) <= chunk
+    return (earlier & nearest).sum(2)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where steps stand when sorted, for every round."""
+
+    chunk: int
+    chunks: int  # C
+    rows: Tensor  # (R, S): the row that stands at a slot; M where none does
+    slots: Tensor  # (R, M): the slot where a row stands
+    bias: Tensor | None  # (N C, 1, 2 L): 0 for keys that a chunk may see, -inf for others
+    reach: Tensor | None  # (R, S, 1): causal: how many slots before its own a step sees
+
+
+def _layout(buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int) -> _Layout:
+    batch, heads, rounds, length = buckets.shape
+    chunks = -(-length // chunk)
+    spare = chunks * chunk - length
+    real = None
+    if mask is not None:
+        mask = mask | ~mask.any(-1, keepdim=True)
+        buckets, real = buckets.masked_fill(~mask[:, None, None], torch.iinfo(buckets.dtype).max), mask.sum(1)
+    ranked, order = buckets.permute(2, 0, 1, 3).sort(dim=-1, stable=True)  # (R, B, H, T)
+    starts = torch.arange(batch, device=order.device)[:, None, None] * length
+    rows = (starts + order) * heads + torch.arange(heads, device=order.device)[:, None]
+    filled = torch.arange(batch * heads, device=order.device).view(batch, heads, 1) * (chunks * chunk)
+    places = (filled + torch.arange(length, device=order.device)).expand_as(rows)
+    slots = torch.empty_like(rows).flatten(1).scatter_(1, rows.flatten(1), places.flatten(1))
+    reach = F.pad(_reach(ranked, chunk), (0, spare)).view(rounds, -1, 1) if causal else None
+    bias = None if causal else _bias(real, batch, heads, length, chunk, order.device)
+    return _Layout(chunk, chunks, F.pad(rows, (0, spare), value=slots.shape[1]).flatten(1), slots, bias, reach)
+
+
+def _reach(ranked: Tensor, chunk: int) -> Tensor:
+    """Sorted buckets (..., T) -> how many of a step's own bucket stand before it, at most `chunk`."""
+    places = torch.arange(ranked.shape[-1], device=ranked.device)
+    fresh = F.pad(ranked.diff(dim=-1) != 0, (1, 0), value=True)
+    first = (places * fresh).cummax(-1).values
+    return (places - first).clamp(max=chunk).to(torch.int16 if chunk < 1 << 15 else torch.int64)
+
+
+def _bias(real: Tensor | None, batch: int, heads: int, length: int, chunk: int, device: torch.device) -> Tensor:
+    """A chunk sees keys of its own and of the one before it; the first has none before it. Real keys stand first."""
+    chunks = -(-length // chunk)
+    ends = torch.full((batch,), length, device=device) if real is None else real
+    places = torch.arange(chunks, device=device)[:, None] * chunk + torch.arange(-chunk, chunk, device=device)
+    seen = (places >= 0) & (places < ends[:, None, None])
+    bias = torch.zeros(seen.shape, device=device).masked_fill(~seen, -math.inf)
+    return bias[:, None].expand(batch, heads, chunks, 2 * chunk).reshape(-1, 1, 2 * chunk)
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: _Layout) -> Tensor:
+        """q, k, v: (M, d) -> (M, d)."""
+        chunk, dim = layout.chunk, q.shape[1]
+        table = torch.cat([torch.cat([q, k, v], 1), q.new_zeros(1, 3 * dim)])  # an empty slot holds zeros
+        out, total, top = torch.zeros_like(v), v.new_zeros(len(v), 1), v.new_full((len(v), 1), LOWEST)
+        mixed, sums = table.new_empty(layout.rows.shape[1], dim), table.new_empty(layout.rows.shape[1], 2)
+        for r in range(len(layout.rows)):
+            for block in _blocks(layout, table):
+                gathered = _gather(table, layout, r, block)
+                scores = _scores(gathered, layout, r, block)
+                best = scores.amax(2, keepdim=True).clamp_(min=LOWEST)
+                weights = scores.sub_(best).exp_()
+                own = slice(block.start * chunk, block.stop * chunk)
+                torch.bmm(weights, _window(gathered, chunk, 2), out=mixed[own].unflatten(0, (-1, chunk)))
+                sums[own, :1], sums[own, 1:] = weights.sum(2).view(-1, 1), best.view(-1, 1)
+            count, best = sums.index_select(0, layout.slots[r]).split(1, 1)
+            higher = torch.maximum(top, best)
+            before, now = (top - higher).exp_(), (best - higher).exp_()
+            out.mul_(before).addcmul_(mixed.index_select(0, layout.slots[r]), now)
+            total.mul_(before).addcmul_(count, now)
+            top = higher
+        alone = total == 0
+        out = torch.where(alone, v, out / total)
+        ctx.save_for_backward(table, out, torch.where(alone, math.inf, top + total.log()))
+        ctx.layout = layout
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        table, out, logs = ctx.saved_tensors
+        layout, dim = ctx.layout, grad.shape[1]
+        above = torch.cat([grad, -(grad * out).sum(1, keepdim=True), -logs], 1)
+        above = torch.cat([above, F.pad(above.new_zeros(1, dim + 1), (0, 1), value=-math.inf)])  # weighs nothing
+        total = F.pad(torch.where(logs == math.inf, grad, 0), (2 * dim, 0))
+        chunk = layout.chunk
+        found = table.new_empty(layout.rows.shape[1] + chunk, 3 * dim)  # a chunk before the first takes nothing
+        for r in range(len(layout.rows)):
+            found[:, dim:] = 0
+            for block in _blocks(layout, table):
+                gathered = _gather(table, layout, r, block)
+                own = slice(block.start * chunk, block.stop * chunk)
+                dy, shift, log = (
+                    above.index_select(0, layout.rows[r, own]).unflatten(0, (-1, chunk)).split([dim, 1, 1], 2)
+                )
+                weights = _scores(gathered, layout, r, block).add_(log).exp_()
+                fall = torch.bmm(dy, _window(gathered, chunk, 2).mT).add_(shift).mul_(weights)
+                here = found[own.start : own.stop + chunk]
+                here[chunk:, :dim] = (fall @ _window(gathered, chunk, 1)).flatten(0, 1)
+                _overlay(here[:, dim : 2 * dim], fall.mT @ gathered[chunk:, :dim].unflatten(0, (-1, chunk)))
+                _overlay(here[:, 2 * dim :], weights.mT @ dy)
+            total += found[chunk:].index_select(0, layout.slots[r])
+        dq, dk, dv = total.split(dim, 1)
+        return dq, dk, dv, None
+
+
+def _blocks(layout: _Layout, table: Tensor) -> list[slice]:
+    """Which chunks are done together."""
+    budget = CPU_NUMBERS if table.device.type == "cpu" else DEVICE_NUMBERS
+    count, size = layout.rows.shape[1] // layout.chunk, max(1, budget // (2 * layout.chunk**2))
+    return [slice(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def _gather(table: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
+    """The block's rows of the table after those of the chunk before it, ((n + 1) L, 3 d)."""
+    rows = layout.rows[r, max(0, block.start - 1) * layout.chunk : block.stop * layout.chunk]
+    return table.index_select(0, rows if block.start else F.pad(rows, (layout.chunk, 0)))
+
+
+def _window(gathered: Tensor, chunk: int, part: int) -> Tensor:
+    """Keys (part 1) or values (part 2) of each chunk and the one before it, (n, 2 L, d), without a copy."""
+    count, width = len(gathered) // chunk - 1, gathered.shape[1]
+    return gathered.as_strided(
+        (count, 2 * chunk, width // 3), (chunk * width, width, 1), gathered.storage_offset() + part * width // 3
+    )
+
+
+def _scores(gathered: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
+    """q k^T of a block, (n, L, 2 L), -inf where a step does not see."""
+    chunk, dim = layout.chunk, gathered.shape[1] // 3
+    q = gathered[chunk:, :dim].unflatten(0, (-1, chunk))
+    scores = q @ _window(gathered, chunk, 1).mT
+    if layout.bias is not None:
+        scores += layout.bias[block]
+        scores.diagonal(chunk, 1, 2).fill_(-math.inf)
+    if layout.reach is not None:
+        reach = layout.reach[r, block.start * chunk : block.stop * chunk].unflatten(0, (-1, chunk))
+        ahead = torch.arange(-chunk, chunk, device=q.device) - torch.arange(chunk, device=q.device)[:, None]
+        ahead = torch.where(ahead < 0, ahead, -2 * chunk - 1).to(reach.dtype)
+        scores.masked_fill_(ahead < -reach, -math.inf)
+    return scores
+
+
+def _overlay(into: Tensor, windows: Tensor) -> None:
+    """Adds (n, 2 L, d) windows, which overlap, onto ((n + 1) L, d)."""
+    chunk = windows.shape[1] // 2
+    into[:-chunk].unflatten(0, (-1, chunk)).add_(windows[:, :chunk])
+    into[chunk:].unflatten(0, (-1, chunk)).add_(windows[:, chunk:])
