@@ -15,7 +15,7 @@ from levelfield.mixers import s4
 from levelfield.mixers.dlr import DLR, DLRLayer
 from levelfield.mixers.s4 import S4, S4Layer
 from levelfield.ops.dplr import bilinear, dplr_kernel
-from levelfield.ops.hippo import legs_matrices
+from levelfield.ops.hippo import legs_matrices, legs_nplr
 from levelfield.spec import MixerConfig, UserError
 
 FORMS = (
@@ -48,7 +48,7 @@ def test_hippo_projects_a_constant_on_the_constant() -> None:
 def test_nplr_form_is_hippo_in_another_basis(state: int) -> None:
     """Similar matrices share moments b^T A^k b (the basis is unitary) and, where they are computable, eigenvalues."""
     a, b = legs_matrices(state)
-    poles, p, drive = (torch.cat([z, z.conj()]) for z in s4.legs_nplr(state))
+    poles, p, drive = (torch.cat([z, z.conj()]) for z in legs_nplr(state))
     matrix = torch.diag(poles) - torch.outer(p, p.conj())
     left, right = b.clone(), drive.clone()
     for _ in range(4):
@@ -73,7 +73,7 @@ def test_starting_points_are_those_of_s4d() -> None:
 
 def test_legs_kernels_are_legendre_polynomials_of_the_decay() -> None:
     """gu2023 (How to train your HiPPO): state n responds to an impulse with sqrt(2n + 1) e^-t P_n(2 e^-t - 1)."""
-    poles, p, b = (z.unsqueeze(0) for z in s4.legs_nplr(8))
+    poles, p, b = (z.unsqueeze(0) for z in legs_nplr(8))
     dt = torch.full((1, 1), 1e-4, dtype=torch.float64)
     kernel = dplr_kernel(poles, p, b, 2 * b.conj().unsqueeze(0), dt, 20000)[0, 0] / 1e-4  # read by b: all states
     decay = np.exp(-1e-4 * (np.arange(20000) + 0.5))

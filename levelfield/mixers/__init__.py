@@ -30,6 +30,7 @@ from levelfield.mixers.rwkv7_channel import RWKV7Channel
 from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
 from levelfield.mixers.sgconv import SGConv
+from levelfield.mixers.spade import SPADE
 from levelfield.spec import MixerConfig, UserError, closest
 
 MIXERS: tuple[type[MixerConfig], ...] = (
@@ -40,6 +41,7 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     SGConv,
     Hyena,
     S4,
+    SPADE,
     DLR,
     S5,
     LRU,

@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 from levelfield.ops.carried import Carried
 from levelfield.ops.dplr import bilinear, dplr_kernel
 from levelfield.ops.glu import conv_glu, gelu_glu
-from levelfield.ops.hippo import legs_matrices, legs_rank_one, normal_legs
+from levelfield.ops.hippo import legs_nplr
 from levelfield.ops.initial import linear
 from levelfield.ops.onward import advance_dense, advance_diagonal, dense
 from levelfield.ops.ssm import diagonal_kernel
@@ -178,17 +178,6 @@ def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
     }[config.init]
     decay = n + 1 if config.init == "real" else torch.full_like(n, 0.5)
     return torch.complex(-decay, frequency), torch.zeros_like(n) + 0j, torch.ones_like(n) + 0j
-
-
-def legs_nplr(state: int) -> tuple[Tensor, Tensor, Tensor]:
-    """HiPPO-LegS as diag(poles) - p p* and b in its eigenbasis: (state / 2,) complex128 each, frequencies rising.
-
-    The eigenvectors' phases are free; they are chosen to make p real and positive, and then b = sqrt(2) p.
-    """
-    poles, basis = normal_legs(state)
-    low_rank, drive = (basis.mH @ real.to(basis.dtype) for real in (legs_rank_one(state), legs_matrices(state)[1]))
-    phase = low_rank / low_rank.abs()
-    return poles, low_rank / phase, drive / phase
 
 
 def step_diagonal(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:

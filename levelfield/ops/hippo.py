@@ -33,3 +33,14 @@ def normal_legs(state: int) -> tuple[Tensor, Tensor]:
     frequency, basis = torch.linalg.eigh(-1j * skew)
     frequency = frequency[state // 2 :]  # the positive half
     return torch.complex(torch.full_like(frequency, -0.5), frequency), basis[:, state // 2 :]
+
+
+def legs_nplr(state: int) -> tuple[Tensor, Tensor, Tensor]:
+    """HiPPO-LegS as diag(poles) - p p* and b in its eigenbasis: (state / 2,) complex128 each, frequencies rising.
+
+    The eigenvectors' phases are free; they are chosen to make p real and positive, and then b = sqrt(2) p.
+    """
+    poles, basis = normal_legs(state)
+    low_rank, drive = (basis.mH @ real.to(basis.dtype) for real in (legs_rank_one(state), legs_matrices(state)[1]))
+    phase = low_rank / low_rank.abs()
+    return poles, low_rank / phase, drive / phase

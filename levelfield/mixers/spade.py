@@ -1,0 +1,251 @@
+"""SPADE: a state-space layer for what is far beside softmax attention for what is near, in the bottom layer alone.
+
+    y = linear([norm(S4(x)), norm(attention over a window or a chunk)])        S4: kernel and skip, no output map
+    y = attention over a window or a chunk                                     `state=0`: the layers above it
+
+The whole network is a pattern, the first layer with a state and the others without:
+
+    Model(mixers=(SPADE(heads=8, window=128), *(SPADE(state=0, heads=8, window=128),) * 5), depth=6, width=256)
+
+Positions are a bias for each bucket of distances, as T5 has it. Letters: B batch, T steps, D width, H heads, N
+conjugate pairs (state / 2), K copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.ops.carried import Carried
+from levelfield.ops.dplr import bilinear, dplr_kernel
+from levelfield.ops.fftconv import fft_conv
+from levelfield.ops.heads import split_heads
+from levelfield.ops.hippo import legs_nplr
+from levelfield.ops.initial import embedding, linear
+from levelfield.ops.local import attend_table, chunk_table, distances, window_table
+from levelfield.ops.onward import advance_dense, dense
+from levelfield.spec import MixerConfig, ParamRule, UserError
+
+BLOCK = 128  # queries of a window that are taken at once
+
+
+@dataclass(frozen=True)
+class SPADE(MixerConfig):
+    """zuo2022, section 3, as the published code has it ("concat").
+
+    state, copies, dt_min, dt_max, lr: of the state-space layer, as S4's; state=0 leaves it out; frozen: all of it stays
+    as it starts (amos2025 on SPADE). near: a step sees the steps less than `window` away, or those of its own chunk of
+    `window` steps. buckets: of distances with a bias of their own, the farthest `max_distance` (0: no positions).
+    """
+
+    state: int = 64
+    heads: int = 8
+    near: Literal["window", "chunk"] = "window"
+    window: int = 128
+    buckets: int = 32
+    max_distance: int = 128
+    copies: int = 1
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr: float | None = 1e-3
+    frozen: bool = False
+
+    label: ClassVar[str] = "spade"
+    paper: ClassVar[str] = "zuo2022"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.state < 0 or self.state % 2:
+            raise UserError(f"SPADE's state is a number of conjugate pairs: choose an even one or 0, not {self.state}.")
+        if self.heads < 1 or width % self.heads:
+            raise UserError(f"SPADE cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.window < 1:
+            raise UserError(f"SPADE(window={self.window}) looks at nothing: give a number of steps.")
+        if self.copies < 1 or width % self.copies:
+            raise UserError(f"SPADE cannot share {self.copies} copies among {width} features: choose a divisor of it.")
+        if not 0 < self.dt_min <= self.dt_max:
+            raise UserError(f"SPADE needs 0 < dt_min <= dt_max, not {self.dt_min} and {self.dt_max}.")
+        if self.buckets and (self.buckets < 4 or self.buckets % 4 or self.max_distance <= self.buckets // 2):
+            raise UserError("SPADE's buckets are a multiple of 4, or 0, and max_distance is more than half of them.")
+        return SPADELayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """The state, and the keys and values that the next step sees."""
+        return width * (self.state + 2 * self.kept(length))
+
+    def kept(self, length: int) -> int:
+        """How many of `length` steps the attention of the step after them sees."""
+        return min(length, self.window - 1) if self.near == "window" else length % self.window
+
+    @property
+    def receptive_field(self) -> int | None:
+        return None if self.state else 2 * self.window - 1
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        own = ParamRule(lr=self.lr, weight_decay=0.0)
+        rules = dict.fromkeys(("log_decay", "frequency", "drive", "low_rank"), own)
+        return (rules | {"log_dt": ParamRule(weight_decay=0.0)}) if self.state else {}
+
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
+        """Of the state-space layer's past: (D, length)."""
+        assert isinstance(layer, SPADELayer)
+        return None if layer.far is None else layer.far.kernel(length)[0]
+
+
+EXAMPLES = (
+    SPADE(state=6, heads=2, window=5, buckets=8, max_distance=12),
+    SPADE(state=4, heads=4, near="chunk", window=7, buckets=0, copies=2, frozen=True),
+    SPADE(state=0, heads=2, window=4, buckets=4, max_distance=6),
+)
+
+
+class SPADELayer(Carried):
+    """(B, T, D) -> (B, T, D). Padded steps count as zero for the state and are not looked at."""
+
+    def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.near = NearAttention(config, width, causal, generator)
+        self.far = None
+        if config.state:
+            self.far = StateSpace(config, width, causal, generator).requires_grad_(not config.frozen)
+            self.norm_far, self.norm_near = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.join = linear(2 * width, width, generator)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        near = self.near(x, mask)
+        return near if self.far is None else self._joined(self.far(x, mask), near)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps the state, real parts before imaginary ones, and the keys and values that the next step sees."""
+        near, kept = self.near.advance(x, state)
+        if self.far is None:
+            return near, kept
+        far, kept["state"] = self.far.advance(x, None if state is None else state["state"])
+        return self._joined(far, near), kept
+
+    def _joined(self, far: Tensor, near: Tensor) -> Tensor:
+        return self.join(torch.cat([self.norm_far(far), self.norm_near(near)], -1))
+
+
+class NearAttention(nn.Module):
+    """Softmax attention over a window or a chunk, without biases of its maps: (B, T, D) -> (B, T, D)."""
+
+    shape: Tensor
+    bucket: Tensor
+
+    def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.qkv = linear(width, 3 * width, generator, bias=False)
+        self.out = linear(width, width, generator, bias=False)
+        with torch.no_grad():
+            for part in self.qkv.weight.chunk(3):
+                nn.init.xavier_uniform_(part, 0.5**0.5, generator)
+            nn.init.xavier_uniform_(self.out.weight, 1.0, generator)
+        block, self.before, after = config.window, 0, 0
+        if config.near == "window":
+            block, self.before = max(1, min(config.window, BLOCK)), config.window - 1
+            after = 0 if causal else self.before
+            table = window_table(config.window, causal, block)
+        else:
+            table = chunk_table(config.window, causal)
+        self.register_buffer("shape", table, persistent=False)  # 0, or -inf where not to look
+        self.bias = None
+        if config.buckets:
+            self.bias = embedding(config.buckets, config.heads, generator)
+            away = bucket_of(distances(block, self.before, after), config.buckets, config.max_distance, causal)
+            self.register_buffer("bucket", away, persistent=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        y = attend_table(*split_heads(x, self.qkv, self.config.heads), self._table(), self._hidden(mask), self.before)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keys and values are kept as (B, H, steps, d). The first one kept is the first of a block."""
+        q, k, v = split_heads(x, self.qkv, self.config.heads)
+        if state is not None:
+            k, v = torch.cat([state["keys"], k], 2), torch.cat([state["values"], v], 2)
+        first = k.shape[2] - self.config.kept(k.shape[2])
+        y = attend_table(q, k, v, self._table(), None, self.before)
+        return self.out(y.transpose(1, 2).flatten(2)), {"keys": k[:, :, first:], "values": v[:, :, first:]}
+
+    def _hidden(self, mask: Tensor | None) -> Tensor | None:
+        """Padding comes after the real steps, where a causal step does not look."""
+        return None if self.causal else mask
+
+    def _table(self) -> Tensor:
+        """(H or 1, block, keys)."""
+        return self.shape[None] if self.bias is None else self.bias(self.bucket).permute(2, 0, 1) + self.shape
+
+
+class StateSpace(nn.Module):
+    """S4's kernel and skip, from HiPPO-LegS: k * x + d x, (B, T, D) -> (B, T, D). Never in 16 bits."""
+
+    def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        poles, low_rank, drive = legs_nplr(config.state)
+        self.log_decay = nn.Parameter((-poles.real).log().float().repeat(config.copies, 1))  # (K, N)
+        self.frequency = nn.Parameter(poles.imag.float().repeat(config.copies, 1))  # (K, N)
+        self.drive = nn.Parameter(_as_real(drive).repeat(config.copies, 1, 1))  # (K, N, 2): b
+        self.low_rank = nn.Parameter(_as_real(low_rank).repeat(config.copies, 1, 1))  # (K, N, 2): p
+        log_dt = torch.empty(width).uniform_(math.log(config.dt_min), math.log(config.dt_max), generator=generator)
+        self.log_dt = nn.Parameter(log_dt)  # (D,)
+        readout = torch.empty(1 if causal else 2, width, config.state // 2, 2)
+        self.readout = nn.Parameter(readout.normal_(0, 0.5**0.5, generator=generator))  # (1 or 2, D, N, 2): c
+        self.skip = nn.Parameter(torch.randn(width, generator=generator))  # (D,): d
+
+    def kernel(self, length: int) -> Tensor:
+        """(1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
+        poles, drive, low_rank, dt = self._continuous()
+        return dplr_kernel(poles, low_rank, drive, 2 * torch.view_as_complex(self.readout), dt, length)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        with torch.autocast(x.device.type, enabled=False):
+            taps = self.kernel(x.shape[1])
+            taps[0, :, 0] += self.skip  # a tap at lag 0
+            y = fft_conv(x.transpose(1, 2), *(way.T for way in taps.transpose(1, 2).unbind(0)))
+        return y.transpose(1, 2)
+
+    def advance(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        with torch.autocast(x.device.type, enabled=False):
+            poles, drive, low_rank, dt = self._continuous()
+            readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)
+            *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
+            y, after = advance_dense(dense(*parts), start, torch.cat([readout.real, -readout.imag], -1), u, before)
+        return (y + self.skip.unsqueeze(-1) * u).transpose(1, 2), after
+
+    def _continuous(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Poles, b, p, (D, N) complex, and dt, (D, 1), in float64, so that steps far out keep their phase."""
+        repeats = self.log_dt.shape[0] // self.log_decay.shape[0]
+        poles = torch.complex(-self.log_decay.double().exp(), self.frequency.double()).repeat(repeats, 1)
+        drive, low_rank = (torch.view_as_complex(p.double()).repeat(repeats, 1) for p in (self.drive, self.low_rank))
+        return poles, drive, low_rank, self.log_dt.double().exp().unsqueeze(-1)
+
+
+def bucket_of(away: Tensor, buckets: int, farthest: int, causal: bool) -> Tensor:
+    """Which bucket a distance (key's number less query's) falls into, int64, as in T5 (raffel2020, section 2.1).
+
+    Half of them hold one distance each, the others are logarithmic up to `farthest`, beyond which all share the last;
+    in two directions either sign has half of the buckets. A causal table's future falls where distance 0 does.
+    """
+    first = torch.zeros_like(away)
+    if causal:
+        away = (-away).clamp(min=0)
+    else:
+        buckets //= 2
+        first, away = (away > 0) * buckets, away.abs()
+    exact = buckets // 2
+    part = torch.log(away.clamp(min=1) / exact) / math.log(farthest / exact)
+    coarse = (exact + (part * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return first + torch.where(away < exact, away, coarse)
+
+
+def _as_real(z: Tensor) -> Tensor:
+    return torch.view_as_real(z).float()
