@@ -55,9 +55,7 @@ class Reformer(MixerConfig):
                 f"Reformer(chunk={self.chunk}, rounds={self.rounds}) looks at nothing: give at least 1 of both."
             )
         if self.buckets < 2 or self.buckets % 2:
-            raise UserError(
-                f"Reformer(buckets={self.buckets}): they come in opposite pairs, so give an even number."
-            )
+            raise UserError(f"Reformer(buckets={self.buckets}): they come in opposite pairs, so give an even number.")
         return ReformerLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
