@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from traffic import growth
 
 from levelfield.mixers.attention import Attention, AttentionLayer
 from levelfield.ops.rotary import rotate_naive
@@ -201,3 +202,11 @@ def test_parameters_are_four_square_maps_with_biases() -> None:
     grouped = Attention(heads=8, kv_heads=2, bias=False)
     layer = grouped.build(512, causal=False, layer=0, generator=torch.Generator())
     assert sum(p.numel() for p in layer.parameters()) == 2 * 512 * 512 + 2 * 512 * 128
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("config", [Attention(heads=1, window=16), Attention(heads=1, block=64)], ids=str)
+def test_local_attention_is_linear_in_the_length_backward_too(config: Attention, causal: bool, mask: bool) -> None:
+    layer = config.build(8, causal=causal, layer=0, generator=torch.Generator().manual_seed(0))
+    assert growth(layer, 2048, mask) < 1.05

@@ -6,13 +6,15 @@ scores that fall with the distance.
     attend_window(q, k, v, None, True, window=2048)        # itself and the 2047 steps before
     attend_sloped(q, k, v, mask, True, slopes)             # a slope for each head
 
-What lies outside of blocks or windows is never computed. Keys and values may have fewer heads than queries, G, which
-then serve H / G of them each. In the causal direction the queries may be fewer than the keys: they are the last steps,
-and the keys before them come from a state.
+What lies outside of blocks or windows is never computed, and time and memory are linear in K there. Keys and values may
+have fewer heads than queries, G, which then serve H / G of them each. The queries may be fewer than the keys: they are
+the last steps, and the keys before them come from a state.
 Letters: B batch, H heads, Q queries, K keys, d channels of a head.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,30 +38,47 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
     The first and the last block have one neighbour; a causal step sees the block before and its own up to itself.
     The first key is the first of a block.
     """
-    length, parts = k.shape[2], []
+    length, asked, seen = k.shape[2], [], []
     past = length - q.shape[2]
     for start in range(past // block * block, length, block):
         end = min(start + block, length)
-        seen = slice(max(0, start - block), end if causal else min(end + block, length))
-        some = q[:, :, max(start, past) - past : end - past]
-        parts.append(attend(some, k[:, :, seen], v[:, :, seen], None if mask is None else mask[:, seen], causal))
+        asked.append((max(start, past) - past, end - past))
+        seen.append((max(0, start - block), end if causal else min(end + block, length)))
+    parts = []
+    for some, keys, values, (a, b) in zip(
+        stretches(q, asked), stretches(k, seen), stretches(v, seen), seen, strict=True
+    ):
+        parts.append(attend(some, keys, values, None if mask is None else mask[:, a:b], causal))
     return torch.cat(parts, 2)
 
 
-def attend_window(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int) -> Tensor:
-    """`attend` where a step sees itself, window - 1 steps before it and, unless causal, as many after it."""
-    length, parts = k.shape[2], []
-    past = length - q.shape[2]
-    steps = torch.arange(length, device=q.device)
-    for start in range(past, length, max(window, CHUNK)):
-        end = min(start + max(window, CHUNK), length)
-        seen = slice(max(0, start - window + 1), end if causal else min(end + window - 1, length))
-        ahead = steps[seen] - steps[start:end, None]
-        near = (ahead > -window) & (ahead < (1 if causal else window))
+def attend_window(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int, first: int = 0
+) -> Tensor:
+    """`attend` where a step sees itself, window - 1 steps before it and, unless causal, as many after it.
+
+    Every step sees the `first` keys besides, in the causal direction if they are not after it.
+    """
+    length, asked, seen = k.shape[2], [], []
+    past, size = length - q.shape[2], max(window, CHUNK)
+    first = min(first, length)
+    for start in range(past, length, size):
+        end = min(start + size, length)
+        asked.append((start - past, end - past))
+        seen.append((max(first, start - window + 1), max(first, end if causal else min(end + window - 1, length))))
+    steps, parts = torch.arange(length, device=q.device), []
+    pieces = zip(stretches(q, asked), stretches(k, seen), stretches(v, seen), asked, seen, strict=True)
+    for some, keys, values, (start, end), (a, b) in pieces:
+        if first:
+            keys, values = torch.cat([k[:, :, :first], keys], 2), torch.cat([v[:, :, :first], values], 2)
+        looked = torch.cat([steps[:first], steps[a:b]])
+        ahead = looked - steps[start + past : end + past, None]
+        near = ((ahead > -window) & (ahead < window)) | (looked < first)
+        if causal:
+            near = near & (ahead <= 0)
         if mask is not None:
-            near = (near & mask[:, None, seen]) | (ahead == 0)  # a padded step sees itself rather than nothing
-        part = _softmax(q[:, :, start - past : end - past], k[:, :, seen], v[:, :, seen], near.unsqueeze(-3))
-        parts.append(part)
+            near = (near & mask[:, None, looked]) | (ahead == 0)  # a padded step sees itself rather than nothing
+        parts.append(_softmax(some, keys, values, near.unsqueeze(-3) if mask is not None else near))
     return torch.cat(parts, 2)
 
 
@@ -80,6 +99,28 @@ def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
             bias = bias.masked_fill(hidden[..., seen], -torch.inf)
         parts.append(_softmax(q[:, :, start - past : end - past], k[:, :, seen], v[:, :, seen], bias))
     return torch.cat(parts, 2)
+
+
+def stretches(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
+    """x[:, :, a:b] for each (a, b). Their gradients are added up in one tensor.
+
+    The backward of an ordinary slice makes a tensor as long as x, so that slicing all of x is quadratic in its length.
+    """
+    return _Stretches.apply(x, spans)  # pyright: ignore[reportReturnType]
+
+
+class _Stretches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
+        ctx.shape, ctx.spans = x.shape, spans
+        return tuple(x[:, :, a:b] for a, b in spans)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        total = grads[0].new_zeros(ctx.shape)
+        for (a, b), grad in zip(ctx.spans, grads, strict=True):
+            total[:, :, a:b] += grad
+        return total, None
 
 
 def visible(mask: Tensor) -> Tensor:
