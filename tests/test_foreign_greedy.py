@@ -167,7 +167,7 @@ def test_logits_of_some_steps_are_those_of_all(hybrid: Own, monkeypatch: pytest.
     monkeypatch.setattr(adapter, "FEWEST", 4)
     ids = torch.randint(SYMBOLS, (3, 19), generator=torch.Generator().manual_seed(0))
     whole = hybrid.logits(ids)
-    expected = hybrid.read(hybrid.net.features(ids + Tokens.OFFSET, None)).float()
+    expected = hybrid.read(hybrid.net.features(ids + Tokens.OFFSET, None))
     torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(hybrid.logits(ids, last=5), expected[:, -5:], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(hybrid.start(ids)[0], expected[:, -1], rtol=1e-6, atol=1e-6)

@@ -1,10 +1,81 @@
 """Pretrained language models behind one interface.
 
-model, tokenizer = load("models/mamba2-2.7b")
-generate(model, [tokenizer.encode("The capital of France is")], budgets=8)
+    model, tokenizer = load("models/mamba2-2.7b", tokenizer="models/gpt-neox-20b")
+    generate(model, [tokenizer.encode("The capital of France is")], budgets=8)
+
+What our layers can be is loaded into them, whoever wrote the file: checkpoints of `mamba_ssm`, and LLaMA, Mamba,
+Mamba-2 and RecurrentGemma as transformers saves them. They need neither package, run on a CPU, and go on rightly from
+any state. Everything else is left to transformers (`levelfield.foreign.hub`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from levelfield.foreign import gemma, llama, mamba, native
 from levelfield.foreign.adapter import LanguageModel as LanguageModel
 from levelfield.foreign.adapter import Tokenizer as Tokenizer
+from levelfield.foreign.assemble import Decoder, Precision, Setup, assemble
+from levelfield.foreign.greedy import generate as generate
+from levelfield.foreign.hub import Hub
+from levelfield.foreign.places import find
+from levelfield.foreign.published import reproduce
+from levelfield.foreign.texts import read_tokenizer
+from levelfield.foreign.weights import Folder
+from levelfield.spec import UserError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way in which checkpoints are written: which config.json is of it, and how its tensors become ours."""
+
+    recognises: Callable[[Mapping[str, Any]], bool]
+    decoder: Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Decoder]
+
+
+LAYOUTS = tuple(Layout(module.recognises, module.decoder) for module in (native, llama, mamba, gemma))
+
+
+def load(
+    name: str,
+    tokenizer: str = "",
+    device: str = "cpu",
+    precision: Precision = "float32",
+    published_bug: bool = False,
+    transformers: bool = False,
+) -> tuple[LanguageModel, Tokenizer]:
+    """The model of a folder or of a name on the Hugging Face hub, and its tokenizer.
+
+    tokenizer: a folder, file or name where it is not beside the model. published_bug: `levelfield.foreign.published`.
+    transformers: leave the model to that library even where our layers know it.
+    Raises UserError for a layout nobody here knows, and for files that are absent, broken or not of one model.
+    """
+    path = find(name)
+    setup = Setup(name.rstrip("/").rsplit("/", 1)[-1], device, precision)
+    folder = Folder(path)
+    text = read_tokenizer(find(tokenizer, weights=False) if tokenizer else path)
+    known = [layout for layout in LAYOUTS if layout.recognises(folder.config)]
+    if transformers or not known:
+        if published_bug:
+            raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out published_bug.")
+        if "model_type" not in folder.config:
+            raise UserError(f"{path} is of no layout known here: its config.json names neither model_type nor d_model.")
+        return Hub.read(path, setup, begins(text)), text
+    decoder = known[0].decoder(folder.config, folder.tensors(), str(path))
+    model = assemble(decoder, setup, begins(text), ends(folder.config))
+    return (reproduce(model) if published_bug else model), text
+
+
+def begins(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the tokenizer puts before a text when it is asked for special tokens: a begin, or nothing."""
+    return tuple(getattr(tokenizer, "begin", ()))
+
+
+def ends(config: Mapping[str, Any]) -> frozenset[int]:
+    """The ids at which transformers stops; `mamba_ssm` names none."""
+    found = config.get("eos_token_id")
+    return frozenset([found] if isinstance(found, int) else found or ())

@@ -73,6 +73,11 @@ class LanguageModel(ABC):
         return frozenset()
 
     @property
+    def pieces(self) -> bool:
+        """Whether a prompt may be read in pieces. If not, what follows its one piece comes step by step."""
+        return True
+
+    @property
     def ragged(self) -> bool:
         """Whether rows may differ in where the prompt ends, as is right for all but a reproduced bug."""
         return True
@@ -103,7 +108,7 @@ class LanguageModel(ABC):
         """A prompt, or the rest of one, chunk by chunk. ids: (B, n >= 1) -> logits (B, V) after it, and the state."""
         self.check_length(ids.shape[1])
         logits = ids.new_empty(0)
-        for piece in ids.to(self.device).split(max(FEWEST, CHUNK // len(ids)), dim=1):
+        for piece in ids.to(self.device).split(self._chunk(ids), dim=1):
             logits, state = self.advance(piece, state)
         return logits, state
 
@@ -114,12 +119,18 @@ class LanguageModel(ABC):
         self.check_length(ids.shape[1])
         ids, state, parts = ids.to(self.device), None, []
         before = 0 if last is None else ids.shape[1] - last
+        if not self.pieces:
+            return self.advance(ids, None, last=False)[0][:, before:]
         if before:
             _, state = self.start(ids[:, :before])
-        for piece in ids[:, before:].split(max(FEWEST, CHUNK // len(ids)), dim=1):
+        for piece in ids[:, before:].split(self._chunk(ids), dim=1):
             part, state = self.advance(piece, state, last=False)
             parts.append(part)
         return torch.cat(parts, 1)
+
+    def _chunk(self, ids: Tensor) -> int:
+        """Steps of a piece."""
+        return max(FEWEST, CHUNK // len(ids)) if self.pieces else ids.shape[1]
 
     def check_length(self, steps: int) -> None:
         """Raises UserError for more steps than the model has positions for."""

@@ -71,7 +71,8 @@ class Batching:
             raise UserError("Batching needs rows, tokens and saving of at least 1, and spread of at least 0.")
 
 
-ONE_BY_ONE = Batching(rows=1, spread=0, saving=1 << 62)
+NOTHING = 1 << 62  # more steps than there are to save
+ONE_BY_ONE = Batching(rows=1, spread=0, saving=NOTHING)
 
 
 @dataclass
@@ -133,7 +134,8 @@ def _group(model: LanguageModel, rows: list[_Row], stop: Stop, batching: Batchin
     longest = max(len(row.prompt) + row.budget for row in rows)
     most = max(1, min(batching.rows, batching.tokens // longest))
     waiting: list[tuple[list[_Row], Tensor, Any]] = []
-    for some, logits, state in _read(model, rows, length, most, batching.saving):
+    saving = batching.saving if model.pieces else NOTHING
+    for some, logits, state in _read(model, rows, length, most, saving):
         if waiting and sum(len(w[0]) for w in waiting) + len(some) > most:
             yield from _joined(model, waiting, length, stop)
             waiting = []

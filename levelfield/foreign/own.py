@@ -25,7 +25,8 @@ Read = Callable[[Tensor], Tensor]
 @final
 @dataclass(frozen=True)
 class Own(LanguageModel):
-    """net: in eval mode. read: its features to logits. shift: what is added to an id before the network sees it."""
+    """net: in eval mode. read: its features to logits. shift: what is added to an id before the network sees it.
+    half: whether to run products in bfloat16."""
 
     label: str
     net: Net
@@ -34,6 +35,7 @@ class Own(LanguageModel):
     shift: int = 0
     stops: frozenset[int] = frozenset()
     prefix: tuple[int, ...] = ()
+    half: bool = False
 
     @property
     def name(self) -> str:
@@ -60,8 +62,9 @@ class Own(LanguageModel):
         return self.stops
 
     def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
-        features, after = self.net.advance(ids + self.shift, state)
-        return self.read(features[:, -1] if last else features).float(), after
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            features, after = self.net.advance(ids + self.shift, state)
+            return self.read(features[:, -1] if last else features), after
 
     def rows(self, state: State, index: Tensor) -> State:
         return State(
