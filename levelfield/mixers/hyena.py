@@ -81,8 +81,8 @@ class Hyena(MixerConfig):
     def param_rules(self) -> Mapping[str, ParamRule]:
         written = ParamRule(lr=self.lr, weight_decay=0.0)
         maps = [f"maps.{i}.{part}" for i in range(self.layers + 1) for part in ("weight", "bias")]
-        names = [*maps, "last.weight", "sines"]
-        return dict.fromkeys(names, written) | {"positions": ParamRule(lr=self.positions_lr, weight_decay=0.0)}
+        rules = dict.fromkeys([*maps, "last.weight", "sines"], written)
+        return rules if self.positions_lr == 0 else rules | {"positions": ParamRule(self.positions_lr, 0.0)}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
         """Of all long convolutions: ((N - 1) D, length), zero beyond the bound."""
