@@ -20,6 +20,7 @@ from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.mega import Mega
+from levelfield.mixers.mlstm import MLSTM
 from levelfield.mixers.performer import Performer
 from levelfield.mixers.reformer import Reformer
 from levelfield.mixers.rglru import RGLRU
@@ -56,6 +57,7 @@ MIXERS: tuple[type[MixerConfig], ...] = (
     GLA,
     DeltaNet,
     GatedDeltaNet,
+    MLSTM,
     RWKV6,
     RWKV6Channel,
     RWKV7,
