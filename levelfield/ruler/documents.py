@@ -157,7 +157,8 @@ class Documents:
         total = max(sum(ends), 1)
         starts = np.cumsum([0, *ends]) / total
         depths = tuple(float(starts[list(shown).index(i)]) for i in question.needed if i in shown)
-        slices = (("documents", len(shown)), ("gold", list(shown).index(question.needed[0]) if depths else -1))
+        gold = next((place for place, i in enumerate(shown) if i in question.needed), -1)
+        slices = (("documents", len(shown)), ("gold", gold))
         return Draft(pieces, question.answers, depths, slices)
 
     def _title(self, place: int) -> str | Piece:

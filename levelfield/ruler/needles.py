@@ -21,7 +21,8 @@ from levelfield.ruler.tasks import Needle
 
 TASK = (
     "Some special magic {kind} are hidden within the following text. Make sure to memorize it. I will quiz you about "
-    "the {kind} afterwards.\n{context}\nWhat are all the special magic {kind} for {query} mentioned in the provided text?"
+    "the {kind} afterwards.\n{context}\n"
+    "What are all the special magic {kind} for {query} mentioned in the provided text?"
 )
 ANSWER = " The special magic {kind} for {query} mentioned in the provided text are"
 GRID = np.round(np.linspace(0, 100, num=40)).astype(int)  # depths in percent

@@ -21,6 +21,7 @@ import numpy as np
 
 from levelfield.ruler.sample import Part, Tokenizer
 
+NEAR = 24  # characters of a piece that a new text is tokenised with
 REMEMBERED = 512  # newly tokenised texts that are kept: fitting a sample meets the same ones several times
 
 
@@ -155,7 +156,7 @@ class Composer:
 
     def _between(self, text: str, before: str, after: str) -> np.ndarray:
         whole = self.tokenizer.encode(before + text + after)
-        head, tail = self._alone("", before), self._alone(text[-1:], after)
+        head, tail = self._before(before), self._after(text[-1:], after)
         stop = len(whole) - len(tail)
         if len(head) > stop or whole[: len(head)] != head or whole[stop:] != tail:
             if self.exact:
@@ -164,16 +165,29 @@ class Composer:
             head, stop = [], len(whole)
         return np.array(whole[len(head) : stop], np.int32)
 
-    def _alone(self, before: str, text: str) -> list[int]:
+    def _before(self, text: str) -> list[int]:
+        """Ids of `text` before a letter: line ends at the end of a text are often other ids than within it."""
+        if not text:
+            return []
+        if (text, "") not in self._ends:
+            letter = self._after(text[-1], "A") if text[-1].isspace() else []
+            whole = self.tokenizer.encode(text + "A" if letter else text)
+            stop = len(whole) - len(letter)
+            if whole[stop:] != letter and self.exact:
+                raise Seam(f"{text!r} + 'A'")
+            self._ends[text, ""] = whole[:stop]
+        return self._ends[text, ""]
+
+    def _after(self, letter: str, text: str) -> list[int]:
         """Ids of `text` after one letter."""
         if not text:
             return []
-        if (before, text) not in self._ends:
-            head, whole = self.tokenizer.encode(before) if before else [], self.tokenizer.encode(before + text)
+        if (letter, text) not in self._ends:
+            head, whole = self.tokenizer.encode(letter) if letter else [], self.tokenizer.encode(letter + text)
             if whole[: len(head)] != head and self.exact:
-                raise Seam(f"{before!r} + {text!r}")
-            self._ends[before, text] = whole[len(head) :]
-        return self._ends[before, text]
+                raise Seam(f"{letter!r} + {text!r}")
+            self._ends[letter, text] = whole[len(head) :]
+        return self._ends[letter, text]
 
     def table(self, texts: Sequence[str], before: str, after: str) -> Table:
         """Each text tokenised once between the same neighbours; those that run into them are marked."""
@@ -211,8 +225,8 @@ class Composer:
                 filled.append(piece)
                 continue
             left, right = pieces[i - 1] if i else "", pieces[i + 1] if i + 1 < len(pieces) else ""
-            before = "" if isinstance(left, str) else left.last
-            filled.append(self.between(piece, before, "" if isinstance(right, str) else right.first))
+            before = "" if isinstance(left, str) else left.last[-NEAR:]
+            filled.append(self.between(piece, before, "" if isinstance(right, str) else right.first[:NEAR]))
         return filled
 
 

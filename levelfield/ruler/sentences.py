@@ -16,12 +16,13 @@ import numpy as np
 
 END = re.compile(r"""[.!?]+["'”’)\]]*$""")
 ABBREVIATIONS = frozenset(
-    f"{name}."
-    for name in (
-        "mr mrs ms dr st prof sr jr vs etc e.g i.e cf no vol fig inc co corp ltd jan feb mar apr jun jul aug sep sept oct "
-        "nov dec gen col capt rev hon a.m p.m u.s u.k ph.d"
-    ).split(" ")
-)
+    (
+        "mr.", "mrs.", "ms.", "dr.", "st.", "prof.", "sr.", "jr.",
+        "gen.", "col.", "capt.", "rev.", "hon.", "inc.", "co.", "corp.", "ltd.",
+        "vs.", "etc.", "e.g.", "i.e.", "cf.", "no.", "vol.", "fig.",
+        "a.m.", "p.m.", "u.s.", "u.k.", "ph.d.",
+    )
+)  # fmt: skip
 INITIAL = re.compile(r"^[\"'(“]*[A-Z]\.$")
 
 

@@ -26,6 +26,8 @@ TASK = (
 ANSWER = " Answer: The top 10 words that appear most often in the list are:"
 LONG, SHORT, EVEN = (30, 3), (6, 1), (10, 1)  # how often common words and others are listed
 
+FIRST_SEARCH = 4096  # words of the sample that RULER guesses the size by
+
 
 @dataclass(frozen=True)
 class Example:
@@ -46,7 +48,10 @@ class WordLists:
         before, after = setting.around
         whole = before + TASK.replace(" 10 ", f" {task.common} ") + after + ANSWER.replace(" 10 ", f" {task.common} ")
         self.head, _, self.rest = whole.partition("{context}")
-        self.numbers = self.pen.clean_table([f" {n + 2}." for n in range(setting.length // 2)], "a", " a")
+        least = 0 if self.flavour.exact else 3 * FIRST_SEARCH + 400
+        self.numbers = self.pen.clean_table(
+            [f" {n + 2}." for n in range(max(setting.length // 2 + 400, least))], "a", " a"
+        )
         self.small = self._with_numbers(self._plain(wonder()))
         self._large: Table | None = None
         self.repeats, self.example = self._frequencies()
@@ -54,7 +59,7 @@ class WordLists:
         if not self.flavour.exact:
             rng = setting.rng("search")
             most = len(wonder()) if self.flavour.search == "linear" else None
-            high = int(setting.length // (self._searched(4096, rng) / 4096)) * 2
+            high = int(setting.length // (self._searched(FIRST_SEARCH, rng) / FIRST_SEARCH)) * 2
             search = lambda n: self._searched(n, rng)  # noqa: E731
             self.size = common_size(self.flavour, search, setting.room, self.flavour.word_step, high, most)
 
