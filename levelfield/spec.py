@@ -185,10 +185,10 @@ class MixerConfig(ABC):
 class Block:
     """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one."""
 
-    norm: Literal["layer", "batch", "rms"] = "layer"
+    norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
     prenorm: bool = True
     feedforward: int = 0  # hidden width; 0 means there is none
-    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "gelu"
+    activation: Literal["relu", "gelu", "silu", "swiglu", "geglu"] = "gelu"
     dropout: float = 0.0
     final_norm: bool = True
     bias: bool = True  # of the feed-forward's maps
@@ -324,10 +324,10 @@ class Published:
 class View:
     """A figure or table of the report, by the name of a function in `report/`, with its settings."""
 
-    kind: Literal["compare", "gap", "curve", "training", "slices", "samples"]
+    kind: Literal["compare", "gap", "curve", "training", "slices", "heat", "samples"]
     title: str
     metric: str = "accuracy"
-    axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel" or "length"
+    axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel"; for "heat": the one on y
     note: str = ""
 
 

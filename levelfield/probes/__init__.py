@@ -5,6 +5,7 @@ levelfield probe extrapolation RUN_ID
 
 from __future__ import annotations
 
+from levelfield.probes.depths import Depths
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.kernels import Kernels
 from levelfield.probes.locality import Locality
@@ -12,7 +13,7 @@ from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.spec import Probe, UserError, closest
 
-PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation)
+PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths)
 
 
 def find(name: str) -> Probe:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from levelfield.report import curves, plots, tables, traces
+from levelfield.report import curves, heat, plots, tables, traces
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test
 from levelfield.report.compare import Match, all_beside
@@ -106,6 +106,8 @@ def _draw(
                     continue
                 along = curves.curve(results, cells, axis, view.metric) if numeric else None
                 yield f"slices-{axis}", f"by {axis}", along or traces.slices(results, cells, axis)
+        case "heat":
+            yield f"heat-{view.axis}", "", heat.heat(results, cells, view.axis)
         case "samples":
             raise UserError(f"Study {study.name} asks for samples, which results do not hold: drop the view.")
 

@@ -1,0 +1,66 @@
+"""Where in a sequence of what length can a model still find it? Scores by depth and format, at shares and multiples of
+the training length (huang2024, sections 4.2 to 4.4; the depth sweep of needle tests).
+
+    length=64  .98      length=512,depth=4  .31      length=512,format=essay  .27
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from levelfield.evaluate import SplitScores, label_scores, score_row
+from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+SLICES = ("depth", "format")
+
+
+@dataclass(frozen=True)
+class Depths(Probe):
+    """factors: lengths, as multiples of the training length. examples: test sequences at each of them.
+
+    batch: sequences at the training length that are read at once; longer ones are fewer in proportion.
+    """
+
+    name: ClassVar[str] = "depths"
+    factors: tuple[float, ...] = (0.5, 1, 2, 4, 8)
+    examples: int = 900
+    batch: int = 64
+
+    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """At every length that the model takes: a row for all, for each depth, each format and each pair of these.
+
+        Raises UserError where the task does not say how deep its answers lie.
+        """
+        for factor in self.factors:
+            length = round(factor * run.task.max_length)
+            if run.model.max_length is not None and length > run.model.max_length:
+                return
+            task = run.task.at_length(length, self.examples)
+            test = load(task)["test"]
+            columns = {name: test.slices[name] for name in SLICES if name in test.slices}
+            if "depth" not in columns:
+                raise UserError(f"Task {task.name} has no slice 'depth': this probe is for needles in haystacks.")
+            scores = label_scores(net, task, test, batch=max(1, int(self.batch / max(1, factor))))
+            for place, here in _places(columns):
+                at = ",".join((f"length={length}", *place))
+                yield score_row(task, SplitScores(scores.values[here], scores.weights[here]), at)
+
+
+def _places(columns: Mapping[str, np.ndarray]) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+    """Every choice of a value, or of none, in each column, and the examples there; empty ones are left out."""
+    choices = [[None, *np.unique(column)] for column in columns.values()]
+    for chosen in product(*choices):
+        named = {name: value for name, value in zip(columns, chosen, strict=True) if value is not None}
+        here = np.ones(len(next(iter(columns.values()))), bool)
+        for name, value in named.items():
+            here &= columns[name] == value
+        if here.any():
+            yield tuple(f"{name}={value}" for name, value in named.items()), here

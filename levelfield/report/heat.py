@@ -1,0 +1,103 @@
+"""Heat maps: a panel per model, lengths to the right, depth or format downwards, dark where nothing is found.
+
+heat(results, cells, "depth")       # from rows at "length=512,depth=3"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from levelfield.report import style
+from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.compare import pairs
+from levelfield.report.plots import Drawing, score_label
+from levelfield.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Grid = Mapping[tuple[str, float], Sequence[float]]
+COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
+NUMBERS = 8  # columns up to which cells show their number
+
+
+def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[tuple[str, float], list[float]]]:
+    """(task, model and protocol) -> (value of `axis`, length) -> the values of all seeds."""
+    arms = arms_of(results)
+    protocols = {arm.protocol for arm in arms.values()}
+    found: dict[tuple[str, str], dict[tuple[str, float], list[float]]] = {}
+    for row in results.rows:
+        place, value = pairs(row.get("at", "")), row_value(row)
+        if set(place) != {"length", axis} or value is None or is_baseline(row) or not is_test(row):
+            continue
+        if row.get("metric") == metric:
+            arm = arms[row.get("run", "")]
+            name = arm.model_label if len(protocols) == 1 else f"{arm.model_label} · {arm.protocol}"
+            cell = (place[axis], float(place["length"]))
+            found.setdefault((arm.task, name), {}).setdefault(cell, []).append(value)
+    return found
+
+
+def heat(results: Results, cells: Cells, axis: str) -> Drawing | None:
+    """A panel per task and model; the median of the seeds in every cell."""
+    found = grids(results, cells.metric, axis)
+    if not found:
+        return None
+    tasks = {task for task, _ in found}
+    titles = [model if len(tasks) == 1 else f"{model} · {task}" for task, model in found]
+    floor = min((min(rules.values()) for rules in cells.baselines.values() if rules), default=0.0)
+    return draw(dict(zip(titles, found.values(), strict=True)), axis, (min(floor, 100.0), 100.0), score_label(cells))
+
+
+def draw(panels: Mapping[str, Grid], axis: str, limits: tuple[float, float], label: str) -> Drawing:
+    """panels: title -> (value of `axis`, length) -> scores. limits: the scores at the ends of the colours."""
+    rows = max(len({value for value, _ in grid}) for grid in panels.values())
+    columns = min(4, len(panels))
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(panels), 0.9 + 0.2 * rows, columns=columns)
+        image: Any = None
+        for number, (panel, (title, grid)) in enumerate(zip(axes, panels.items(), strict=True)):
+            image = _panel(panel, grid, limits)
+            panel.set_title(style.short(title, 24))
+            if number % columns == 0:
+                panel.set_ylabel(axis)
+            if number + columns >= len(panels):
+                panel.set_xlabel("length")
+        bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, aspect=30)
+        bar.set_label(label)
+        bar.outline.set_visible(False)
+        drawn = style.render(figure, f"heat-{axis}")
+    return Drawing(*drawn, f"{label} by length and {axis} for {', '.join(panels)}.")
+
+
+def _panel(axes: Axes, grid: Grid, limits: tuple[float, float]) -> Any:
+    import numpy as np
+
+    values = sorted({value for value, _ in grid}, key=_order)
+    lengths = sorted({length for _, length in grid})
+    scores = np.full((len(values), len(lengths)), np.nan)
+    for (value, length), seeds in grid.items():
+        scores[values.index(value), lengths.index(length)] = median(seeds)
+    image = axes.pcolormesh(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], rasterized=False)
+    axes.invert_yaxis()
+    axes.set_xticks([i + 0.5 for i in range(len(lengths))], [f"{length:g}" for length in lengths])
+    axes.set_yticks([i + 0.5 for i in range(len(values))], values)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=8)
+    if len(lengths) <= NUMBERS:
+        middle = sum(limits) / 2
+        for (i, j), score in np.ndenumerate(scores):
+            if np.isfinite(score):
+                shade = "#ffffff" if score < middle else "#1a1a1a"
+                axes.text(j + 0.5, i + 0.5, f"{score:.0f}", ha="center", va="center", fontsize=6.5, color=shade)
+    return image
+
+
+def _order(value: str) -> tuple[float, str]:
+    """Numbers by size, then names."""
+    try:
+        return float(value), ""
+    except ValueError:
+        return float("inf"), value
