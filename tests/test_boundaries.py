@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocols": LOW | {"objectives"},
     "train": LOW | {"objectives"},
     "probes": LOW | {"objectives", "evaluate", "model"},
-    "foreign": {"spec", "model", "mixers", "ops"},  # no task, no run: what was trained elsewhere, in our layers
+    "foreign": {"spec", "model", "mixers", "ops", "ruler"},  # of ruler, its tokenizers; no task and no run
     "checkpoint": {"spec", "disk", "train"},
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "report": {"store", "published", "results", "spec"},

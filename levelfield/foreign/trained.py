@@ -9,8 +9,8 @@ Any causal model whose last phase predicted the next symbol will do; on text the
 from __future__ import annotations
 
 from levelfield.foreign.own import Own
-from levelfield.foreign.texts import Bytes
 from levelfield.model import Net
+from levelfield.ruler.tokenizers import Bytes
 from levelfield.spec import Run, Tokens, UserError
 
 BYTES = 256

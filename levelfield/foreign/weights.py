@@ -29,18 +29,25 @@ SINGLE = ("model.safetensors", "pytorch_model.bin")
 
 
 class Folder:
-    """A model on disk. Every complaint is a UserError that names the file."""
+    """A model on disk: a folder, or a single .pth file. Every complaint is a UserError that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """config.json, or {} where there is none."""
-        return read_json(self.path / "config.json") if (self.path / "config.json").is_file() else {}
+        """config.json; where there is none, {"pth": the name of the one .pth file}, or {}."""
+        if (self.path / "config.json").is_file():
+            return read_json(self.path / "config.json")
+        found = self.pth()
+        return {"pth": found[0].name} if len(found) == 1 else {}
+
+    def pth(self) -> list[Path]:
+        """The file itself, where it is no folder, or its files with that ending."""
+        return [self.path] if self.path.is_file() else sorted(self.path.glob("*.pth"))
 
     def files(self) -> list[Path]:
-        """The files of its weights; safetensors where there are both."""
+        """The files of its weights; safetensors where there are several kinds."""
         for name in SINGLE:
             if (self.path / name).is_file():
                 return [self.path / name]
@@ -50,6 +57,8 @@ class Folder:
                 if absent or not parts:
                     raise UserError(f"{index} names {absent[0] if absent else 'no files'}: copy the whole model again.")
                 return [self.path / part for part in parts]
+        if len(found := self.pth()) == 1:
+            return found
         raise UserError(f"{self.path} holds no weights: a model has {' or '.join(SINGLE)}, or an index of parts.")
 
     def tensors(self) -> dict[str, Tensor]:
@@ -88,12 +97,17 @@ class Taken:
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         """The tensor of that name, checked against `shape` where that is given."""
-        if name not in self.left:
-            raise UserError(f"{self.where} has no tensor '{name}': its weights are not those of its config.json.")
-        found = self.left.pop(name)
+        found = self.look(name)
+        del self.left[name]
         if shape and tuple(found.shape) != shape:
             raise UserError(f"'{name}' of {self.where} has shape {tuple(found.shape)}, but its config says {shape}.")
         return found
+
+    def look(self, name: str) -> Tensor:
+        """The tensor of that name, which stays to be taken."""
+        if name not in self.left:
+            raise UserError(f"{self.where} has no tensor '{name}': its weights are not all there.")
+        return self.left[name]
 
     def group(self, prefix: str) -> dict[str, Tensor]:
         """All whose names begin so, by the rest of the name."""
