@@ -89,16 +89,23 @@ class BatchNorm(nn.Module):
 class StepNorm(nn.Module):
     """Layer or root-mean-square normalisation of each step by itself. x: (B, T, D)."""
 
-    def __init__(self, kind: Literal["layer", "rms"], width: int, eps: float | None = None) -> None:
+    def __init__(self, kind: Literal["layer", "rms", "scale"], width: int, eps: float | None = None) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width, eps or 1e-5) if kind == "layer" else nn.RMSNorm(width, eps)
+        self.gain = nn.Parameter(torch.ones(())) if kind == "scale" else None
+        if kind == "layer":
+            self.norm: nn.Module = nn.LayerNorm(width, eps or 1e-5)
+        else:
+            self.norm = nn.RMSNorm(width, eps, elementwise_affine=kind == "rms")
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return self.norm(x)
+        return self.norm(x) if self.gain is None else self.gain * self.norm(x)
 
 
 def _norm(block: Block, width: int) -> nn.Module:
     return BatchNorm(width, block.eps) if block.norm == "batch" else StepNorm(block.norm, width, block.eps)
+
+
+PLAIN = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -116,7 +123,7 @@ class FeedForward(nn.Module):
             gate = self.gate(x)
             gate = F.silu(gate) if self.activation == "swiglu" else F.gelu(gate, approximate="tanh")
             return self.down(gate * self.up(x))
-        return self.down(F.relu(self.up(x)) if self.activation == "relu" else F.gelu(self.up(x)))
+        return self.down(PLAIN[self.activation](self.up(x)))
 
 
 class ResidualBlock(nn.Module):

@@ -13,11 +13,12 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.mixers.mega import EXAMPLES, Mega, MegaLayer
-from levelfield.model import ResidualBlock
+from levelfield.model import Net, ResidualBlock
 from levelfield.ops import relative
 from levelfield.ops.relative import Weigh, attend_chunks, attend_distances, naive_attend_distances
 from levelfield.ops.rotary import rotary_bias
-from levelfield.spec import Block, UserError
+from levelfield.recipes import ma2023
+from levelfield.spec import Block, Head, Tokens, UserError
 
 WIDTH = 6
 LENGTHS = (13, 7, 1)  # of three sequences, padded to the first
@@ -293,6 +294,31 @@ def _copy(layer: MegaLayer, peer: Any) -> None:
             half = layer.bias.shape[1] // 2
             angles = torch.arange(64, dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half).double() / half)
             bias.sine, bias.cosine, bias._float_tensor = angles.sin(), angles.cos(), bias._float_tensor.double()
+
+
+@pytest.mark.parametrize(
+    ("task", "norms"), [("listops", 2 * 80), ("text", 1), ("retrieval", 1), ("image", 2 * 160), ("pathx", 2 * 64)]
+)
+def test_recipes_have_the_parameters_of_the_code(task: str, norms: int) -> None:
+    """Counted from the shapes in its modules: averages, maps, scale and shift, biases, feed-forward, two norms."""
+    s = ma2023.mega(task)
+    d, e, z = s.shape.width, s.values, s.keys
+    mixer = Mega(keys=z, values=e, attention=s.attention, bound=s.bound)
+    averages, maps = 4 * 2 * d * 16 + d, (d + 1) * e + (d + 1) * (z + e + 2 * d) + (e + 1) * d
+    layer = averages + maps + 4 * z + 2 * s.bound - 1 + (d + 1) * e + (e + 1) * d + 2 * norms
+    head = (d + 1) * e + (e + 1) * 10
+    rest = 20 * d + (norms if s.shape.block.final_norm else 0)
+    net = Net(s.shape.model(mixer, "mega"), Tokens(18), (Head("label", 10, "sequence"),), flag=False, seed=0)
+    assert sum(p.numel() for p in net.parameters()) == s.shape.depth * layer + head + rest
+
+
+def test_the_scale_norm_divides_by_the_root_mean_square() -> None:
+    block = ResidualBlock(torch.nn.Identity(), Block(norm="scale", prenorm=False, eps=1e-5), 4).double()
+    x = normal(2, 3, 4)
+    with torch.no_grad():
+        block.norm.get_parameter("gain").fill_(1.5)
+    y = block.norm(x, None)
+    torch.testing.assert_close(y, 1.5 * x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
 
 
 @pytest.mark.slow
