@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from levelfield.ruler.flavours import FLAVOURS as FLAVOURS
 from levelfield.ruler.generation import generate as generate
+from levelfield.ruler.readers import baselines as baselines
 from levelfield.ruler.sample import Sample as Sample
 from levelfield.ruler.sample import Tokenizer as Tokenizer
 from levelfield.ruler.scores import Score as Score

@@ -1,0 +1,72 @@
+"""What two readers that understand nothing score, so that small models' scores can be read.
+
+    guess(task, sample.text, count, seed)      # different answers of the right shape, from anywhere in the prompt
+    copy_last(task, sample.text, count)        # the last ones of the prompt: "copy the last number"
+    baselines(task, samples)                   # {"guess": 3.1, "copy_last": 0.4}: percent, by RULER's score
+
+Both know how many answers are asked for and what an answer looks like (a number, a UUID, a variable, a word), and read
+the context only, not the question. For questions an answer is a capitalised name or a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from levelfield.ruler.sample import Sample
+from levelfield.ruler.scores import candidates, score
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask
+from levelfield.spec import derive_seed
+
+NAME = re.compile(r"\d[\d,.]*\d|\d|[A-Z][\w-]+(?: [A-Z][\w-]+)*")
+MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mark and ends before the last second one
+    Needle: ("\n", "\nWhat "),
+    CommonWords: ("most often.\n", "\nQuestion: "),
+    FrequentWords: ("coded words. ", "\nQuestion: "),
+    Questions: ("given documents.\n\n", "\n\nAnswer the question"),
+}
+
+
+def context(task: RulerTask, text: str) -> str:
+    """The prompt without the instruction before and the question after it; of a solved example too, only the latter."""
+    first, last = MARKS.get(type(task), ("\n\n", "\nQuestion: "))
+    text = text[: text.rfind(last)]
+    if isinstance(task, Needle | Questions | FrequentWords):
+        return text.partition(first)[2]
+    return text[text.rfind(first) + len(first) :]
+
+
+def _offered(task: RulerTask, text: str) -> list[str]:
+    text = context(task, text)
+    if isinstance(task, Questions):
+        return NAME.findall(text)
+    return [c for c in candidates(task, text) if c != "VAR"]
+
+
+def guess(task: RulerTask, text: str, count: int, seed: int) -> str:
+    """`count` different candidates of the context, each kind as likely as any other."""
+    offered = list(dict.fromkeys(_offered(task, text)))
+    rng = np.random.default_rng(derive_seed(seed, "ruler", "guess"))
+    return ", ".join(offered[i] for i in rng.permutation(len(offered))[:count])
+
+
+def copy_last(task: RulerTask, text: str, count: int) -> str:
+    """The last `count` different candidates of the context."""
+    return ", ".join(list(dict.fromkeys(reversed(_offered(task, text))))[:count])
+
+
+def baselines(task: RulerTask, samples: Iterable[Sample]) -> dict[str, float]:
+    """Both readers' mean of RULER's score over the samples, in percent; 0 for none."""
+    totals = {"guess": 0.0, "copy_last": 0.0}
+    given = list(samples)
+    for sample in given:
+        count = 1 if isinstance(task, Questions) else len(sample.references)
+        said = {
+            "guess": guess(task, sample.text, count, sample.index),
+            "copy_last": copy_last(task, sample.text, count),
+        }
+        for name, prediction in said.items():
+            totals[name] += score(task, prediction, sample.references).match
+    return {name: 100 * total / max(len(given), 1) for name, total in totals.items()}
