@@ -39,7 +39,7 @@ def _stirred(layer: nn.Module, size: float = 0.4) -> nn.Module:
 
 
 def _time_by_hand(layer: RWKV6TimeMix, x: Tensor) -> Tensor:
-    """Equations 14 to 20 of peng2024, a step and a head at a time. x: (T, D)."""
+    """The time mix of peng2024, a step and a head at a time. x: (T, D)."""
     p, size, eps = dict(layer.named_parameters()), layer.head, 64e-5
     memory = [x.new_zeros(size, size) for _ in range(x.shape[1] // size)]
     before, out = torch.zeros_like(x[0]), []
@@ -65,7 +65,7 @@ def _time_by_hand(layer: RWKV6TimeMix, x: Tensor) -> Tensor:
 
 
 def _channel_by_hand(layer: RWKV6ChannelMix, x: Tensor) -> Tensor:
-    """Equations 23 to 26. x: (T, D)."""
+    """The channel mix of peng2024, a step at a time. x: (T, D)."""
     out, before = [], torch.zeros_like(x[0])
     for now in x:
         k, r = (now + (before - now) * mix.flatten() for mix in (layer.time_maa_k, layer.time_maa_r))

@@ -40,7 +40,7 @@ def _stirred(layer: nn.Module, size: float = 0.4) -> nn.Module:
 
 
 def _time_by_hand(layer: RWKV7TimeMix, x: Tensor) -> Tensor:
-    """Section 4.1 of peng2025, a step and a head at a time, with the state's matrix of transition written out."""
+    """The time mix of peng2025, a step and a head at a time, with the state's matrix of transition written out."""
     p = {name: value.flatten() if value.shape[0] == 1 else value for name, value in layer.named_parameters()}
     size, eps = layer.head, 64e-5
     memory = [x.new_zeros(size, size) for _ in range(x.shape[1] // size)]  # values first, as the paper has it

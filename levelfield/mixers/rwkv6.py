@@ -35,7 +35,7 @@ FASTEST = 10.0  # exp(-exp(10)) is 0 in every precision, and exp(10) is finite i
 
 @dataclass(frozen=True)
 class RWKV6(MixerConfig):
-    """peng2024, section 4 (equations 11 to 20), with the first values of the authors' code (RWKV-LM, x060).
+    """The time mix of peng2024's Finch, with the first values of the authors' code (RWKV-LM, x060).
 
     head: channels of a head. mix_rank, decay_rank: bottlenecks that the shift's mixes and the decays come through.
     layers: layers of the model over which first values are graded; a mixer does not know the depth, so say it (deeper

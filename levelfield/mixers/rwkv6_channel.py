@@ -28,7 +28,7 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class RWKV6Channel(MixerConfig):
-    """peng2024, section 4 (equations 23 to 26), with the first values of the authors' code (RWKV-LM, x060).
+    """The channel mix of peng2024's Finch, with the first values of the authors' code (RWKV-LM, x060).
 
     hidden: inner channels; 0 is 3.5 times the width, rounded down to a multiple of 32. layers, blocks: as in `RWKV6`.
     """

@@ -39,7 +39,7 @@ SHIFTS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 
 @dataclass(frozen=True)
 class RWKV7(MixerConfig):
-    """peng2025, section 4.1, with the first values of the authors' code (RWKV-LM, x070), less the value residual.
+    """The time mix of peng2025, with the first values of the authors' code (RWKV-LM, x070), less the value residual.
 
     head: channels of a head. decay_rank, rate_rank, gate_rank: bottlenecks of w, a and the gate; 0 is the authors'
     choice, 2.5, 2.5 and 5 times the root of the width in multiples of 32. layers: layers of the model over which first

@@ -28,7 +28,7 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class RWKV7Channel(MixerConfig):
-    """peng2025, section 4.2, with the first values of the authors' code (RWKV-LM, x070).
+    """The channel mix of peng2025, with the first values of the authors' code (RWKV-LM, x070).
 
     hidden: inner channels; 0 is 4 times the width. layers, blocks: as in `RWKV7`.
     """

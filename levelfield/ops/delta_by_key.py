@@ -3,7 +3,7 @@
     S_t = diag(exp(log_decay_t)) S_{t-1} + b_t (a_t S_{t-1}) + k_t^T v_t,     y_t = q_t S_t          S: (K, V) per head
 
 a is what is looked up, b what is done about it; a = -key, b = rate key is a delta rule. It is computed a chunk of steps
-at a time (as yang2024b does for one decay): with L_i the sum of log-decays in a chunk up to step i and S before it,
+at a time (the WY form, as in `delta.py`): with L_i the sum of log-decays in a chunk up to step i and S before it,
 
     u_i = a_i S_{i-1} = a_i exp(L_{i-1}) S + sum_{j < i} (a_i exp(L_{i-1} - L_j)) . (b_j u_j + k_j v_j)
 
