@@ -10,6 +10,7 @@ at another length or depth hides the same needles.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -55,8 +56,8 @@ def generate(
 ) -> Iterator[Sample]:
     """Samples start to start + count of the task, of `length` tokens with the answer's.
 
-    check: which samples' ids are compared with tokenising their text; one that differs is tokenised as a whole, and so
-    are all after it. Raises UserError for names that do not exist and lengths that hold no sample.
+    check: which samples' ids are compared with tokenising their text, beyond the check of every seam; after one that
+    differs all are tokenised as a whole. Raises UserError for names that do not exist and lengths that hold no sample.
     """
     split(template)
     if length < 1 or count < 0 or start < 0:
@@ -71,18 +72,16 @@ def generate(
 
 def _samples(task: RulerTask, setting: Setting, indices: range, check: str) -> Iterator[Sample]:
     maker: Maker | None = None
-    whole: Maker | None = None
-    try:
+    whole: Maker | None = None  # for samples, or tokenizers, that pieces do not compose
+    with suppress(Seam):
         maker = _maker(task, setting)
-    except Seam:
-        whole = _maker(task, _loose(setting))
     for index in indices:
-        made = None
-        if maker is not None:
-            made = _composed(maker, setting, index, check == "all" or index == indices[0])
+        made = None if maker is None else _composed(maker, setting, index)
+        checked = check == "all" or index == indices[0]
+        if made and checked and not np.array_equal(made[1], setting.pen.encode(text_of(made[0].pieces))):
+            maker = made = None
         if made is None:
-            whole = whole or _maker(task, _loose(setting))
-            maker = None if maker is not None and (check == "all" or index == indices[0]) else maker
+            whole = whole or _maker(task, replace(setting, pen=Composer(setting.pen.tokenizer, exact=False)))
             made = _tokenised(whole, setting, index)
         yield _sample(task, setting, index, *made)
 
@@ -101,18 +100,13 @@ def _maker(task: RulerTask, setting: Setting) -> Maker:
             return Documents(setting, task)
 
 
-def _loose(setting: Setting) -> Setting:
-    return replace(setting, pen=Composer(setting.pen.tokenizer, exact=False))
-
-
-def _composed(maker: Maker, setting: Setting, index: int, checked: bool) -> tuple[Draft, np.ndarray] | None:
-    """The sample put together from pieces; None where they do not make the ids of the whole."""
+def _composed(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.ndarray] | None:
+    """The sample put together from pieces; None where they run into one another."""
     try:
         draft = maker.draft(index, setting.room)
-        ids = setting.pen.compose(draft.pieces)
+        return draft, setting.pen.compose(draft.pieces)
     except Seam:
         return None
-    return (draft, ids) if not checked or np.array_equal(ids, setting.pen.encode(text_of(draft.pieces))) else None
 
 
 def _tokenised(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.ndarray]:
