@@ -32,6 +32,7 @@ from torch.nn import functional as F
 CPU_NUMBERS = 1 << 18  # scores in a block: 1 MiB of float32
 DEVICE_NUMBERS = 1 << 26
 LOWEST = -1e30
+GONE = -60.0
 ONWARD = 64  # steps that go on from a state together
 
 
@@ -155,7 +156,7 @@ class _Chunked(torch.autograd.Function):
                 gathered = _gather(table, layout, r, block)
                 scores = _scores(gathered, layout, r, block)
                 best = scores.amax(2, keepdim=True).clamp_(min=LOWEST)
-                weights = scores.sub_(best).exp_()
+                weights = _exp(scores.sub_(best))
                 own = slice(block.start * chunk, block.stop * chunk)
                 torch.bmm(weights, _window(gathered, chunk, 2), out=mixed[own].unflatten(0, (-1, chunk)))
                 sums[own, :1], sums[own, 1:] = weights.sum(2).view(-1, 1), best.view(-1, 1)
@@ -184,14 +185,13 @@ class _Chunked(torch.autograd.Function):
         chunk = layout.chunk
         found = table.new_empty(layout.rows.shape[1] + chunk, 3 * dim)  # a chunk before the first takes nothing
         for r in range(len(layout.rows)):
-            found[:, dim:] = 0
             for block in _blocks(layout, table):
                 gathered = _gather(table, layout, r, block)
                 own = slice(block.start * chunk, block.stop * chunk)
                 dy, shift, log = (
                     above.index_select(0, layout.rows[r, own]).unflatten(0, (-1, chunk)).split([dim, 1, 1], 2)
                 )
-                weights = _scores(gathered, layout, r, block).add_(log).exp_()
+                weights = _exp(_scores(gathered, layout, r, block).add_(log))
                 fall = torch.bmm(dy, _window(gathered, chunk, 2).mT).add_(shift).mul_(weights)
                 here = found[own.start : own.stop + chunk]
                 here[chunk:, :dim] = (fall @ _window(gathered, chunk, 1)).flatten(0, 1)
@@ -239,8 +239,13 @@ def _scores(gathered: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
     return scores
 
 
+def _exp(logs: Tensor) -> Tensor:
+    """In place, and 0 below e^-60: CPUs are slow at numbers near the smallest ones."""
+    return torch.threshold_(logs, GONE, -math.inf).exp_()
+
+
 def _overlay(into: Tensor, windows: Tensor) -> None:
-    """Adds (n, 2 L, d) windows, which overlap, onto ((n + 1) L, d)."""
+    """The sums of (n, 2 L, d) windows, which overlap, as ((n + 1) L, d), whose first L are added to what is there."""
     chunk = windows.shape[1] // 2
+    into[chunk:].unflatten(0, (-1, chunk)).copy_(windows[:, chunk:])
     into[:-chunk].unflatten(0, (-1, chunk)).add_(windows[:, :chunk])
-    into[chunk:].unflatten(0, (-1, chunk)).add_(windows[:, chunk:])
