@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
+from levelfield.mixers.bigbird import BigBird
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.deltanet import DeltaNet
 from levelfield.mixers.dlr import DLR
@@ -16,6 +17,7 @@ from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.hyena import Hyena
 from levelfield.mixers.linear import Linear
 from levelfield.mixers.linformer import Linformer
+from levelfield.mixers.longformer import Longformer
 from levelfield.mixers.lru import LRU
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
@@ -37,6 +39,8 @@ from levelfield.spec import MixerConfig, UserError, closest
 MIXERS: tuple[type[MixerConfig], ...] = (
     Attention,
     Alibi,
+    Longformer,
+    BigBird,
     Conv,
     GMLP,
     SGConv,

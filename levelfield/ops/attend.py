@@ -67,10 +67,11 @@ def attend_window(
         asked.append((start - past, end - past))
         seen.append((max(first, start - window + 1), max(first, end if causal else min(end + window - 1, length))))
     steps, parts = torch.arange(length, device=q.device), []
-    pieces = zip(stretches(q, asked), stretches(k, seen), stretches(v, seen), asked, seen, strict=True)
+    (first_keys, *near_keys), (first_values, *near_values) = (stretches(x, [(0, first), *seen]) for x in (k, v))
+    pieces = zip(stretches(q, asked), near_keys, near_values, asked, seen, strict=True)
     for some, keys, values, (start, end), (a, b) in pieces:
         if first:
-            keys, values = torch.cat([k[:, :, :first], keys], 2), torch.cat([v[:, :, :first], values], 2)
+            keys, values = torch.cat([first_keys, keys], 2), torch.cat([first_values, values], 2)
         looked = torch.cat([steps[:first], steps[a:b]])
         ahead = looked - steps[start + past : end + past, None]
         near = ((ahead > -window) & (ahead < window)) | (looked < first)

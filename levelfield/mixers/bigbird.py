@@ -1,0 +1,124 @@
+"""BigBird: attention between blocks of steps: the near ones, the two ends, and a few drawn at random.
+
+    y = linear(softmax(q k_S^T / sqrt(D / heads)) v_S)       per head
+    S, for queries of block i: blocks i - 1, i, i + 1, the first, the last, and `random` others
+    S, for queries of the first and of the last block: everything
+
+    BigBird(heads=4, block=64, random=3)
+
+Blocks are counted in the real steps of each sequence, so the last block is where its sequence ends, and padding changes
+nothing. The random blocks are those of a head and a row, uniform over the blocks not seen anyway; they come from one
+number per head, drawn from the generator passed to `build` and saved with the weights, and are the same in training and
+evaluation. A row's draws are positions relative to the length of the sequence: the layer knows no training length.
+Cost is linear in T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.ops.attend import visible
+from levelfield.ops.heads import split_heads
+from levelfield.ops.initial import linear
+from levelfield.ops.listed import BITS, attend_listed, drawn, scattered
+from levelfield.spec import MixerConfig, UserError
+
+
+@dataclass(frozen=True)
+class BigBird(MixerConfig):
+    """zaheer2020, section 2 and appendix D, the form with global blocks inside the sequence (ITC).
+
+    `window` near blocks, `random` random ones, and the two at the ends, of `block` steps each. The authors' code draws
+    random blocks among the first few only at most lengths; the paper's definition and this layer do not.
+    """
+
+    heads: int = 4
+    block: int = 64
+    window: int = 3
+    random: int = 3
+    bias: bool = True
+
+    label: ClassVar[str] = "bigbird"
+    paper: ClassVar[str] = "zaheer2020"
+    directions: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if causal:
+            raise UserError("BigBird sees the end of its sequence, so it is bidirectional only: build no causal model.")
+        if self.heads < 1 or width % self.heads:
+            raise UserError(f"BigBird cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.block < 1 or self.random < 0:
+            raise UserError(f"BigBird(block={self.block}, random={self.random}): give block >= 1 and random >= 0.")
+        if self.window < 1 or self.window % 2 == 0:
+            raise UserError(f"BigBird's window is a block and as many on either side: odd, not {self.window}.")
+        return BigBirdLayer(self, width, generator)
+
+    def state_size(self, width: int, length: int) -> None:
+        return None
+
+
+EXAMPLES = (BigBird(heads=2, block=4, random=1), BigBird(heads=4, block=3, window=1, random=2, bias=False))
+
+
+class BigBirdLayer(nn.Module):
+    """(B, T, D) -> (B, T, D)."""
+
+    seeds: Tensor
+
+    def __init__(self, config: BigBird, width: int, generator: Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.qkv = linear(width, 3 * width, generator, config.bias)
+        self.out = linear(width, width, generator, config.bias)
+        self.register_buffer("seeds", torch.randint(2**BITS, (config.heads,), generator=generator))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        length, size = x.shape[1], self.config.block
+        x = F.pad(x, (0, 0, 0, -length % size))
+        real = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2]) < length
+        if mask is not None:
+            real = F.pad(mask | ~mask.any(-1, keepdim=True), (0, x.shape[1] - length))
+        q, k, v = split_heads(x, self.qkv, self.config.heads)
+        y = self._attended(q.contiguous(), k.contiguous(), v.contiguous(), real)
+        return self.out(y[:, :, :length].transpose(1, 2).flatten(2))
+
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+        """(B, H, T, d) each and real: (B, T), T a multiple of the block -> (B, H, T, d)."""
+        rows, keys, values = (part.unflatten(2, (-1, self.config.block)) for part in (q, k, v))
+        steps = torch.arange(1, real.shape[1] + 1, device=q.device)
+        last = ((steps * real).amax(-1) - 1) // self.config.block  # of each sequence, (B,)
+        ends = torch.cat([rows[:, :, 0], rows[torch.arange(len(q), device=q.device), :, last]], 2)
+        first_rows, last_rows = F.scaled_dot_product_attention(ends, k, v, visible(real)).chunk(2, 2)
+        if rows.shape[2] == 1:
+            return first_rows
+        table = self.table(last + 1, rows.shape[2])[:, :, 1:]
+        listed = table <= last[:, None, None, None]
+        real = real.unflatten(1, (-1, self.config.block))
+        y = attend_listed(rows[:, :, 1:], keys, values, real, table.where(listed, 0), listed)
+        ends_here = torch.arange(1, rows.shape[2], device=q.device) == last[:, None]
+        y = torch.where(ends_here[:, None, :, None, None], last_rows.unsqueeze(2), y)
+        return torch.cat([first_rows.unsqueeze(2), y], 2).flatten(2, 3)
+
+    def table(self, counts: Tensor, rows: int) -> Tensor:
+        """The blocks that each of `rows` blocks sees in sequences of counts, (B,), blocks: (B, H, rows, S) int64.
+
+        Entries below a sequence's count differ from each other; the others stand for nothing. What the blocks at the
+        two ends see is not written here.
+        """
+        c, row = self.config, torch.arange(rows, device=counts.device).unsqueeze(-1)
+        count, side = counts[:, None, None], c.window // 2
+        near = row + torch.arange(-side, side + 1, device=row.device)
+        near = torch.where((near >= 0) & (near < count), near, count)
+        first, last = torch.where(row > side, 0, count), torch.where(count - 1 - row > side, count - 1, count)
+        table = torch.cat([first, near, last], -1).unsqueeze(1).expand(-1, c.heads, -1, -1)
+        of_rows = scattered(self.seeds.unsqueeze(-1) + row.squeeze(-1) & 2**BITS - 1)
+        for draw in range(c.random):
+            keys = scattered(of_rows + draw & 2**BITS - 1)
+            table = torch.cat([table, drawn(keys, table, count).unsqueeze(-1)], -1)
+        return table

@@ -1,0 +1,145 @@
+"""Longformer: attention in a sliding window, and a few global steps that see everything and that everything sees.
+
+    y_i = linear(softmax(q_i k_S^T / sqrt(D / heads)) v_S),    S = the global steps and those at most window / 2 from i
+    y_g = linear(softmax(q'_g k'^T / sqrt(D / heads)) v')      for a global step g, over all steps
+
+The global steps are the first `global_steps` of a sequence, where classifiers have their special token. Their own
+queries q', and the keys k' and values v' which those read, come from linear maps of their own; other steps look at the
+global ones through the same k and v as at their neighbours.
+
+    Longformer(heads=4, window=512)                       # one global step
+    Longformer(heads=4, window=512, global_steps=0)       # a sliding window alone, as tay2021's released code runs it
+
+In the causal direction a step sees the window / 2 steps before it and the global ones before it. Cost is linear in T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.ops.attend import attend, attend_window
+from levelfield.ops.carried import Carried
+from levelfield.ops.heads import split_heads
+from levelfield.ops.initial import linear
+from levelfield.spec import MixerConfig, UserError
+
+
+@dataclass(frozen=True)
+class Longformer(MixerConfig):
+    """beltagy2020, sections 3.1 and 3.2, without dilation. `window` counts both sides; `bias` is of all seven maps.
+
+    The maps of the global steps start equal to the others, as section 3.2 says.
+    """
+
+    heads: int = 4
+    window: int = 512
+    global_steps: int = 1
+    bias: bool = True
+
+    label: ClassVar[str] = "longformer"
+    paper: ClassVar[str] = "beltagy2020"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        if self.heads < 1 or width % self.heads:
+            raise UserError(f"Longformer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        if self.window < 2 or self.window % 2:
+            raise UserError(f"Longformer's window has two equal sides: give an even number, not {self.window}.")
+        if self.global_steps < 0:
+            raise UserError(f"Longformer(global_steps={self.global_steps}) must be 0 or more.")
+        return LongformerLayer(self, width, causal, generator)
+
+    def state_size(self, width: int, length: int) -> int:
+        """Keys and values of the global steps and of one side of the window; among global steps, their second ones."""
+        kept = min(length, self.global_steps + self.window // 2)
+        return 2 * width * (kept + (length if length < self.global_steps else 0))
+
+    @property
+    def receptive_field(self) -> int | None:
+        return None if self.global_steps else self.window + 1
+
+
+EXAMPLES = (
+    Longformer(heads=2, window=6, global_steps=3),
+    Longformer(heads=4, window=4, global_steps=0, bias=False),
+)
+
+
+class LongformerLayer(Carried):
+    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+
+    def __init__(self, config: Longformer, width: int, causal: bool, generator: Generator) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.qkv = linear(width, 3 * width, generator, config.bias)
+        self.out = linear(width, width, generator, config.bias)
+        self.qkv_global = None
+        if config.global_steps:
+            self.qkv_global = linear(width, 3 * width, generator, config.bias)
+            self.qkv_global.load_state_dict(self.qkv.state_dict())
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        if self.causal:
+            return self.advance(x, None)[0]
+        first = min(self.config.global_steps, x.shape[1])
+        q, k, v = split_heads(x, self.qkv, self.config.heads)
+        parts = []
+        if self.qkv_global is not None:
+            of_global = self._global(x, x[:, :first])
+            parts.append(attend(*of_global, mask, False))
+        if first < x.shape[1]:
+            parts.append(self._near(q[:, :, first:], k, v, mask))
+        return self._joined(parts)
+
+    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Keeps `keys` and `values` that the next step sees, (B, H, steps, d), the global steps' ones first.
+
+        While the next step is a global one itself, also `global_keys` and `global_values` of all steps so far.
+        """
+        c, parts = self.config, []
+        q, k, v = split_heads(x, self.qkv, c.heads)
+        past = 0 if state is None else state["keys"].shape[2]
+        first = min(max(0, c.global_steps - past), x.shape[1])
+        k, v = _after(state, "keys", k), _after(state, "values", v)
+        new = {"keys": self._kept(k), "values": self._kept(v)}
+        if first:
+            of_q, of_k, of_v = self._global(x[:, :first], x[:, :first])
+            of_k, of_v = _after(state, "global_keys", of_k), _after(state, "global_values", of_v)
+            parts.append(attend(of_q, of_k, of_v, None, True))
+            if k.shape[2] < c.global_steps:
+                new |= {"global_keys": of_k, "global_values": of_v}
+        if first < x.shape[1]:
+            parts.append(self._near(q[:, :, first:], k, v, None))
+        return self._joined(parts), new
+
+    def _global(self, x: Tensor, asking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the steps that ask, and all keys and values, of the second linear map: (B, H, steps, d) each."""
+        assert self.qkv_global is not None
+        weights, heads = self.qkv_global.weight.chunk(3), self.config.heads
+        biases = (None,) * 3 if self.qkv_global.bias is None else self.qkv_global.bias.chunk(3)
+        q, k, v = (
+            nn.functional.linear(z, weight, bias).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for z, weight, bias in zip((asking, x, x), weights, biases, strict=True)
+        )
+        return q, k, v
+
+    def _near(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return attend_window(q, k, v, mask, self.causal, self.config.window // 2 + 1, self.config.global_steps)
+
+    def _kept(self, part: Tensor) -> Tensor:
+        """Keys or values of the global steps and of the last window / 2."""
+        first, side = self.config.global_steps, self.config.window // 2
+        if part.shape[2] <= first + side:
+            return part
+        return torch.cat([part[:, :, :first], part[:, :, -side:]], 2)
+
+    def _joined(self, parts: list[Tensor]) -> Tensor:
+        return self.out(torch.cat(parts, 2).transpose(1, 2).flatten(2))
+
+
+def _after(state: dict[str, Tensor] | None, name: str, part: Tensor) -> Tensor:
+    return part if state is None else torch.cat([state[name], part], 2)
