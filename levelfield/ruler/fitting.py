@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from levelfield.ruler.flavours import Flavour
 from levelfield.ruler.pieces import Composer, Pieces
 from levelfield.spec import UserError
@@ -74,24 +76,25 @@ def fill(
 def _stretched(build: Callable[[int, str], Draft], pen: Composer, room: int, size: int, total: int, text: str) -> Draft:
     """With the longest beginning of `text` that still fits, in words, or in letters where words are too long."""
 
-    def longest(ends: list[int]) -> int:
-        low, high = 0, len(ends) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if pen.size(build(size, text[: ends[middle]]).pieces) <= room:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    def left(stop: int) -> int:
+        return room - pen.size(build(size, text[:stop]).pieces)
 
     if room - total <= 1:
         return build(size, "")
-    words = [0, *(m.end() for m in re.finditer(r"\S+", text))]
-    whole = longest(words)
-    stop = words[whole]
-    if whole + 1 < len(words) and room - pen.size(build(size, text[:stop]).pieces) > SLACK:
-        inside = list(range(stop, words[whole + 1]))
-        stop = inside[longest(inside)]
+    ends = [0, *(m.end() for m in re.finditer(r"\S+", text))]
+    costs = np.cumsum([pen.between(" " + word).size for word in text.split()])
+    guess = first = int(np.searchsorted(costs, room - total, side="right"))
+    while guess and left(ends[guess]) < 0:
+        guess -= 1
+    while guess >= first and guess + 1 < len(ends) and left(ends[guess + 1]) >= 0:
+        guess += 1
+    stop = ends[guess]
+    if guess + 1 < len(ends) and costs[guess] - (costs[guess - 1] if guess else 0) > SLACK and left(stop) > SLACK:
+        low, high = stop, ends[guess + 1] - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if left(middle) >= 0 else (low, middle - 1)
+        stop = low
     return build(size, text[:stop].rstrip())
 
 
