@@ -10,98 +10,69 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from measuring import WIDTH, Case, Forward, Make, Work, passes
 from torch import Tensor, nn
 
-WIDTH, TOKENS, LENGTHS = 256, 16384, (1024, 4096, 16384)
-Work = Callable[[], object]
+TOKENS, LENGTHS = 16384, (1024, 4096, 16384)
+Build = Callable[[Path, int], Forward]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One side of one comparison. `make` builds the work of one measurement: (peers, length) -> (work, tokens)."""
-
-    group: str
-    side: str  # "ours", "limit", or the peer
-    make: Callable[[Path, int], tuple[Work, int]]
-    lengths: tuple[int, ...] = LENGTHS
-
-
-def layer(net: nn.Module, length: int, first: bool = False) -> tuple[Work, int]:
-    """Forward and backward of a (B, T, D) layer, to the input too; `first`: it returns (output, state)."""
-    x = torch.randn(TOKENS // length, length, WIDTH, requires_grad=True)
-    pull = torch.randn_like(x)
-
-    def work() -> None:
-        y = net(x)[0] if first else net(x)
-        y.backward(pull)
-
-    return work, TOKENS
-
-
-def ours(name: str, causal: bool, **settings: Any) -> Callable[[Path, int], tuple[Work, int]]:
-    def make(peers: Path, length: int) -> tuple[Work, int]:
+def ours(name: str, causal: bool, **settings: Any) -> Build:
+    def build(peers: Path, length: int) -> Forward:
         from levelfield.mixers import find
 
         config = find(name)(**settings)
-        return layer(config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(0)), length)
+        return config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(0))
 
-    return make
+    return build
 
 
-def s4_block(**settings: Any) -> Callable[[Path, int], tuple[Work, int]]:
-    def make(peers: Path, length: int) -> tuple[Work, int]:
+def s4_block(**settings: Any) -> Build:
+    def build(peers: Path, length: int) -> Forward:
         module = source(peers / "s4" / "models/s4/s4.py")
-        return layer(module.S4Block(WIDTH, l_max=length, transposed=False, verbose=False, **settings), length, True)
+        return module.S4Block(WIDTH, l_max=length, transposed=False, verbose=False, **settings)
 
-    return make
+    return build
 
 
-def s4d_minimal(peers: Path, length: int) -> tuple[Work, int]:
+def s4d_minimal(peers: Path, length: int) -> Forward:
     module = source(peers / "s4" / "models/s4/s4d.py")
-    return layer(module.S4D(WIDTH, transposed=False), length, True)
+    return module.S4D(WIDTH, transposed=False)
 
 
-def dlr(peers: Path, length: int) -> tuple[Work, int]:
+def dlr(peers: Path, length: int) -> Forward:
     """One line of the published file is not Python; the stray characters are dropped."""
     module = source(peers / "not-from-scratch" / "src/models/sequence/ss/dss.py", ("channels////", "channels"))
     rates = importlib.import_module("omegaconf").DictConfig({"Lambda": 1e-4, "Lambda_re": None, "W": 1e-4})
-    net = module.DSS(WIDTH, d_state=1024, transposed=False, postact="glu", lr=rates, trainable={})
-    return layer(net, length, True)
+    return module.DSS(WIDTH, d_state=1024, transposed=False, postact="glu", lr=rates, trainable={})
 
 
-def plain_convolution(peers: Path, length: int) -> tuple[Work, int]:
+def plain_convolution(peers: Path, length: int) -> Forward:
     """A free kernel and torch's own FFT, under autograd: what a layer could not go below without its own backward."""
     kernel = nn.Parameter(torch.randn(WIDTH, length))
 
-    class Plain(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            spectrum = torch.fft.rfft(x.transpose(1, 2), n=2 * length) * torch.fft.rfft(kernel, n=2 * length)
-            return torch.fft.irfft(spectrum, n=2 * length)[..., :length].transpose(1, 2)
+    def convolve(x: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(x.transpose(1, 2), n=2 * length) * torch.fft.rfft(kernel, n=2 * length)
+        return torch.fft.irfft(spectrum, n=2 * length)[..., :length].transpose(1, 2)
 
-    return layer(Plain(), length)
+    return convolve
 
 
-def our_convolution(peers: Path, length: int) -> tuple[Work, int]:
+def our_convolution(peers: Path, length: int) -> Forward:
     from levelfield.ops.fftconv import fft_conv
 
     kernel = nn.Parameter(torch.randn(WIDTH, length))
-
-    class Ours(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return fft_conv(x.transpose(1, 2), kernel).transpose(1, 2)
-
-    return layer(Ours(), length)
+    return lambda x: fft_conv(x.transpose(1, 2), kernel).transpose(1, 2)
 
 
-def output_map(peers: Path, length: int) -> tuple[Work, int]:
+def output_map(peers: Path, length: int) -> Forward:
     """Only what every such layer ends with: the gated linear map."""
-    return layer(nn.Sequential(nn.GELU(), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()), length)
+    return nn.Sequential(nn.GELU(), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU())
 
 
 def products(peers: Path, length: int) -> tuple[Work, int]:
@@ -134,20 +105,24 @@ def transforms(peers: Path, length: int) -> tuple[Work, int]:
     return work, blocks * len(rows) * length // WIDTH
 
 
+def whole(length: int) -> int:
+    return TOKENS
+
+
 LAYERS = (
-    Case("S4, causal", "ours", ours("s4", True)),
-    Case("S4, causal", "s4 repository", s4_block()),
-    Case("S4, bidirectional, 2 copies", "ours", ours("s4", False, copies=2)),
-    Case("S4, bidirectional, 2 copies", "s4 repository", s4_block(bidirectional=True, n_ssm=2)),
-    Case("S4D-Lin, causal", "ours", ours("s4", True, form="diagonal", init="lin", discretisation="zoh")),
-    Case("S4D-Lin, causal", "s4 repository", s4_block(mode="diag", init="diag-lin")),
-    Case("S4D-Lin, causal", "s4 repository, minimal", s4d_minimal),
-    Case("DLR, 1024 states, causal", "ours", ours("dlr", True)),
-    Case("DLR, 1024 states, causal", "not-from-scratch", dlr),
-    Case("convolution with a given kernel", "ours", our_convolution),
-    Case("convolution with a given kernel", "plain torch", plain_convolution),
+    Case("S4, causal", "ours", passes(ours("s4", True), whole)),
+    Case("S4, causal", "s4 repository", passes(s4_block(), whole)),
+    Case("S4, bidirectional, 2 copies", "ours", passes(ours("s4", False, copies=2), whole)),
+    Case("S4, bidirectional, 2 copies", "s4 repository", passes(s4_block(bidirectional=True, n_ssm=2), whole)),
+    Case("S4D-Lin, causal", "ours", passes(ours("s4", True, form="diagonal", init="lin", discretisation="zoh"), whole)),
+    Case("S4D-Lin, causal", "s4 repository", passes(s4_block(mode="diag", init="diag-lin"), whole)),
+    Case("S4D-Lin, causal", "s4 repository, minimal", passes(s4d_minimal, whole)),
+    Case("DLR, 1024 states, causal", "ours", passes(ours("dlr", True), whole)),
+    Case("DLR, 1024 states, causal", "not-from-scratch", passes(dlr, whole)),
+    Case("convolution with a given kernel", "ours", passes(our_convolution, whole)),
+    Case("convolution with a given kernel", "plain torch", passes(plain_convolution, whole)),
     Case("limit: five transforms by torch", "limit", transforms),
-    Case("limit: GELU, linear, GLU by torch", "limit", output_map),
+    Case("limit: GELU, linear, GLU by torch", "limit", passes(output_map, whole)),
     Case("limit: its matrix products alone", "limit", products),
 )
 
@@ -170,7 +145,7 @@ def step(net: nn.Module) -> tuple[Work, int]:
     return work, BATCH * STEPS
 
 
-def our_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
+def our_step(name: str) -> Make:
     def make(peers: Path, length: int) -> tuple[Work, int]:
         from levelfield.mixers.attention import Attention
         from levelfield.mixers.s4 import S4
@@ -196,7 +171,7 @@ def our_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
     return make
 
 
-def their_step(name: str) -> Callable[[Path, int], tuple[Work, int]]:
+def their_step(name: str) -> Make:
     """The published backbone with its Image configuration, between a linear encoder and a mean-pooled classifier."""
 
     def make(peers: Path, length: int) -> tuple[Work, int]:
