@@ -177,3 +177,12 @@ def test_the_half_mirrors(test_data: Path) -> None:
     sources = Sources(hotpot=str(folder / "hotpot_dev_distractor_v1_first60.json.xz"))
     (sample,) = generate(named("qa_2"), 16_384, Bytes(), count=1, sources=sources, check="all")
     assert 0 <= 16_384 - sample.answer_tokens - len(sample.ids) <= 8
+
+
+def test_the_page_runs() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "ruler.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert [s.task for s in names["samples"]] == ["niah_single_2"] * 3  # type: ignore[union-attr]
+    assert len(names["depths"]) == 12  # type: ignore[arg-type]
