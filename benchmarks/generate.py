@@ -114,14 +114,15 @@ def main(a: Arguments) -> None:
     }
     best: dict[str, float] = {}
     told: dict[str, Sequence[list[int]]] = {}
-    for _ in range(a.rounds):
+    first = next(iter(ways))
+    for number in range(a.rounds):
+        print(f"round {number + 1}")
         for name, way in ways.items():
             seconds, told[name] = cpu_seconds(way)
             best[name] = min(seconds, best.get(name, seconds))
-    first = next(iter(ways))
-    for name in ways:
-        same = sum(made == whole[: len(made)] for made, whole in zip(told[name], told[first]))
-        print(f"{name:45} {best[name]:8.2f} s  {best[first] / best[name]:5.1f} x   same tokens {same}/{len(asked)}")
+            same = sum(made == whole[: len(made)] for made, whole in zip(told[name], told[first]))
+            ratio = f"{best[first] / best[name]:5.1f} x"
+            print(f"{name:45} {best[name]:8.2f} s  {ratio}   same tokens {same}/{len(asked)}", flush=True)
 
 
 if __name__ == "__main__":
