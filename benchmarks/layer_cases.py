@@ -11,11 +11,11 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from measuring import WIDTH, Case, Forward, Make, Work, passes
+from peers import source, stand_in
 from torch import Tensor, nn
 
 TOKENS, LENGTHS = 16384, (1024, 4096, 16384)
@@ -175,7 +175,8 @@ def their_step(name: str) -> Make:
     """The published backbone with its Image configuration, between a linear encoder and a mean-pooled classifier."""
 
     def make(peers: Path, length: int) -> tuple[Work, int]:
-        stand_ins()
+        stand_in("pytorch_lightning.utilities", rank_zero_only=lambda function: function)
+        stand_in("pytorch_lightning", utilities=sys.modules["pytorch_lightning.utilities"])
         sys.path.insert(0, str(peers / "not-from-scratch"))
         backbone = importlib.import_module("src.models.sequence").SequenceModel
         shared: dict[str, Any] = {"residual": "R", "norm": "layer", "track_norms": False}
@@ -213,27 +214,3 @@ IMAGE = tuple(
     for name, title in (("s4", "S4"), ("transformer", "Transformer"))
     for side, make in (("ours", our_step), ("not-from-scratch", their_step))
 )
-
-
-# Loading the peers
-
-
-def stand_ins() -> None:
-    """The peers take one decorator from Lightning, and the minimal S4D one dropout from its repository."""
-    lightning, utilities = ModuleType("pytorch_lightning"), ModuleType("pytorch_lightning.utilities")
-    vars(utilities).update(rank_zero_only=lambda function: function)
-    vars(lightning).update(utilities=utilities)
-    sys.modules.setdefault("pytorch_lightning", lightning)
-    sys.modules.setdefault("pytorch_lightning.utilities", utilities)
-
-
-def source(path: Path, repair: tuple[str, str] = ("", "")) -> Any:
-    """A peer's single file as a module."""
-    stand_ins()
-    if path.name == "s4d.py":
-        for name in ("src", "src.models", "src.models.nn"):
-            sys.modules[name] = ModuleType(name)
-        vars(sys.modules["src.models.nn"]).update(DropoutNd=nn.Dropout)
-    module = ModuleType(path.stem)
-    exec(compile(path.read_text().replace(*repair) if repair[0] else path.read_text(), str(path), "exec"), vars(module))
-    return module

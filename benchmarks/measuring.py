@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WIDTH = 256
+WIDTH, TOKENS = 256, 8192
 LEAST, ENOUGH, SLOW = 1.0, 5.0, 12.0  # seconds: see `measure`
 Work = Callable[[], object]
 Make = Callable[[Path, int], tuple[Work, int]]
@@ -47,6 +47,11 @@ class Case:
     side: str  # "ours", "limit", or the peer
     make: Make
     lengths: tuple[int, ...] = (1024, 4096, 16384)
+
+
+def batch_tokens(length: int) -> int:
+    """Whole sequences, together no fewer than TOKENS steps."""
+    return max(length, TOKENS // length * length)
 
 
 def passes(build: Callable[[Path, int], Forward], tokens: Callable[[int], int]) -> Make:
@@ -151,7 +156,7 @@ def collect(
     wanted: list[tuple[int, Case, int]],
     options: argparse.Namespace,
     rows: list[Row],
-    save: Callable[[list[Row]], None],
+    save: Callable[[list[Row]], object],
 ) -> list[Row]:
     """Measure (index in the table, case, length) until each has its rounds; `save` after every one. Returns all rows.
 
