@@ -79,6 +79,7 @@ def test_equals_its_rules_in_value_and_gradient(
     leaves = [x, *layer.parameters()]
     ours, theirs = layer(x, mask)[mask], naive(layer, x, lengths)[mask]
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(layer(x), layer(x, torch.ones_like(mask)), rtol=1e-12, atol=1e-12)
     # A single step looks at itself alone, so its query counts for nothing, and is no part of the twin's graph.
     expected = torch.autograd.grad(theirs.sin().sum(), leaves, allow_unused=True, materialize_grads=True)
     for mine, other in zip(torch.autograd.grad(ours.sin().sum(), leaves), expected, strict=True):

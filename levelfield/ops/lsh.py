@@ -102,7 +102,9 @@ class _Layout:
     chunks: int  # C
     rows: Tensor  # (R, S): the row that stands at a slot; M where none does
     slots: Tensor  # (R, M): the slot where a row stands
-    bias: Tensor | None  # (N C, 1, 2 L): 0 for keys that a chunk may see, -inf for others
+    bias: (
+        Tensor | None
+    )  # (N C, 1, 2 L): 0 for keys that a chunk may see, -inf for others; None where all slots are real
     reach: Tensor | None  # (R, S, 1): causal: how many slots before its own a step sees
 
 
@@ -121,7 +123,8 @@ def _layout(buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int) -> _
     places = (filled + torch.arange(length, device=order.device)).expand_as(rows)
     slots = torch.empty_like(rows).flatten(1).scatter_(1, rows.flatten(1), places.flatten(1))
     reach = F.pad(_reach(ranked, chunk), (0, spare)).view(rounds, -1, 1) if causal else None
-    bias = None if causal else _bias(real, batch, heads, length, chunk, order.device)
+    full = real is None and not spare
+    bias = None if causal or full else _bias(real, batch, heads, length, chunk, order.device)
     return _Layout(chunk, chunks, F.pad(rows, (0, spare), value=slots.shape[1]).flatten(1), slots, bias, reach)
 
 
@@ -228,14 +231,16 @@ def _scores(gathered: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
     chunk, dim = layout.chunk, gathered.shape[1] // 3
     q = gathered[chunk:, :dim].unflatten(0, (-1, chunk))
     scores = q @ _window(gathered, chunk, 1).mT
-    if layout.bias is not None:
-        scores += layout.bias[block]
-        scores.diagonal(chunk, 1, 2).fill_(-math.inf)
     if layout.reach is not None:
         reach = layout.reach[r, block.start * chunk : block.stop * chunk].unflatten(0, (-1, chunk))
         ahead = torch.arange(-chunk, chunk, device=q.device) - torch.arange(chunk, device=q.device)[:, None]
         ahead = torch.where(ahead < 0, ahead, -2 * chunk - 1).to(reach.dtype)
-        scores.masked_fill_(ahead < -reach, -math.inf)
+        return scores.masked_fill_(ahead < -reach, -math.inf)
+    if layout.bias is None:
+        scores[-block.start % layout.chunks :: layout.chunks, :, :chunk] = -math.inf  # first chunks of sequences
+    else:
+        scores += layout.bias[block]
+    scores.diagonal(chunk, 1, 2).fill_(-math.inf)
     return scores
 
 
