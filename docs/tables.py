@@ -28,7 +28,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def mixers() -> str:
     """What each is, from the first sentence of its file."""
-    rows = [(f"`{m.label}`", _about(m.__module__), m.paper) for m in MIXERS]
+    rows = [(f"`{m.label}`", listings.first_sentence(m), m.paper) for m in MIXERS]
     return table(("mixer", "what it is", "paper"), rows)
 
 
@@ -78,11 +78,6 @@ def filled(text: str) -> str:
         return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
 
     return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", make, text, flags=re.DOTALL)
-
-
-def _about(module: str) -> str:
-    doc = sys.modules[module].__doc__ or ""
-    return re.split(r"(?<=[.])\s", doc.strip(), maxsplit=1)[0].rstrip(".").replace("\n", " ")
 
 
 if __name__ == "__main__":

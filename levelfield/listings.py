@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 
-from levelfield.spec import Label, StepLabels, Study, Task, Tokens, Unlabelled, Values
+from levelfield.spec import Label, MixerConfig, StepLabels, Study, Task, Tokens, Unlabelled, Values
 
 Line = tuple[str, str]
 
@@ -41,7 +42,13 @@ def mixers() -> Iterator[Line]:
     from levelfield.mixers import MIXERS
 
     for mixer in MIXERS:
-        yield mixer.label, mixer.paper
+        yield mixer.label, f"{first_sentence(mixer)} ({mixer.complexity})"
+
+
+def first_sentence(mixer: type[MixerConfig]) -> str:
+    """What a mixer is, as its file begins."""
+    doc = sys.modules[mixer.__module__].__doc__ or ""
+    return re.split(r"(?<=[.])\s", doc.strip(), maxsplit=1)[0].rstrip(".").replace("\n", " ")
 
 
 def protocols() -> Iterator[Line]:

@@ -152,6 +152,7 @@ class MixerConfig(ABC):
     version: ClassVar[int] = 1
     label: ClassVar[str]
     paper: ClassVar[str]
+    complexity: ClassVar[str] = ""  # of what crosses steps, in T, D and names of settings: "T^2 D", "T D state"
     directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
     opaque: ClassVar[bool] = False  # True: of unknown code, which may read or keep values where FLOPs are counted
 

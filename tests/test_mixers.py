@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 
 import pytest
@@ -158,6 +159,13 @@ def test_the_config_is_a_value_with_a_citation(config: MixerConfig) -> None:
     rules = config.param_rules()
     names = [name for name, _ in _net(config, "causal" in config.directions).named_parameters()]
     assert all(any(name == suffix or name.endswith(f".{suffix}") for name in names) for suffix in rules)
+
+
+@pytest.mark.parametrize("config", MIXERS, ids=lambda c: c.label)
+def test_complexity_is_told_in_steps_width_and_settings(config: type[MixerConfig]) -> None:
+    """ "T^2 D; with window T D window": the words are T, D, log, and names of fields."""
+    words = set(re.findall(r"[A-Za-z_]+", config.complexity))
+    assert "T" in words and words <= {"T", "D", "log", "with"} | {field.name for field in dataclasses.fields(config)}
 
 
 def test_examples_differ_in_every_setting_that_counts() -> None:

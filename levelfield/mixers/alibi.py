@@ -33,6 +33,7 @@ class Alibi(MixerConfig):
 
     label: ClassVar[str] = "alibi"
     paper: ClassVar[str] = "press2022"
+    complexity: ClassVar[str] = "T^2 D"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.heads < 1 or width % self.heads:

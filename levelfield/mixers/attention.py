@@ -56,6 +56,7 @@ class Attention(MixerConfig):
 
     label: ClassVar[str] = "attention"
     paper: ClassVar[str] = "vaswani2017"
+    complexity: ClassVar[str] = "T^2 D; with window T D window; with block T D block"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         self._check_heads(width)

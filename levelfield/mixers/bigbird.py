@@ -45,6 +45,7 @@ class BigBird(MixerConfig):
 
     label: ClassVar[str] = "bigbird"
     paper: ClassVar[str] = "zaheer2020"
+    complexity: ClassVar[str] = "T D block (window + random + 2)"
     directions: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

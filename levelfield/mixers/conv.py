@@ -32,6 +32,7 @@ class Conv(MixerConfig):
 
     label: ClassVar[str] = "conv"
     paper: ClassVar[str] = "miralles2025"
+    complexity: ClassVar[str] = "T D hidden kernel / groups"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.kernel < 1:

@@ -48,6 +48,7 @@ class DeltaNet(MixerConfig):
 
     label: ClassVar[str] = "deltanet"
     paper: ClassVar[str] = "yang2024delta"
+    complexity: ClassVar[str] = "T D^2 expand_k expand_v / heads"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

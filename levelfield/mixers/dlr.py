@@ -47,6 +47,7 @@ class DLR(MixerConfig):
 
     label: ClassVar[str] = "dlr"
     paper: ClassVar[str] = "amos2025"
+    complexity: ClassVar[str] = "T log T D + T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 1:

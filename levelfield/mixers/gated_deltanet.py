@@ -54,6 +54,7 @@ class GatedDeltaNet(MixerConfig):
 
     label: ClassVar[str] = "gated_deltanet"
     paper: ClassVar[str] = "yang2025"
+    complexity: ClassVar[str] = "T D^2 expand_k expand_v / heads"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

@@ -42,6 +42,7 @@ class GLA(MixerConfig):
 
     label: ClassVar[str] = "gla"
     paper: ClassVar[str] = "yang2024"
+    complexity: ClassVar[str] = "T D^2 expand_k expand_v / heads"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

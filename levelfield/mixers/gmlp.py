@@ -37,6 +37,7 @@ class GMLP(MixerConfig):
 
     label: ClassVar[str] = "gmlp"
     paper: ClassVar[str] = "miralles2025"
+    complexity: ClassVar[str] = "T log T hidden"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.channels < 1 or self.hidden % self.channels:

@@ -57,6 +57,7 @@ class Hyena(MixerConfig):
 
     label: ClassVar[str] = "hyena"
     paper: ClassVar[str] = "poli2023"
+    complexity: ClassVar[str] = "T log T D order"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

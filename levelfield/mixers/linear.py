@@ -35,6 +35,7 @@ class Linear(MixerConfig):
 
     label: ClassVar[str] = "linear"
     paper: ClassVar[str] = "katharopoulos2020"
+    complexity: ClassVar[str] = "T D^2 / heads"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.heads < 1 or width % self.heads:

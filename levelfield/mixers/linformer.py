@@ -40,6 +40,7 @@ class Linformer(MixerConfig):
 
     label: ClassVar[str] = "linformer"
     paper: ClassVar[str] = "wang2020"
+    complexity: ClassVar[str] = "T D rank"
     directions: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

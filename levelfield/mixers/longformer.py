@@ -42,6 +42,7 @@ class Longformer(MixerConfig):
 
     label: ClassVar[str] = "longformer"
     paper: ClassVar[str] = "beltagy2020"
+    complexity: ClassVar[str] = "T D (window + global_steps)"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.heads < 1 or width % self.heads:

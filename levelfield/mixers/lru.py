@@ -48,6 +48,7 @@ class LRU(MixerConfig):
 
     label: ClassVar[str] = "lru"
     paper: ClassVar[str] = "orvieto2023"
+    complexity: ClassVar[str] = "T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 1:

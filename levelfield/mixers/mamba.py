@@ -49,6 +49,7 @@ class Mamba(MixerConfig):
 
     label: ClassVar[str] = "mamba"
     paper: ClassVar[str] = "gu2023"
+    complexity: ClassVar[str] = "T D expand state"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

@@ -52,6 +52,7 @@ class Mamba2(MixerConfig):
 
     label: ClassVar[str] = "mamba2"
     paper: ClassVar[str] = "dao2024"
+    complexity: ClassVar[str] = "T D expand state"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

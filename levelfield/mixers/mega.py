@@ -67,6 +67,7 @@ class Mega(MixerConfig):
 
     label: ClassVar[str] = "mega"
     paper: ClassVar[str] = "ma2023"
+    complexity: ClassVar[str] = "T log T D + T^2 (keys + values); with chunk T log T D + T chunk (keys + values)"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         for name in ("state", "keys", "values", "bound", "chunk"):

@@ -54,6 +54,7 @@ class MLSTM(MixerConfig):
 
     label: ClassVar[str] = "mlstm"
     paper: ClassVar[str] = "beck2024"
+    complexity: ClassVar[str] = "T D^2 expand^2 / heads"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

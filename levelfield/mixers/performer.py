@@ -45,6 +45,7 @@ class Performer(MixerConfig):
 
     label: ClassVar[str] = "performer"
     paper: ClassVar[str] = "choromanski2021"
+    complexity: ClassVar[str] = "T D features"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.heads < 1 or width % self.heads:

@@ -46,6 +46,7 @@ class Reformer(MixerConfig):
 
     label: ClassVar[str] = "reformer"
     paper: ClassVar[str] = "kitaev2020"
+    complexity: ClassVar[str] = "T D chunk rounds + T log T heads rounds"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.heads < 1 or width % self.heads:

@@ -52,6 +52,7 @@ class RGLRU(MixerConfig):
 
     label: ClassVar[str] = "rglru"
     paper: ClassVar[str] = "huang2024"
+    complexity: ClassVar[str] = "T hidden"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

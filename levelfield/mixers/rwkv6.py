@@ -52,6 +52,7 @@ class RWKV6(MixerConfig):
 
     label: ClassVar[str] = "rwkv6"
     paper: ClassVar[str] = "peng2024"
+    complexity: ClassVar[str] = "T D head"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

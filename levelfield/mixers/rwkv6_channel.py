@@ -39,6 +39,7 @@ class RWKV6Channel(MixerConfig):
 
     label: ClassVar[str] = "rwkv6_channel"
     paper: ClassVar[str] = "peng2024"
+    complexity: ClassVar[str] = "T D hidden"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

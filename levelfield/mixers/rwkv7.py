@@ -58,6 +58,7 @@ class RWKV7(MixerConfig):
 
     label: ClassVar[str] = "rwkv7"
     paper: ClassVar[str] = "peng2025"
+    complexity: ClassVar[str] = "T D head"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

@@ -39,6 +39,7 @@ class RWKV7Channel(MixerConfig):
 
     label: ClassVar[str] = "rwkv7_channel"
     paper: ClassVar[str] = "peng2025"
+    complexity: ClassVar[str] = "T D hidden"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

@@ -56,6 +56,7 @@ class S4(MixerConfig):
 
     label: ClassVar[str] = "s4"
     paper: ClassVar[str] = "amos2025"
+    complexity: ClassVar[str] = "T log T D + T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 2 or self.state % 2:

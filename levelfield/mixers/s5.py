@@ -58,6 +58,7 @@ class S5(MixerConfig):
 
     label: ClassVar[str] = "s5"
     paper: ClassVar[str] = "miralles2025"
+    complexity: ClassVar[str] = "T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.blocks < 1 or self.state < 2 or self.state % (2 * self.blocks):

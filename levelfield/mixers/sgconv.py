@@ -46,6 +46,7 @@ class SGConv(MixerConfig):
 
     label: ClassVar[str] = "sgconv"
     paper: ClassVar[str] = "li2022"
+    complexity: ClassVar[str] = "T log T D"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.kernel_dim < 1 or self.bound < 1:

@@ -57,6 +57,7 @@ class SPADE(MixerConfig):
 
     label: ClassVar[str] = "spade"
     paper: ClassVar[str] = "zuo2022"
+    complexity: ClassVar[str] = "T log T D + T D (state + window)"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 0 or self.state % 2:

@@ -1,0 +1,191 @@
+"""Writes the mixers' part of docs/mixers.md from their files, parity.md and measured speeds.
+
+    python docs/gallery.py           # rewrites the list and, for each mixer, what lies between its markers
+    python docs/gallery.py --check   # exit 1 if that would change anything
+
+What is written by hand about a mixer follows its `<!-- end -->` and is kept. A mixer without a section gets one; the
+order is that of `MIXERS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from levelfield import listings, published
+from levelfield.mixers import MIXERS
+from levelfield.spec import MixerConfig
+
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "mixers.md"
+SPEED = DOCS.parent / "results" / "speed-mixers.csv"
+WIDTH, LENGTH = 256, 4096
+BEGIN, END = "<!-- gallery -->", "<!-- end of the gallery -->"
+LIST = re.compile(r"<!-- list of mixers -->.*?<!-- end -->", re.DOTALL)
+SECTION = re.compile(r"<!-- mixer: (\w+) -->.*?<!-- end -->\n(.*?)(?=<!-- mixer: |\Z)", re.DOTALL)
+KEY = re.compile(r"\b[a-z]+(?:19|20)\d\d[a-z]*\b")
+
+PAPERS: dict[str, str] = {
+    "beck2024": "Beck et al. (2024). xLSTM: Extended Long Short-Term Memory. NeurIPS.",
+    "beltagy2020": "Beltagy et al. (2020). Longformer: The Long-Document Transformer. arXiv preprint.",
+    "choromanski2021": "Choromanski et al. (2021). Rethinking Attention with Performers. ICLR.",
+    "dao2024": "Dao and Gu (2024). Transformers are SSMs: Generalized Models and Efficient Algorithms Through "
+    "Structured State Space Duality. ICML.",
+    "de2024": "De et al. (2024). Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient Language "
+    "Models. arXiv preprint.",
+    "grazzi2024": "Grazzi et al. (2024). Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues. arXiv "
+    "preprint.",
+    "gu2022b": "Gu et al. (2022). On the Parameterization and Initialization of Diagonal State Space Models. NeurIPS.",
+    "gu2023": "Gu and Dao (2023). Mamba: Linear-Time Sequence Modeling with Selective State Spaces. arXiv preprint.",
+    "gupta2022": "Gupta et al. (2022). Simplifying and Understanding State Space Models with Diagonal Linear RNNs. "
+    "arXiv preprint.",
+    "katharopoulos2020": "Katharopoulos et al. (2020). Transformers are RNNs: Fast Autoregressive Transformers with "
+    "Linear Attention. ICML.",
+    "kitaev2020": "Kitaev et al. (2020). Reformer: The Efficient Transformer. ICLR.",
+    "li2022": "Li et al. (2022). What Makes Convolutional Models Great on Long Sequence Modeling? arXiv preprint.",
+    "liu2021": "Liu et al. (2021). Pay Attention to MLPs. NeurIPS.",
+    "ma2024": "Ma et al. (2024). Megalodon: Efficient LLM Pretraining and Inference with Unlimited Context Length. "
+    "NeurIPS.",
+    "orvieto2023": "Orvieto et al. (2023). Resurrecting Recurrent Neural Networks for Long Sequences. ICML.",
+    "peng2024": "Peng et al. (2024). Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence. arXiv "
+    "preprint.",
+    "peng2025": 'Peng et al. (2025). RWKV-7 "Goose" with Expressive Dynamic State Evolution. arXiv preprint.',
+    "poli2023": "Poli et al. (2023). Hyena Hierarchy: Towards Larger Convolutional Language Models. ICML.",
+    "press2022": "Press et al. (2022). Train Short, Test Long: Attention with Linear Biases Enables Input Length "
+    "Extrapolation. ICLR.",
+    "raffel2020": "Raffel et al. (2020). Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
+    "Transformer. JMLR.",
+    "vaswani2017": "Vaswani et al. (2017). Attention Is All You Need. NeurIPS.",
+    "wang2020": "Wang et al. (2020). Linformer: Self-Attention with Linear Complexity. arXiv preprint.",
+    "yang2024": "Yang et al. (2024). Gated Linear Attention Transformers with Hardware-Efficient Training. ICML.",
+    "yang2024delta": "Yang et al. (2024). Parallelizing Linear Transformers with the Delta Rule over Sequence Length. "
+    "NeurIPS.",
+    "yang2025": "Yang et al. (2025). Gated Delta Networks: Improving Mamba2 with Delta Rule. ICLR.",
+    "zaheer2020": "Zaheer et al. (2020). Big Bird: Transformers for Longer Sequences. NeurIPS.",
+}
+"""Of the keys that `levelfield.published` does not know."""
+
+
+def filled(text: str) -> str:
+    """The page with its generated parts made anew. Raises ValueError where notes belong to no mixer."""
+    before, rest = text.split(BEGIN)
+    region, after = rest.split(END)
+    notes = {name: note.strip() for name, note in SECTION.findall(region)}
+    orphans = [name for name, note in notes.items() if note and name not in {m.label for m in MIXERS}]
+    if orphans:
+        raise ValueError(f"{PAGE.name} has notes on {', '.join(orphans)}, which are no mixers: move them.")
+    parts = ["\n\n".join(p for p in (section(m), notes.get(m.label, "")) if p) for m in MIXERS]
+    before = LIST.sub(lambda _: f"<!-- list of mixers -->\n\n{overview()}\n\n<!-- end -->", before)
+    return f"{before}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{after}"
+
+
+def overview() -> str:
+    head = "| mixer | what it is | complexity | carries at T = 4,096 | parameters |\n|---|---|---|---|---|"
+    rows = []
+    for mixer in MIXERS:
+        config = reference(mixer)
+        what = listings.first_sentence(mixer)
+        size = config.state_size(WIDTH, LENGTH) if "causal" in mixer.directions else None
+        cells = (f"[`{mixer.label}`](#{mixer.label})", what, f"`{mixer.complexity}`", _count(size), _parameters(config))
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join([head, *rows])
+
+
+def section(mixer: type[MixerConfig]) -> str:
+    config = reference(mixer)
+    settings = ", ".join(_setting(field) for field in dataclasses.fields(mixer))
+    about = " ".join((inspect.getdoc(mixer) or "").split())
+    facts = [
+        f"complexity: `{mixer.complexity}`; parameters: {_parameters(config)}",
+        f"reach: {_reach(config)}; directions: {' and '.join(sorted(mixer.directions, reverse=True))}",
+        f"carries: {_carries(config)}",
+        f"speed: {speed(mixer.label)}",
+        *(f"parity: {line}" for line in parity(mixer.label)),
+        *(f"{key}: {citation(key)}" for key in dict.fromkeys([mixer.paper, *KEY.findall(about)])),
+    ]
+    lines = "\n".join(f"- {fact}" for fact in facts)
+    parts = (f"### {mixer.label}", opening(mixer), about, f"Settings: {settings}.", lines)
+    return f"<!-- mixer: {mixer.label} -->\n\n" + "\n\n".join(parts) + "\n\n<!-- end -->"
+
+
+def opening(mixer: type[MixerConfig]) -> str:
+    """Of the file's docstring: the first paragraph, its equations, and what the letters in them are."""
+    doc = inspect.cleandoc(sys.modules[mixer.__module__].__doc__ or "")
+    paragraphs = doc.split("\n\n")
+    equations = [p for p in paragraphs if p.startswith("    ")][:1]
+    letters = [doc[doc.index("Letters:") :].split("\n\n")[0]] if "Letters:" in doc else []
+    return "\n\n".join([paragraphs[0], *equations, *letters])
+
+
+def reference(mixer: type[MixerConfig]) -> MixerConfig:
+    """The defaults, with the bound set where there is one."""
+    bounded = any(field.name == "bound" for field in dataclasses.fields(mixer))
+    return dataclasses.replace(mixer(), bound=LENGTH) if bounded else mixer()
+
+
+def citation(key: str) -> str:
+    """Raises KeyError for a key that nobody explained."""
+    known = published.papers()
+    return known[key].citation if key in known else PAPERS[key]
+
+
+def parity(label: str) -> list[str]:
+    """The rows of parity.md on this mixer: with what, and the largest error."""
+    rows = [line.strip("| ").split(" | ") for line in (DOCS / "parity.md").read_text().splitlines() if "|" in line]
+    found = [f"{row[1]}: {row[3]}" for row in rows if f"`{label}`" in row[0]]
+    return found or ["with the paper's equations, written out in its test; with no other implementation"]
+
+
+def speed(label: str) -> str:
+    """Forward and backward of one layer, per step, as `benchmarks/mixers.py` measured it."""
+    rows = list(csv.DictReader(SPEED.read_text().splitlines())) if SPEED.exists() else []
+    ours = [r for r in rows if label in (r.get("mixer"), r.get("group")) and r["side"] == "ours" and r["us_per_token"]]
+    each = [f"{float(r['us_per_token']):.3g} at T = {int(r['length']):,}" for r in ours]
+    return f"{', '.join(each)} (µs a step, forward and backward, one thread)" if each else "not measured"
+
+
+def _setting(field: dataclasses.Field[object]) -> str:
+    shown = f"`{field.name}={field.default!r}`".replace("'", '"')
+    others = [o for o in re.findall(r"'(\w+)'", str(field.type)) if o != field.default]
+    return f"{shown} (or {', '.join(f'`{o}`' for o in others)})" if others else shown
+
+
+def _reach(config: MixerConfig) -> str:
+    field = config.receptive_field
+    reach = "any distance" if field is None else f"{field} steps, itself among them"
+    return reach if config.max_length is None else f"{reach}, in sequences of at most `bound` steps"
+
+
+def _carries(config: MixerConfig) -> str:
+    if "causal" not in config.directions:
+        return "nothing, as it is bidirectional"
+    size, half = (config.state_size(WIDTH, length) for length in (LENGTH, LENGTH // 2))
+    growth = "" if size is None else " as at any other" if size == half else ", growing with T"
+    return f"{_count(size)} numbers at T = {LENGTH:,}{growth}"
+
+
+def _parameters(config: MixerConfig) -> str:
+    counts = []
+    for causal in (True, False):
+        if ("causal" if causal else "bidirectional") in config.directions:
+            layer = config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(0))
+            counts.append(sum(p.numel() * (2 if p.is_complex() else 1) for p in layer.parameters()))
+    return f"{counts[0]:,}" if len(set(counts)) == 1 else f"{counts[0]:,} causal, {counts[1]:,} in two directions"
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text()
+    made = filled(page)
+    if "--check" in sys.argv:
+        sys.exit(page != made and "docs/mixers.md is out of date: run python docs/gallery.py")
+    PAGE.write_text(made)
