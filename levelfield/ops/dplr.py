@@ -17,11 +17,14 @@ Letters: S kernels per channel (2 for two directions), H channels, N conjugate p
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.flop_counter import register_flop_formula
 
 from levelfield.ops.ssm import columns_for
 
@@ -94,6 +97,68 @@ def _pair(z: Tensor) -> Tensor:
     return torch.cat([z.real, z.imag], dim=-1)
 
 
+Blocks = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("levelfield::low_rank", mutates_args=(), device_types="cpu")
+def _low_rank(change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, length: int) -> Tensor:
+    from levelfield.ops import lanes, recur
+
+    out = ends.new_empty(ends.shape[1], recur.whole(length), len(ends) * lanes.LANES)
+    lanes.spread(recur.low_rank, len(ends), change, column, row, start, ends, out)
+    return out
+
+
+@torch.library.custom_op("levelfield::low_rank_backward", mutates_args=(), device_types="cpu")
+def _low_rank_pull(
+    change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    from levelfield.ops import lanes, recur
+
+    inputs = (change, column, row, start, ends)
+    pulled = (
+        torch.zeros_like(change),
+        torch.zeros_like(column),
+        torch.zeros_like(row),
+        torch.zeros_like(start),
+        torch.zeros_like(ends),
+    )
+    lanes.spread(recur.low_rank_pull, len(change), *inputs, grad, *pulled)
+    return pulled
+
+
+@_low_rank.register_fake
+def _(change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, length: int) -> Tensor:
+    from levelfield.ops import lanes, recur
+
+    return ends.new_empty(ends.shape[1], recur.whole(length), len(ends) * lanes.LANES)
+
+
+@_low_rank_pull.register_fake
+def _(change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, grad: Tensor) -> Blocks:
+    inputs = (change, column, row, start, ends)
+    return tuple(torch.empty_like(x) for x in inputs)  # pyright: ignore[reportReturnType]
+
+
+def _steps_flops(change: Sequence[int], ends: Sequence[int], length: int) -> int:
+    """A step of a channel: complex products of the state with the diagonal, the row and the column, and readouts."""
+    return length * (12 * math.prod(change) + 2 * math.prod(ends))
+
+
+@register_flop_formula(torch.ops.levelfield.low_rank)
+def _low_rank_flops(
+    change: Sequence[int], column: Any, row: Any, start: Any, ends: Sequence[int], length: int, **_: Any
+) -> int:
+    return _steps_flops(change, ends, length)
+
+
+@register_flop_formula(torch.ops.levelfield.low_rank_backward)
+def _low_rank_pull_flops(
+    change: Sequence[int], column: Any, row: Any, start: Any, ends: Sequence[int], grad: Sequence[int], **_: Any
+) -> int:
+    return 3 * _steps_flops(change, ends, grad[1])
+
+
 class _Recurrence(torch.autograd.Function):
     """change (A is 1 + change - column row^T), column, row, start: (blocks, N, 2, 16), ends: (blocks, S, N, 2, 16).
 
@@ -102,23 +167,14 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        from levelfield.ops import lanes, recur
-
-        *parts, ends, length = inputs
-        ctx.save_for_backward(*parts, ends)
-        out = ends.new_empty(ends.shape[1], recur.whole(length), len(ends) * lanes.LANES)
-        lanes.spread(recur.low_rank, len(ends), *parts, ends, out)
-        return out
+        *parts, length = inputs
+        ctx.save_for_backward(*parts)
+        return _low_rank(*parts, length)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        from levelfield.ops import lanes, recur
-
-        inputs: tuple[Tensor, ...] = ctx.saved_tensors
-        pulled = [torch.zeros_like(x) for x in inputs]
-        lanes.spread(recur.low_rank_pull, len(inputs[0]), *inputs, grads[0].contiguous(), *pulled)
-        return *pulled, None
+        return *_low_rank_pull(*ctx.saved_tensors, grads[0].contiguous()), None
 
 
 class _Kernel(torch.autograd.Function):

@@ -16,13 +16,15 @@ Letters: B batch, C channels, T steps, G kernels, K taps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 COMPILED = "cpu"  # the device whose convolution is compiled; others run torch's transforms
 BLOCK = 1 << 27  # padded elements transformed at a time there, which bounds the memory
@@ -88,29 +90,69 @@ def transform_size(least: int) -> int:
     return min(odd << max(1, (-(-least // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15, 45))
 
 
+@torch.library.custom_op("levelfield::convolve", mutates_args=(), device_types="cpu")
+def _convolve(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    from levelfield.ops import circle, lanes
+
+    out, size = torch.empty_like(u), circle.size_for(u.shape[1])
+    plan = circle.plan(size, u.numpy().dtype)
+    lanes.spread(circle.convolve, u.shape[2] // lanes.LANES, u, forward, backward, out, size, *plan)
+    return out
+
+
+@torch.library.custom_op("levelfield::convolve_backward", mutates_args=(), device_types="cpu")
+def _pull(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    from levelfield.ops import circle, lanes
+
+    pulled = torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)
+    size = circle.size_for(u.shape[1])
+    tensors, plan = (u, forward, backward, grad, *pulled), circle.plan(size, grad.numpy().dtype)
+    lanes.spread(circle.pull, u.shape[2] // lanes.LANES, *tensors, size, *plan)
+    return pulled
+
+
+@_convolve.register_fake
+def _(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    return torch.empty_like(u)
+
+
+@_pull.register_fake
+def _(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)
+
+
+def _transforms(u: Sequence[int], of_rows: int, of_kernels: int) -> int:
+    """Real operations of so many complex transforms of every row and kernel, and of the products between them."""
+    from levelfield.ops.circle import size_for
+
+    rows, size = u[0] * u[2], size_for(u[1])
+    each = int(5 * size * math.log2(max(2, size)))
+    return (of_rows * rows + of_kernels * u[2]) * each + 6 * rows * size * (of_rows - 1)
+
+
+@register_flop_formula(torch.ops.levelfield.convolve)
+def _convolve_flops(u: Sequence[int], *_: Any, **__: Any) -> int:
+    return _transforms(u, 2, 1)
+
+
+@register_flop_formula(torch.ops.levelfield.convolve_backward)
+def _pull_flops(u: Sequence[int], *_: Any, **__: Any) -> int:
+    return _transforms(u, 3, 2)
+
+
 class _Compiled(torch.autograd.Function):
     """u: (B, T, C), forward: (K <= T, C), backward: (K' <= T - 1, C) -> (B, T, C), C a multiple of LANES."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
-        from levelfield.ops import circle, lanes
-
         ctx.save_for_backward(u, forward, backward)
-        out, size = torch.empty_like(u), circle.size_for(u.shape[1])
-        plan = circle.plan(size, u.numpy().dtype)
-        lanes.spread(circle.convolve, u.shape[2] // lanes.LANES, u, forward, backward, out, size, *plan)
-        return out
+        return _convolve(u, forward, backward)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        from levelfield.ops import circle, lanes
-
         inputs: tuple[Tensor, ...] = ctx.saved_tensors
-        pulled, size = tuple(torch.empty_like(x) for x in inputs), circle.size_for(inputs[0].shape[1])
-        tensors, plan = (*inputs, grads[0].contiguous(), *pulled), circle.plan(size, grads[0].numpy().dtype)
-        lanes.spread(circle.pull, inputs[0].shape[2] // lanes.LANES, *tensors, size, *plan)
-        return pulled
+        return _pull(*inputs, grads[0].contiguous())
 
 
 class _Transformed(torch.autograd.Function):

@@ -18,12 +18,13 @@ Letters: S kernels per channel (2 for two directions), H channels, N states, T s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.flop_counter import register_flop_formula
 
 COMPILED = "cpu"  # the device whose diagonal kernel is compiled
 CPU_BLOCK = 1 << 16  # elements of one factor made at a time: 256 KiB of float32
@@ -73,27 +74,66 @@ def columns_for(length: int) -> int:
     return 1 << max(0, math.ceil(math.log2(length) / 2))
 
 
+@torch.library.custom_op("levelfield::diagonal", mutates_args=(), device_types="cpu")
+def _diagonal(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
+    from levelfield.ops import lanes, recur
+
+    out = weight.new_empty(weight.shape[1], recur.whole(length), len(weight) * lanes.LANES)
+    lanes.spread(recur.diagonal, len(weight), step, jump, weight, out)
+    return out
+
+
+@torch.library.custom_op("levelfield::moments", mutates_args=(), device_types="cpu")
+def _moments(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of g a^t and of t g a^t, as weight is."""
+    from levelfield.ops import lanes, recur
+
+    plain, timed = torch.zeros_like(weight), torch.zeros_like(weight)
+    lanes.spread(recur.moments, len(weight), step, jump, grad, plain, timed)
+    return plain, timed
+
+
+@_diagonal.register_fake
+def _(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
+    from levelfield.ops import lanes, recur
+
+    return weight.new_empty(weight.shape[1], recur.whole(length), len(weight) * lanes.LANES)
+
+
+@_moments.register_fake
+def _(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(weight), torch.empty_like(weight)
+
+
+@register_flop_formula(torch.ops.levelfield.diagonal)
+def _diagonal_flops(step: Sequence[int], jump: Sequence[int], weight: Sequence[int], length: int, **_: Any) -> int:
+    """As the real product of (T, 2N) and (2N, 1) that it stands for, for each kernel."""
+    return 2 * math.prod(weight) * length
+
+
+@register_flop_formula(torch.ops.levelfield.moments)
+def _moments_flops(
+    step: Sequence[int], jump: Sequence[int], weight: Sequence[int], grad: Sequence[int], **_: Any
+) -> int:
+    return 4 * math.prod(weight) * grad[1]
+
+
 class _Recurrence(torch.autograd.Function):
     """log_a: (blocks, N, 2, 16) float64, weight: (blocks, S, N, 2, 16) -> (S, T or a little more, 16 blocks)."""
 
     @staticmethod
     def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
-        from levelfield.ops import lanes, recur
+        from levelfield.ops import recur
 
         step, jump = _polar(log_a).to(weight.dtype), _polar(recur.CHUNK * log_a)
         ctx.save_for_backward(step, jump, weight)
-        out = weight.new_empty(weight.shape[1], recur.whole(length), len(weight) * lanes.LANES)
-        lanes.spread(recur.diagonal, len(weight), step, jump, weight, out)
-        return out
+        return _diagonal(step, jump, weight, length)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        from levelfield.ops import lanes, recur
-
         step, jump, weight = ctx.saved_tensors
-        plain, timed = torch.zeros_like(weight), torch.zeros_like(weight)  # sums of g a^t and of t g a^t
-        lanes.spread(recur.moments, len(weight), step, jump, grads[0].contiguous(), plain, timed)
+        plain, timed = _moments(step, jump, weight, grads[0].contiguous())
         (re, im), (w, v) = timed.unbind(-2), weight.unbind(-2)
         slope = torch.stack([w * re - v * im, -w * im - v * re], -2).sum(1)
         return slope.double(), torch.stack([plain[..., 0, :], -plain[..., 1, :]], -2), None
