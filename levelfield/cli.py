@@ -25,7 +25,7 @@ from levelfield.spec import Effort, UserError, closest
 
 DESCRIPTION = "A level playing field for long-sequence models."
 STOPPED = "stopped; run the same command again to continue"
-COMMANDS = ("demo", "list", "plan", "run", "report", "compare", "probe", "data", "results")
+COMMANDS = ("demo", "list", "plan", "run", "report", "compare", "probe", "ruler", "data", "results")
 Kind = Literal["tasks", "mixers", "protocols", "studies", "probes"]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 
@@ -212,6 +212,61 @@ def probe(
     say(f"Wrote {path}")
 
 
+@app.command
+def ruler(
+    model: Annotated[Positional[str], arg(metavar="MODEL")],
+    lengths: tuple[str, ...] = ("1024", "2048", "4096"),
+    tasks: tuple[str, ...] = ("all",),
+    depths: tuple[str, ...] = (),
+    count: int = 100,
+    seed: int = 42,
+    flavour: str = "sound",
+    template: str = "base",
+    tokenizer: str = "",
+    essays: str = "",
+    squad: str = "",
+    hotpot: str = "",
+    device: str = "auto",
+    precision: Literal["float32", "bfloat16", "float64"] = "float32",
+    published_bug: bool = False,
+    rescore: bool = False,
+    out: Path = Path("runs"),
+    to: Path = Path("report"),
+) -> None:
+    """How much of its context does a language model use? RULER by task, length and depth.
+
+    Args:
+        model: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
+        lengths: tokens of prompt and answer, such as 1024,2048
+        tasks: names of RULER's tasks; all, needles (the eight), or sweep (needles by haystack and by kind of value)
+        depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
+        count: samples of each task and length
+        seed: of the samples
+        flavour: sound, official or paper
+        template: what stands around the task, such as base or meta-chat
+        tokenizer: its folder or file, where it is not beside the model
+        essays: file, folder or package of essays (default: those that ship)
+        squad: dev-v2.0.json of SQuAD, for qa_1
+        hotpot: hotpot_dev_distractor_v1.json, for qa_2
+        device: auto, cpu, cuda or cuda:1
+        precision: of weights and computation
+        published_bug: run the hybrid as its reference implementation decodes
+        rescore: make rows and figures from stored predictions, without the model
+        out: folder of run directories
+        to: folder of reports
+    """
+    from levelfield import asking
+    from levelfield.longcontext import Exam
+    from levelfield.ruler import Sources
+
+    chosen = asking.tasks(tasks, bool(squad), bool(hotpot))
+    texts = Sources(essays or None, squad or None, hotpot or None)
+    steps, places = asking.numbers(lengths, int), asking.numbers(depths, float)
+    exam = Exam(chosen, steps, count, seed, flavour, template, places, texts)
+    asked = asking.Asked(model, tokenizer, device, precision, published_bug, out)
+    asking.ask(asked, exam, rescore, to, say)
+
+
 @app.command(name="data")
 def data_(
     action: Positional[Literal["prepare", "verify"]],
@@ -265,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if not words[0].startswith("-") and words[0] not in COMMANDS:
             raise UserError(f"There is no command '{words[0]}': {closest(words[0], COMMANDS)}")
-        app.cli(prog="levelfield", description=DESCRIPTION, args=words, config=(tyro.conf.FlagConversionOff,))
+        app.cli(prog="levelfield", description=DESCRIPTION, args=words, config=(tyro.conf.FlagCreatePairsOff,))
         sys.stdout.flush()
     except UserError as error:
         print(f"levelfield: {error}", file=sys.stderr)

@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "foreign": {"spec", "model", "mixers", "ops", "ruler"},  # of ruler, its tokenizers; no task and no run
     "checkpoint": {"spec", "disk", "train"},
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
+    "longcontext": {"spec", "ruler", "foreign"},
     "report": {"store", "published", "results", "spec"},
 }
 WITHOUT_TORCH = (
@@ -70,7 +71,20 @@ WITHOUT_TORCH = (
     "ruler",
     "tasks",
 )
-SHELL = {"__main__", "cli", "commands", "listings", "planning", "progress", "engines", "worker", "loading", "notebook"}
+SHELL = {
+    "__main__",
+    "cli",
+    "commands",
+    "listings",
+    "planning",
+    "progress",
+    "engines",
+    "worker",
+    "loading",
+    "notebook",
+    "asking",
+    "board",
+}
 READY = {"small", "comparison", "decoders"}  # ready-made runs and models, which know tasks and mixers by name
 ANY = {"levelfield", "studies"} | SHELL | READY  # they assemble the rest, or adapt what others made
 ALONE = ("tasks", "mixers", "recipes", "probes", "studies")  # folders whose files do not know each other

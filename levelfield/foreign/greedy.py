@@ -91,7 +91,8 @@ def generate(
     batching: Batching = Batching(),
 ) -> list[list[int]]:
     """The ids that follow each prompt, the one at which `stop` held included: a beginning of what the whole budget
-    would give. Raises UserError for an empty prompt, and for more steps than the model takes."""
+    would give. A row whose logits are no numbers ends there, short of its budget. Raises UserError for an empty prompt,
+    and for more steps than the model takes."""
     found = dict(stream(model, prompts, budgets, stop, batching))
     return [found[i] for i in range(len(prompts))]
 
@@ -201,8 +202,12 @@ def _decode(
     """One step after the other: a row reads on where its prompt does, and else its own last token."""
     while True:
         places, following = [], []
+        sound = logits.isfinite().any(-1).logical_and(~logits.isnan().any(-1)).tolist()
         for place, (row, token) in enumerate(zip(rows, logits.argmax(-1).tolist(), strict=True)):
             reading = step < len(row.prompt)
+            if not sound[place]:  # nothing follows from what is no number
+                yield row.number, row.made
+                continue
             if not reading:
                 row.made.append(token)
                 if len(row.made) == row.budget or stop(row.number, row.made):

@@ -1,0 +1,303 @@
+"""RULER asked of a language model: prompts, predictions as they come, and rows that can be made again without it.
+
+    exam = Exam(tasks=RULER, lengths=(1024, 2048), count=100)
+    for cell in exam.groups(): ...
+    answer(model, tokenizer, exam, folder)          # appends to folder/predictions.jsonl; goes on after a kill
+    rows(predictions(folder), "mamba2-2.7b")        # scores, by task, length and depth
+
+A prediction is stored under the hash of what the model read (`Sample.key`), so asking for more lengths, tasks or
+samples later generates only what is missing, and scoring again needs no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from levelfield.ruler import RULER, Needle, RulerTask, Sample, Sources, Tokenizer, baselines, generate, score
+from levelfield.ruler.settled import settled
+from levelfield.spec import Row, UserError
+
+if TYPE_CHECKING:
+    from levelfield.foreign import LanguageModel
+
+PREDICTIONS = "predictions.jsonl"
+BASELINES = "baselines.jsonl"
+MODEL = "model.json"
+TENTHS = 10
+BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
+SHIPPED = Sources()
+Told = Callable[["Prediction"], None]
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What is asked. count: samples of each task and length, from the first. depths: of single needles, each asked at
+    every one of them; () leaves each sample its own."""
+
+    tasks: tuple[RulerTask, ...] = RULER
+    lengths: tuple[int, ...] = (1024, 2048, 4096)
+    count: int = 100
+    seed: int = 42
+    flavour: str = "sound"
+    template: str = "base"
+    depths: tuple[float, ...] = ()
+    sources: Sources = SHIPPED
+
+    def __post_init__(self) -> None:
+        if not self.tasks or not self.lengths or min(self.lengths) < 1 or self.count < 1:
+            raise UserError("An exam needs tasks, lengths from 1 and at least one sample of each.")
+        if self.depths and not any(isinstance(task, Needle) for task in self.tasks):
+            raise UserError("Depths are of needle tasks: name one of them, or leave out the depths.")
+
+    @property
+    def prompts(self) -> int:
+        return sum(self.count * len(self._at_depths(task)) for task in self.tasks) * len(self.lengths)
+
+    def _at_depths(self, task: RulerTask) -> tuple[RulerTask, ...]:
+        if isinstance(task, Needle) and self.depths:
+            return tuple(replace(task, depth=depth) for depth in self.depths)
+        return (task,)
+
+    def groups(self, tokenizer: Tokenizer) -> Iterator[tuple[RulerTask, int, list[Sample]]]:
+        """Task, length and all their samples; those at several depths together, since they begin alike."""
+        for length in sorted(self.lengths):
+            for task in self.tasks:
+                yield task, length, [s for at in self._at_depths(task) for s in self._samples(at, length, tokenizer)]
+
+    def _samples(self, task: RulerTask, length: int, tokenizer: Tokenizer) -> Iterator[Sample]:
+        return generate(
+            task,
+            length,
+            tokenizer,
+            seed=self.seed,
+            count=self.count,
+            flavour=self.flavour,
+            template=self.template,
+            sources=self.sources,
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model said to a sample. slices: its depth, haystack and so on. tokens: of the prompt; made: generated.
+
+    settings: the task's own. status: "ok", or "diverged" where a logit was no number.
+    """
+
+    key: str
+    task: str
+    settings: Mapping[str, Any]
+    length: int
+    index: int
+    flavour: str
+    template: str
+    seed: int
+    tokens: int
+    made: int
+    depths: tuple[float, ...]
+    slices: Mapping[str, str | int | float]
+    references: tuple[str, ...]
+    text: str
+    status: str = "ok"
+
+    @property
+    def ruler_task(self) -> RulerTask:
+        """Raises UserError where this version has no such task."""
+        kinds = {type(task).__name__: type(task) for task in RULER}
+        given = dict(self.settings)
+        kind = given.pop("kind", "")
+        if kind not in kinds:
+            raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
+        return kinds[kind](**given)
+
+
+def settings_of(task: RulerTask) -> dict[str, Any]:
+    return {"kind": type(task).__name__, **vars(task)}
+
+
+def answer(
+    model: LanguageModel, tokenizer: Tokenizer, exam: Exam, folder: Path, told: Told = lambda prediction: None
+) -> None:
+    """Generates what `folder` does not hold yet and appends it, prompt by prompt."""
+    from levelfield.foreign.greedy import Stop, either, ends, stream
+
+    known = {p.key for p in predictions(folder)}
+    with (folder / PREDICTIONS).open("a") as file:
+        for task, _, samples in exam.groups(tokenizer):
+            todo = [sample for sample in samples if sample.key not in known]
+            known |= {sample.key for sample in todo}
+
+            def done(number: int, made: Sequence[int], todo: list[Sample] = todo, task: RulerTask = task) -> bool:
+                return settled(task, tokenizer.decode(made), todo[number].references)
+
+            stop: Stop = either(ends(model.ends), done)
+            prompts = [[*model.begin, *sample.ids.tolist()] for sample in todo]
+            for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
+                sample = todo[number]
+                broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
+                text = tokenizer.decode([i for i in made if i not in model.ends])
+                found = _prediction(task, sample, text, len(made), "diverged" if broken else "ok")
+                file.write(json.dumps(_record(found)) + "\n")
+                file.flush()
+                told(found)
+            if todo:
+                _beside(folder, task, samples)
+        os.fsync(file.fileno())
+
+
+def _beside(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
+    """Appends what readers that understand nothing score on the same samples."""
+    with (folder / BASELINES).open("a") as file:
+        for name, value in baselines(task, samples).items():
+            at = f"length={samples[0].length}"
+            row = _row(name, samples[0].task.partition("@")[0], at, "accuracy", [value], "ok")
+            file.write(json.dumps(row | Row(protocol="none", n=len(samples))) + "\n")
+
+
+def _prediction(task: RulerTask, sample: Sample, text: str, made: int, status: str) -> Prediction:
+    return Prediction(
+        sample.key,
+        sample.task,
+        settings_of(task),
+        sample.length,
+        sample.index,
+        sample.flavour,
+        sample.template,
+        sample.seed,
+        len(sample.ids),
+        made,
+        sample.depths,
+        dict(sample.slices),
+        sample.references,
+        text,
+        status,
+    )
+
+
+def _record(found: Prediction) -> dict[str, Any]:
+    return vars(found) | {"slices": dict(found.slices)}
+
+
+def predictions(folder: Path) -> list[Prediction]:
+    """All that are stored; a last line that a kill cut off is left out, and taken away. Raises UserError."""
+    path = folder / PREDICTIONS
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    try:
+        return [_restored(json.loads(line)) for line in whole.decode().splitlines()]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
+
+
+def _restored(record: dict[str, Any]) -> Prediction:
+    return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
+
+
+def rows(found: Iterable[Prediction], model: str) -> list[Row]:
+    """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
+
+    `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
+    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one.
+    """
+    cells: dict[tuple[str, int], list[Prediction]] = {}
+    for prediction in found:
+        name = prediction.task.partition("@")[0]
+        cells.setdefault((name, prediction.length), []).append(prediction)
+    made: list[Row] = []
+    averages: dict[tuple[int, str], list[float]] = {}
+    for (name, length), group in cells.items():
+        scored = [(p, score(p.ruler_task, p.text, p.references)) for p in group]
+        for metric in ("match", "strict"):
+            values = [(p, 100 * getattr(s, metric)) for p, s in scored]
+            made += _cell(name, length, COLUMNS[metric], values, model)
+            averages.setdefault((length, COLUMNS[metric]), []).append(fmean(v for _, v in values))
+    for (length, metric), means in averages.items():
+        if len(means) == len(RULER):
+            made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
+    return made
+
+
+COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
+
+
+def _cell(name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str) -> Iterator[Row]:
+    at = f"length={length}"
+    status = "diverged" if any(p.status == "diverged" for p, _ in values) else "ok"
+    yield _row(model, name, at, metric, [v for _, v in values], status)
+    placed = [(p.depths[0], v) for p, v in values if len(p.depths) == 1]
+    if len(placed) < len(values):
+        return
+    fixed = "@" in values[0][0].task
+    by_depth: dict[str, list[float]] = {}
+    for depth, value in placed:
+        by_depth.setdefault(f"{depth:g}" if fixed else f"{min(int(depth * TENTHS), 9) / TENTHS:g}", []).append(value)
+    for depth in sorted(by_depth, key=float):
+        yield _row(model, name, f"{at},depth={depth}", metric, by_depth[depth], status)
+    middle = [v for d, v in placed if 1 / 3 <= d < 2 / 3]
+    outer = [v for d, v in placed if not 1 / 3 <= d < 2 / 3]
+    if metric == "accuracy" and min(len(middle), len(outer)) > 1:
+        spread = math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2)
+        row = _row(model, name, at, "middle_gap", [fmean(outer) - fmean(middle)], status)
+        yield row | Row(stderr=spread, n=len(placed))
+
+
+def _row(model: str, task: str, at: str, metric: str, values: Sequence[float], status: str) -> Row:
+    row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
+    row |= Row(unit="percent", value=fmean(values), n=len(values), status=status)
+    return row | Row(stderr=_stderr(values)) if len(values) > 1 else row
+
+
+def _stderr(values: Sequence[float]) -> float:
+    return stdev(values) / math.sqrt(len(values))
+
+
+def baseline_rows(folder: Path) -> list[Row]:
+    """The last that were stored for each task and length; a line that a kill cut off is left out."""
+    path = folder / BASELINES
+    text = path.read_text() if path.exists() else ""
+    found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return list({(row["model"], row["task"], row["at"]): Row(**row) for row in found}.values())
+
+
+def fingerprint(path: Path) -> str:
+    """A hash of a model's files: names, sizes, and the first and last megabyte of each."""
+    import hashlib
+
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as data:
+            digest.update(data.read(BYTES))
+            data.seek(max(0, size - BYTES))
+            digest.update(data.read(BYTES))
+    return digest.hexdigest()[:16]
+
+
+def claim(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Writes who answers here; raises UserError where that was another model, tokenizer or precision."""
+    path = folder / MODEL
+    if path.exists():
+        known = json.loads(path.read_text())
+        changed = [key for key, value in facts.items() if known.get(key) != value]
+        if changed:
+            raise UserError(
+                f"{folder} holds predictions with another {' and '.join(changed)}: name another --out folder, or "
+                "remove this one."
+            )
+        return
+    path.write_text(json.dumps({**facts, "since": time.strftime("%Y-%m-%d")}, indent=2) + "\n")

@@ -1,0 +1,271 @@
+"""Asking a language model RULER: what is stored, what is asked again, and what rows come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from levelfield import asking, cli, longcontext
+from levelfield.foreign import LanguageModel
+from levelfield.longcontext import Exam, Prediction, answer, predictions, rows
+from levelfield.report import context
+from levelfield.ruler import Bytes, Needle, generate, named, score
+from levelfield.ruler.settled import settled
+from levelfield.spec import Row, UserError
+
+SINGLE = Needle(haystack="noise")
+Says = Callable[[str], str]
+
+
+class Saying(LanguageModel):
+    """Answers a prompt, as text, by a function; its state is what its rows have read, and where the prompt ended."""
+
+    name, vocabulary, device = "saying", 256, torch.device("cpu")
+
+    ragged = False  # it must know where prompts end
+
+    def __init__(self, says: Says, logit: float = 1.0) -> None:
+        self.says, self.logit, self.prompts = says, logit, 0
+
+    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
+        assert last
+        read, ends = state or ([[] for _ in ids], [0] * len(ids))
+        read = [[*old, *new] for old, new in zip(read, ids.tolist(), strict=True)]
+        out = torch.zeros(len(ids), 256)
+        for row, (seen, end) in enumerate(zip(read, ends, strict=True)):
+            end = end or len(seen)
+            said = self.says(bytes(seen[:end]).decode()).encode() + b"\n" * 1000
+            out[row, said[len(seen) - end]] = self.logit
+        return out, (read, ends)
+
+    def rows(self, state: Any, index: Tensor) -> Any:
+        return [state[0][i] for i in index.tolist()], [state[1][i] for i in index.tolist()]
+
+    def join(self, states: Sequence[Any]) -> Any:
+        return [row for s in states for row in s[0]], [end for s in states for end in s[1]]
+
+    def prompted(self, state: Any) -> Any:
+        self.prompts += len(state[0])
+        return state[0], [len(row) for row in state[0]]
+
+
+def knows(prompt: str) -> str:
+    """The value of the key that is asked for, wherever it stands."""
+    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)  # none in a part of a prompt
+    return " " + re.findall(rf"for {asked[-1]} is: (\d+)", prompt)[0] if asked else ""
+
+
+def near(prompt: str) -> str:
+    """The same where the needle stands in the last half."""
+    half = prompt[len(prompt) // 2 :]
+    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)
+    return " " + (re.findall(rf"for {asked[-1]} is: (\d+)", half) or ["0"])[0] if asked else ""
+
+
+EXAM = Exam((SINGLE,), (700, 1000), count=8)
+
+
+def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
+    folder.mkdir(exist_ok=True)
+    model = Saying(says, **more)
+    answer(model, Bytes(), exam, folder)
+    return model
+
+
+def test_a_reader_that_finds_every_needle_has_full_scores(tmp_path: Path) -> None:
+    asked(knows, tmp_path)
+    found = predictions(tmp_path)
+    assert len(found) == 16
+    assert all(p.text.strip().split()[0] in p.references for p in found)
+    table = {(r["task"], r["at"], r["metric"]): r["value"] for r in map(dict, rows(found, "m"))}
+    assert table["niah_single_1", "length=700", "accuracy"] == 100
+    assert table["niah_single_1", "length=1000", "strict_accuracy"] == 100
+
+
+def test_the_middle_gap_is_outer_thirds_less_the_middle_one() -> None:
+    def told(depth: float, right: bool) -> Prediction:
+        kept = longcontext.settings_of(SINGLE)
+        said = "77" if right else "no"
+        return Prediction("k", SINGLE.name, kept, 64, 0, "sound", "base", 0, 9, 1, (depth,), {}, ("77",), said)
+
+    places = {0.1: True, 0.2: True, 0.4: False, 0.5: True, 0.6: False, 0.9: True, 1.0: False}
+    made = rows([told(depth, right) for depth, right in places.items()], "m")
+    (gap,) = [dict(r) for r in made if r.get("metric") == "middle_gap"]
+    assert gap["value"] == pytest.approx(100 * (3 / 4 - 1 / 3))
+    assert gap["stderr"] == pytest.approx(100 * ((0.25 / 4) + (1 / 3) / 3) ** 0.5)
+
+
+def test_generation_stops_where_the_score_is_settled(tmp_path: Path) -> None:
+    asked(knows, tmp_path)
+    for p in predictions(tmp_path):
+        assert p.made <= len(p.references[0]) + 3
+
+
+def test_depths_are_told_apart(tmp_path: Path) -> None:
+    exam = Exam((SINGLE,), (900,), count=4, depths=(0.0, 1.0))
+    asked(near, tmp_path, exam)
+    table = {r.get("at"): r.get("value") for r in rows(predictions(tmp_path), "m") if r.get("metric") == "accuracy"}
+    assert table == {"length=900": 50.0, "length=900,depth=0": 0.0, "length=900,depth=1": 100.0}
+
+
+def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
+    first = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=3))
+    more = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=5))
+    assert (first.prompts, more.prompts) == (3, 2)
+    assert asked(knows, tmp_path, Exam((SINGLE,), (700,), count=5)).prompts == 0
+    keys = [p.key for p in predictions(tmp_path)]
+    assert len(set(keys)) == len(keys) == 5
+
+
+@pytest.mark.parametrize("cut", [1, 40, 300])
+def test_a_line_that_a_kill_cut_off_is_asked_again(cut: int, tmp_path: Path) -> None:
+    asked(knows, tmp_path)
+    path = tmp_path / longcontext.PREDICTIONS
+    whole = path.read_text()
+    path.write_text(whole[:-cut])
+    again = asked(knows, tmp_path)
+    assert again.prompts >= 1
+    assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
+
+
+def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path) -> None:
+    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2), logit=float("nan"))
+    found = predictions(tmp_path)
+    assert [(p.status, p.text, p.made) for p in found] == [("diverged", "", 0)] * 2
+    made = rows(found, "m")
+    assert {r.get("status") for r in made} == {"diverged"}
+    assert {r.get("value") for r in made} == {0.0}
+
+
+def test_a_reader_of_nothing_scores_nothing_and_a_parrot_only_by_the_lenient_score(tmp_path: Path) -> None:
+    asked(lambda prompt: "", tmp_path / "a")
+    assert {r.get("value") for r in rows(predictions(tmp_path / "a"), "m")} == {0.0}
+    task = Needle(haystack="needles")
+    exam = Exam((task,), (700,), count=4)
+    asked(lambda prompt: " ".join(re.findall(r"\d{7}", prompt)), tmp_path / "b", exam)
+    found = predictions(tmp_path / "b")
+    first = [p for p in found if not p.text.strip().startswith(p.references[0])]
+    assert first, "some answer must not be the first number"
+    assert all(score(p.ruler_task, p.text, p.references).strict == 0 for p in first)
+    assert all(score(p.ruler_task, p.text, p.references).match == 1 for p in first)
+
+
+def test_damaged_predictions_and_another_model_are_refused(tmp_path: Path) -> None:
+    (tmp_path / longcontext.PREDICTIONS).write_text('{"key": 3}\n')
+    with pytest.raises(UserError, match="is damaged"):
+        predictions(tmp_path)
+    longcontext.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
+    longcontext.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
+    with pytest.raises(UserError, match="another model"):
+        longcontext.claim(tmp_path, {"model": "b", "tokenizer": "bytes"})
+
+
+def test_the_average_is_of_all_thirteen_or_absent() -> None:
+    def told(name: str, text: str) -> Prediction:
+        task = named(name)
+        kept = longcontext.settings_of(task)
+        return Prediction(name, name, kept, 64, 0, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text)
+
+    names = [task.name for task in longcontext.RULER]
+    found = [told(name, "12 34" if i % 2 else "12") for i, name in enumerate(names)]
+    scores = [score(p.ruler_task, p.text, p.references).match for p in found]
+    table = {(r["task"], r["metric"]): r["value"] for r in map(dict, rows(found, "m"))}
+    assert table["ruler_average", "accuracy"] == pytest.approx(100 * fmean(scores))
+    assert ("ruler_average", "accuracy") not in {(r.get("task"), r.get("metric")) for r in rows(found[:-1], "m")}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("12 ab.,\n-", max_size=12), st.text("12 ab.,\n-", max_size=8))
+def test_what_is_settled_stays(text: str, more: str) -> None:
+    """Whatever is generated after, both scores are the same."""
+    cases = [("niah_single_1", ("12",)), ("niah_multiquery", ("12", "2")), ("qa_1", ("ab",)), ("cwe", ("ab", "a"))]
+    for name, references in cases:
+        if settled(named(name), text, references):
+            assert score(name, text, references) == score(name, text + more, references)
+
+
+def test_settled_is_reached() -> None:
+    assert settled(named("niah_single_1"), " 7319284. T", ("7319284",))
+    assert not settled(named("niah_single_1"), " 7319284", ("7319284",))
+    assert not settled(named("niah_single_1"), " 7319285. The", ("7319284",))
+    assert settled(named("qa_1"), " in May\nQ", ("May",))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
+    monkeypatch.setattr(asking, "load", lambda asked: (Saying(says), Bytes(), "mark"))
+    cli.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])
+
+
+def test_the_command_writes_rows_and_figures_and_scores_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--lengths", "700,900", "--tasks", "niah_single_1", "--count", "3")
+    run(monkeypatch, tmp_path, *words)
+    assert "100.0" in capsys.readouterr().out
+    report = tmp_path / "report" / "ruler-model"
+    assert {p.name for p in report.iterdir()} >= {"rows.csv", "summary.md", "tasks.png", "depth.png"}
+    assert "| niah_single_1 | 100.0 (100.0) | 100.0 (100.0) |" in (report / "summary.md").read_text()
+    assert "guess, mean of the tasks" in (report / "summary.md").read_text()
+    place = tmp_path / "runs" / "ruler" / "model" / longcontext.PREDICTIONS
+    lines = [json.loads(line) | {"text": "nothing"} for line in place.read_text().splitlines()]
+    place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(asking, "load", lambda asked: pytest.fail("no model is needed"))
+    cli.main(
+        ["ruler", "some/model", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report"), "--rescore", *words]
+    )
+    assert "| niah_single_1 | 0.0 (0.0) | 0.0 (0.0) |" in (report / "summary.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tasks", "niah_singel_1"), "niah_single_1"),
+        (("--tasks", "qa_1"), "add --squad FILE"),
+        (("--lengths", "4k"), "give numbers with commas"),
+        (("--lengths", "40"), "length"),
+        (("--flavour", "pure"), "no flavour 'pure'"),
+        (("--rescore",), "no predictions"),
+        (("--tasks", "vt", "--depths", "0.5"), "Depths are of needle tasks"),
+        (("--tasks", "niah_single_1", "--depths", "2"), "from 0 to 1"),
+        (("--count", "0"), "at least one sample"),
+    ],
+)
+def test_bad_words_are_one_sentence_and_code_2(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(monkeypatch, tmp_path, *words)
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_the_summary_shows_what_the_middle_loses() -> None:
+    row = Row(task="a", model="m", at="length=64", metric="middle_gap", value=12.0, stderr=5.0)
+    text = context.summary([row | Row(metric="accuracy"), row | Row(metric="strict_accuracy"), row], [])
+    assert "| a | 64 | +12.0 ± 9.8 |" in text
+
+
+def test_samples_at_depths_begin_alike() -> None:
+    """So that generation reads their beginnings once."""
+    exam = Exam((SINGLE,), (900,), count=1, depths=(0.5, 1.0))
+    ((_, _, samples),) = exam.groups(Bytes())
+    first, second = (s.ids.tolist() for s in samples)
+    alike = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    assert alike > 300
+    assert next(iter(generate(SINGLE, 900, Bytes(), count=1))).references == samples[0].references
