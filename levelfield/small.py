@@ -71,7 +71,7 @@ SIZED: dict[str, dict[Effort, Task]] = {
     },
     "needle": {
         "smoke": Needle(24, 2, 2, words=16, keys=16, values=16, train=64, val=32, test=32),
-        "minutes": Needle(64, words=32, keys=32, values=32, train=20_000, val=500, test=2_000),
+        "minutes": Needle(32, 2, 2, words=16, keys=16, values=16, train=20_000, val=500, test=2_000),
         "hours": Needle(512, words=256, keys=512, values=512, train=200_000),
         "paper": Needle(2_048, words=4_096, keys=8_192, values=8_192, train=400_000),
     },
