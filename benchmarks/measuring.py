@@ -11,8 +11,10 @@ process held before its first forward. Rows are saved as they come, so that a ru
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import importlib
+import io
 import json
 import math
 import multiprocessing
@@ -112,9 +114,10 @@ def _child(report: Connection, table: str, index: int, peers: Path, length: int,
     module, name = table.split(":")
     case: Case | None = None
     try:
-        case = getattr(importlib.import_module(module), name)[index]
-        assert case is not None
-        row = measure(case, peers, length, options)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            case = getattr(importlib.import_module(module), name)[index]
+            assert case is not None
+            row = measure(case, peers, length, options)
     except (ImportError, FileNotFoundError) as error:
         row = {"status": "error" if case is None or case.side == "ours" else "absent", "why": str(error)}
     except (MemoryError, RuntimeError) as error:
