@@ -288,21 +288,21 @@ def draw(rows: list[Row], path: Path) -> None:
         labels = [label for label in LABELS if family(label) == name and label != "convolution"]
         for index, label in enumerate(labels):
             _lines(axis, found, label, pyplot.colormaps["tab20"](index % 10 * 2 + index // 10))
-        limits = [("one linear map", MAP, ":"), ("reading and writing a step", TRAFFIC, "-.")]
-        for said, limit, style in limits:
-            if cost := found.cost(limit, "limit", LENGTHS[0]):
-                axis.axhline(cost, color="0.6", linestyle=style, linewidth=1.2, label=f"limit: {said}")
+        if cost := found.cost(MAP, "limit", LENGTHS[0]):
+            axis.axhline(cost, color="0.6", linestyle=":", linewidth=1.5, label="limit: one linear map")
         if name == family("s4"):
             _curve(axis, found, TRANSFORMS, "limit", color="0.6", linewidth=2.5, label="limit: five transforms")
         axis.set(title=name, xscale="log", yscale="log", xlabel="length, steps")
         axis.set_xticks(LENGTHS, [brief(length) for length in LENGTHS])
         axis.minorticks_off()
+        axis.set_ylim(bottom=1)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False)
     axes[0].set_ylabel("µs per token, forward and backward")
     figure.suptitle(
-        "One layer of width 256, one CPU thread. Solid: ours. Dashed, open: peers of the same colour's mixer."
+        "One layer of width 256, one thread. Solid: ours. Dashed: peers, in the colour of their mixer; where they are "
+        "recurrences, without the maps around it."
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
