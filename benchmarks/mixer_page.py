@@ -298,7 +298,8 @@ def draw(rows: list[Row], path: Path) -> None:
         axis.set_ylim(bottom=1)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False)
     axes[0].set_ylabel("µs per token, forward and backward")
     figure.suptitle(
         "One layer of width 256, one thread. Solid: ours. Dashed: peers, in the colour of their mixer; where they are "
