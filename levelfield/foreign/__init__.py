@@ -3,9 +3,9 @@
     model, tokenizer = load("models/mamba2-2.7b", tokenizer="models/gpt-neox-20b")
     generate(model, [tokenizer.encode("The capital of France is")], budgets=8)
 
-What our layers can be is loaded into them, whoever wrote the file: checkpoints of `mamba_ssm`, RWKV-6, and LLaMA,
-Mamba, Mamba-2 and RecurrentGemma as transformers saves them. They need neither package, run on a CPU, and go on rightly
-from any state. Everything else is left to transformers (`levelfield.foreign.hub`).
+What our layers can be is loaded into them, whoever wrote the file: checkpoints of `mamba_ssm`, RWKV-6, llama2.c, and
+LLaMA, Mamba, Mamba-2 and RecurrentGemma as transformers saves them. They need no package, run on a CPU, and go on
+rightly from any state. Everything else is left to transformers (`levelfield.foreign.hub`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from levelfield.foreign import gemma, llama, mamba, native, rwkv
+from levelfield.foreign import gemma, llama, llama2c, mamba, native, rwkv
 from levelfield.foreign.adapter import LanguageModel as LanguageModel
 from levelfield.foreign.adapter import Tokenizer as Tokenizer
 from levelfield.foreign.assemble import Decoder, Precision, Setup, assemble
@@ -37,7 +37,7 @@ class Layout:
     decoder: Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Decoder]
 
 
-LAYOUTS = tuple(Layout(module.recognises, module.decoder) for module in (native, llama, mamba, gemma, rwkv))
+LAYOUTS = tuple(Layout(module.recognises, module.decoder) for module in (native, llama, llama2c, mamba, gemma, rwkv))
 
 
 def load(
@@ -76,6 +76,8 @@ def begins(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def ends(config: Mapping[str, Any]) -> frozenset[int]:
-    """The ids at which transformers stops; `mamba_ssm` names none."""
+    """The ids at which transformers stops, or llama2.c; `mamba_ssm` names none."""
+    if llama2c.recognises(config):
+        return llama2c.ENDS
     found = config.get("eos_token_id")
     return frozenset([found] if isinstance(found, int) else found or ())

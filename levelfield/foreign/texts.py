@@ -1,4 +1,5 @@
-"""Tokenizers of models: a tokenizer.json, the World vocabulary of RWKV, and whatever else transformers can read.
+"""Tokenizers of models: a tokenizer.json, the World vocabulary of RWKV, a tok*.bin of llama2.c, and whatever else
+transformers can read.
 
     read_tokenizer(Path("models/pythia-160m")).encode("Hello")        # [12092]
 
@@ -13,15 +14,19 @@ from pathlib import Path
 from typing import Any, final
 
 from levelfield.foreign.adapter import Tokenizer
+from levelfield.foreign.scored import Scored
 from levelfield.ruler.tokenizers import World
 from levelfield.spec import UserError
 
 WORLD = "rwkv_vocab*.txt"
+SCORED = "tok*.bin"
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a folder, or a file of one. Raises UserError where there is none."""
-    if path.suffix == ".pth":
+    if path.is_file() and path.match(SCORED):
+        return Scored(path)
+    if path.suffix in (".pth", ".bin"):
         path = path.parent
     if path.suffix == ".txt" and path.is_file():
         return World(path)
@@ -30,6 +35,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
         return Pieces(file)
     if path.is_dir() and (found := sorted(path.glob(WORLD))):
         return World(found[0])
+    if path.is_dir() and len(found := sorted(path.glob(SCORED))) == 1:
+        return Scored(found[0])
     if path.is_dir() and any((path / name).is_file() for name in ("tokenizer.model", "tokenizer_config.json")):
         return Automatic(path)
     raise UserError(f"{path} has no tokenizer: put its tokenizer.json there, or name another with --tokenizer.")

@@ -1,4 +1,5 @@
-"""Reads a checkpoint's folder: its settings and its tensors, from safetensors or from a torch file, in one or many.
+"""Reads a checkpoint's folder: its settings and its tensors, from safetensors or from a torch file, in one or many, or
+from a file of llama2.c.
 
     folder = Folder(Path("models/mamba2-2.7b"))
     folder.config["d_model"]                  # 2560
@@ -23,28 +24,37 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from levelfield.foreign import flat
 from levelfield.spec import UserError
 
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 
 
 class Folder:
-    """A model on disk: a folder, or a single .pth file. Every complaint is a UserError that names the file."""
+    """A model on disk: a folder, or a single .pth or .bin file. Every complaint is a UserError that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """config.json; where there is none, {"pth": the name of the one .pth file}, or {}."""
+        """config.json; where there is none, the numbers at the begin of the one file of llama2.c, {"pth": the name of
+        the one .pth file}, or {}."""
         if (self.path / "config.json").is_file():
             return read_json(self.path / "config.json")
+        if len(flats := self.flat()) == 1:
+            return flats[0]
         found = self.pth()
         return {"pth": found[0].name} if len(found) == 1 else {}
 
     def pth(self) -> list[Path]:
         """The file itself, where it is no folder, or its files with that ending."""
         return [self.path] if self.path.is_file() else sorted(self.path.glob("*.pth"))
+
+    def flat(self) -> list[dict[str, Any]]:
+        """What files of llama2.c say of themselves."""
+        files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.bin"))
+        return [found for file in files if file.suffix == ".bin" and (found := flat.header(file))]
 
     def files(self) -> list[Path]:
         """The files of its weights; safetensors where there are several kinds."""
@@ -62,6 +72,8 @@ class Folder:
         raise UserError(f"{self.path} holds no weights: a model has {' or '.join(SINGLE)}, or an index of parts.")
 
     def tensors(self) -> dict[str, Tensor]:
+        if name := self.config.get("llama2.c"):
+            return flat.tensors(self.path if self.path.is_file() else self.path / name, self.config)
         return {name: value for file in self.files() for name, value in read_tensors(file).items()}
 
 
