@@ -1,9 +1,9 @@
 """Every mixer by itself at 1K to 64K steps, beside its peers and the limits of this machine, in one run.
 
-    python benchmarks/mixers.py --peers PEERS --lengths 1024 4096 16384   # what decides the targets
-    python benchmarks/mixers.py --peers PEERS                             # 64K too; goes on from the rows there are
-    python benchmarks/mixers.py --side ours --only rwkv --fresh           # a few anew
-    python benchmarks/mixers.py --page-only                               # page and figure from the rows there are
+    python benchmarks/mixers.py --peers PEERS --targets --lengths 1024 4096 16384   # what the named targets need
+    python benchmarks/mixers.py --peers PEERS                      # the rest and 64K; goes on from the rows there are
+    python benchmarks/mixers.py --side ours --only rwkv --fresh    # a few anew
+    python benchmarks/mixers.py --page-only                        # page and figure from the rows there are
 
 Peers are packages, where they are installed, and checkouts in the folder PEERS; those that are absent are named and
 left out:
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from measuring import add_options, collect, kept, read, write
 from mixer_cases import CASES, LENGTHS
-from mixer_page import GROUPS, draw, page
+from mixer_page import DECISIVE, GROUPS, draw, page
 
 
 def main() -> None:
@@ -33,9 +33,11 @@ def main() -> None:
     parser.add_argument("--side", choices=["ours", "peers", "both"], default="both")
     parser.add_argument("--figure", type=Path, default=Path("docs/figures/speed-mixers.png"))
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
+    parser.add_argument("--targets", action="store_true", help="only the groups that targets on the page name")
     options = parser.parse_args()
     sides = {"ours": lambda side: side == "ours", "peers": lambda side: side != "ours", "both": lambda side: True}
     chosen = [(i, c) for i, c in enumerate(CASES) if options.only in c.group and sides[options.side](c.side)]
+    chosen = [(i, c) for i, c in chosen if not options.targets or c.group in DECISIVE]
     wanted = [(i, c, n) for n in sorted(options.lengths) for i, c in chosen if n in c.lengths]
     if not options.page_only:
         rows = kept(read(options.rows), wanted, options.fresh)
