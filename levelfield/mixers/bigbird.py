@@ -96,15 +96,17 @@ class BigBirdLayer(nn.Module):
         last = ((steps * real).amax(-1) - 1) // self.config.block  # of each sequence, (B,)
         ends = torch.cat([rows[:, :, 0], rows[torch.arange(len(q), device=q.device), :, last]], 2)
         first_rows, last_rows = F.scaled_dot_product_attention(ends, k, v, visible(real)).chunk(2, 2)
-        if rows.shape[2] == 1:
-            return first_rows
-        table = self.table(last + 1, rows.shape[2])[:, :, 1:]
+        first_rows, last_rows = first_rows.unsqueeze(2), last_rows.unsqueeze(2)
+        if rows.shape[2] <= 2:
+            return torch.cat([first_rows, last_rows], 2)[:, :, : rows.shape[2]].flatten(2, 3)
+        inner = slice(1, -1)  # the last row is the end of its sequence, or padding
+        table = self.table(last + 1, rows.shape[2])[:, :, inner]
         listed = table <= last[:, None, None, None]
         real = real.unflatten(1, (-1, self.config.block))
-        y = attend_listed(rows[:, :, 1:], keys, values, real, table.where(listed, 0), listed)
-        ends_here = torch.arange(1, rows.shape[2], device=q.device) == last[:, None]
-        y = torch.where(ends_here[:, None, :, None, None], last_rows.unsqueeze(2), y)
-        return torch.cat([first_rows.unsqueeze(2), y], 2).flatten(2, 3)
+        y = attend_listed(rows[:, :, inner], keys, values, real, table.where(listed, 0), listed)
+        ends_here = torch.arange(rows.shape[2], device=q.device)[inner] == last[:, None]
+        y = torch.where(ends_here[:, None, :, None, None], last_rows, y)
+        return torch.cat([first_rows, y, last_rows], 2).flatten(2, 3)
 
     def table(self, counts: Tensor, rows: int) -> Tensor:
         """The blocks that each of `rows` blocks sees in sequences of counts, (B,), blocks: (B, H, rows, S) int64.
