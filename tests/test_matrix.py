@@ -74,8 +74,8 @@ OFFICIAL: dict[Task, Callable[[Path], object]] = {
     SCifar(train=20, test=10): lambda folder: fixtures_cifar.write(folder, "binary"),
     Text(length=128, train=20, val=4, test=10): reviews,
     Retrieval(length=48, train=12, val=8, test=8): pairs,
-    Speech(steps=2_000, train=34, val=33, test=32): fixtures_speech.write,
-    Bidmc("hr", stride=8): fixtures_bidmc.write_physionet,
+    Speech(steps=2_000, train=8, val=4, test=4): fixtures_speech.write,
+    Bidmc("hr", stride=24): fixtures_bidmc.write_physionet,
     Corpus(64, most=40, by="documents"): books,
     ImdbText(64, most=20): reviews,
 }
