@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Generator, Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from levelfield.ops.gated import gated_scan, naive_gated_scan
 from levelfield.ops.mimo import mimo, naive_mimo
 from levelfield.ops.scan import naive_scan, paired_pull, paired_states, scan
-from levelfield.ops.taps import causal_taps
+from levelfield.ops.taps import causal_taps, pull, shifted_pull, shifted_taps, taps
 
 KINDS = pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=["real", "complex"])
 
@@ -138,12 +140,36 @@ def test_a_closed_gate_keeps_the_state_and_its_gradient_finite() -> None:
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(h.sum(), leaves))
 
 
-@pytest.mark.parametrize("length", [1, 2, 19])
-@pytest.mark.parametrize("taps", [1, 4])
-def test_taps_are_a_grouped_convolution(length: int, taps: int) -> None:
+@pytest.mark.parametrize("length", [1, 2, 19, 130])
+@pytest.mark.parametrize("number", [1, 4])
+def test_taps_are_a_grouped_convolution(length: int, number: int) -> None:
     def theirs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        padded = F.pad(x.transpose(1, 2), (taps - 1, 0))
+        padded = F.pad(x.transpose(1, 2), (number - 1, 0))
         return F.conv1d(padded, weight.unsqueeze(1), bias, groups=3).transpose(1, 2)
 
-    inputs = _draw(2, length, 3), _draw(3, taps, seed=1), _draw(3, seed=2)
+    inputs = _draw(2, length, 3), _draw(3, number, seed=1), _draw(3, seed=2)
     _same(_with_gradients(causal_taps, *inputs), _with_gradients(theirs, *inputs))
+
+
+@pytest.mark.parametrize("length", [1, 2, 70])
+@pytest.mark.parametrize("number", [1, 4])
+def test_compiled_taps_are_shifted_copies(length: int, number: int) -> None:
+    """Going on from steps before, on inputs that lie apart in memory."""
+    x, before, weight = _draw(2, length, 6)[..., 1:4], _draw(2, number - 1, 3, seed=1), _draw(number, 3, seed=2)
+    bias, grad = _draw(3, seed=3), _draw(2, 3, length, seed=4).transpose(1, 2)
+    _same([taps(x, before, weight, bias)], [shifted_taps(x, before, weight, bias)])
+    _same([*pull(x, before, weight, grad)], [*shifted_pull(x, before, weight, grad)])
+
+
+def test_taps_in_16_bits_are_rounded_once() -> None:
+    x, weight, bias = _draw(2, 9, 3).bfloat16(), _draw(3, 4, seed=1).bfloat16(), _draw(3, seed=2).bfloat16()
+    assert torch.equal(causal_taps(x, weight, bias), causal_taps(x.float(), weight.float(), bias.float()).bfloat16())
+
+
+def test_taps_are_counted_with_values_and_without() -> None:
+    for mode in (nullcontext(), FakeTensorMode()):
+        with FlopCounterMode(display=False) as counter, mode:
+            x, weight = torch.ones(2, 9, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True)
+            causal_taps(x, weight, torch.zeros(3)).sum().backward()
+            assert x.grad is not None and x.grad.shape == x.shape
+        assert counter.get_total_flops() == 6 * 4 * 2 * 9 * 3
