@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Generator, Tensor
+from traffic import growth
 
 from levelfield.contract import check
 from levelfield.mixers import MIXERS, find
 from levelfield.ops.carried import Carried
-from levelfield.spec import MixerConfig, UserError, digest
+from levelfield.spec import MixerConfig, UserError, describe, digest
 
 WIDTH = 16
 EXAMPLES: list[MixerConfig] = [
@@ -163,9 +166,78 @@ def test_the_config_is_a_value_with_a_citation(config: MixerConfig) -> None:
 
 @pytest.mark.parametrize("config", MIXERS, ids=lambda c: c.label)
 def test_complexity_is_told_in_steps_width_and_settings(config: type[MixerConfig]) -> None:
-    """ "T^2 D; with window T D window": the words are T, D, log, and names of fields."""
+    """As in T^2 D; with window T D window: the words are T, D, log, and names of fields."""
     words = set(re.findall(r"[A-Za-z_]+", config.complexity))
     assert "T" in words and words <= {"T", "D", "log", "with"} | {field.name for field in dataclasses.fields(config)}
+
+
+FIRST = [next(example for example in EXAMPLES if type(example) is config) for config in MIXERS]
+WAYS = [
+    pytest.param(config, direction == "causal", id=f"{config.label}-{direction}")
+    for config in FIRST
+    for direction in sorted(config.directions)
+]
+
+
+def _linear() -> Iterator[MixerConfig]:
+    """An example of every mixer that is linear in the length (but for a logarithm), or is so "with" some setting."""
+    for config in FIRST:
+        plain, _, settings = config.complexity.partition("with ")
+        if "T^2" not in plain:
+            yield config
+        elif settings:
+            name = settings.split()[0]
+            yield next(e for e in EXAMPLES if type(e) is type(config) and describe(e)[name] is not None)
+
+
+LINEAR = [pytest.param(config, id=config.label) for config in _linear()]
+
+
+def _long(config: MixerConfig, length: int) -> torch.nn.Module:
+    """A layer of width 8, causal where it can be, whose bound is the length."""
+    config = config if config.max_length is None else dataclasses.replace(config, bound=length)
+    causal = "causal" in config.directions
+    return config.build(8, causal=causal, layer=0, generator=Generator().manual_seed(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", LINEAR)
+def test_65536_steps_forward_and_backward_are_finite(config: MixerConfig) -> None:
+    layer, x = _long(config, 65536), _normal(1, 65536, 8).requires_grad_()
+    y = layer(x, None)
+    assert y.shape == x.shape and torch.isfinite(y).all()
+    y.square().mean().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", LINEAR)
+def test_twice_the_steps_write_about_twice_the_numbers(config: MixerConfig) -> None:
+    """Forward and backward, so what is kept for the backward pass is linear in the length too."""
+    assert growth(_long(config, 16384), 8192) < 1.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config, causal", WAYS)
+def test_200_steps_of_training_in_bfloat16_stay_finite(config: MixerConfig, causal: bool) -> None:
+    """The layer in a residual block learns one map of its input, from ragged batches, under autocast."""
+    layer, generator = _net(config, causal).train(), Generator().manual_seed(1)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=3e-3)
+    wanted, losses = torch.randn(WIDTH, WIDTH, generator=generator) / 4, []
+    for _ in range(200):
+        x = torch.randn(4, 33, WIDTH, generator=generator)
+        real = torch.arange(33) < torch.randint(1, 34, (4, 1), generator=generator)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x + layer(x, real)
+        loss = (y.float() - x @ wanted)[real].square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(math.isfinite(loss) for loss in losses) and sum(losses[-20:]) < sum(losses[:20])
+    assert all(torch.isfinite(value).all() for value in layer.parameters())
 
 
 def test_examples_differ_in_every_setting_that_counts() -> None:
