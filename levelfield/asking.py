@@ -1,12 +1,13 @@
 """The `ruler` command: loads the model that was named, asks it, and writes rows and figures.
 
-ask(Asked("models/mamba2-2.7b"), Exam(lengths=(1024,)), rescore=False, to=Path("report"), say=print)
+asked = Asked("models/mamba2-2.7b")
+ask(asked, exams(Wish(lengths=(1024,)), asked.name, Sources()), rescore=False, to=Path("report"), say=print)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,8 +18,8 @@ from levelfield.board import Board, board
 from levelfield.disk import explained, locked
 from levelfield.longcontext import Exam, Prediction
 from levelfield.report import context
-from levelfield.ruler import RULER, Needle, Questions, RulerTask, named, score, sweep
-from levelfield.spec import UserError
+from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
+from levelfield.spec import Effort, Row, UserError
 
 if TYPE_CHECKING:
     from levelfield.foreign import LanguageModel, Tokenizer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 Number = TypeVar("Number", int, float)
+LENGTHS, COUNT, SEED = (1024, 2048, 4096), 100, 42  # where the command line says nothing
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,60 @@ def tasks(words: Sequence[str], squad: bool, hotpot: bool) -> tuple[RulerTask, .
     return tuple(dict.fromkeys(found))
 
 
-def ask(asked: Asked, exam: Exam, rescore: bool, to: Path, say: Say) -> None:
+@dataclass(frozen=True)
+class Wish:
+    """What the command line said of the exam; what it left open ("", (), None) is as usual, or as a table has it."""
+
+    table: str = ""
+    effort: Effort = "paper"
+    lengths: tuple[int, ...] = ()
+    tasks: tuple[str, ...] = ()
+    depths: tuple[float, ...] = ()
+    count: int | None = None
+    seed: int = SEED
+    flavour: str = ""
+    template: str = ""
+
+
+def exams(wish: Wish, model: str, texts: Sources) -> tuple[Exam, ...]:
+    """The exam that was put together, or those of a printed table. Raises UserError."""
+    if wish.table:
+        return _of_table(wish, model, texts)
+    return (
+        Exam(
+            tasks(wish.tasks or ("all",), bool(texts.squad), bool(texts.hotpot)),
+            wish.lengths or LENGTHS,
+            COUNT if wish.count is None else wish.count,
+            wish.seed,
+            wish.flavour or "sound",
+            wish.template or "base",
+            wish.depths,
+            texts,
+        ),
+    )
+
+
+def _of_table(wish: Wish, model: str, texts: Sources) -> tuple[Exam, ...]:
+    """The exams of a study's tables for this model, without questions whose file was not given."""
+    from levelfield.loading import load_study
+
+    survey = load_study(wish.table).survey
+    if survey is None:
+        raise UserError(f"{wish.table} trains its models: `levelfield run {wish.table}`.")
+    if wish.tasks or wish.depths:
+        raise UserError("--table chooses tasks and depths itself: leave out --tasks and --depths.")
+    given = {"squad": texts.squad, "hotpot": texts.hotpot}
+    made = []
+    for exam in survey.exams(survey.find(model), wish.effort):
+        known = tuple(t for t in exam.tasks if not isinstance(t, Questions) or given[t.dataset])
+        exam = replace(exam, tasks=known, sources=texts, seed=wish.seed, lengths=wish.lengths or exam.lengths)
+        exam = exam if wish.count is None else replace(exam, count=wish.count)
+        flavour, template = wish.flavour or exam.flavour, wish.template or exam.template
+        made.append(replace(exam, flavour=flavour, template=template))
+    return tuple(made)
+
+
+def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) -> None:
     """Generates what is missing, then writes the rows of everything that is stored, and their figures."""
     folder = asked.folder
     if rescore:
@@ -83,34 +138,36 @@ def ask(asked: Asked, exam: Exam, rescore: bool, to: Path, say: Say) -> None:
         with explained(folder, "--out"):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock", "--out"), explained(folder, "--out"):
-            _answer(asked, exam, folder)
+            _answer(asked, exams, folder)
     found = longcontext.predictions(folder)
-    rows = longcontext.rows(found, folder.name)
-    store.write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / longcontext.PREDICTIONS}: {len(found)} answers")
+    settings = longcontext.by_setting(found)
+    rows: list[Row] = []
+    for setting, group in settings.items():
+        name = folder.name if len(settings) == 1 else "-".join([folder.name, *map(str, setting)])
+        mine = longcontext.rows(group, name)
+        rows += mine
+        for path in context.build(mine, longcontext.baseline_rows(folder), to / f"ruler-{name}"):
+            say(f"Wrote {path}")
+    store.write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
-    for path in context.build(rows, longcontext.baseline_rows(folder), to / f"ruler-{folder.name}"):
-        say(f"Wrote {path}")
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         say(f"{broken} of {len(found)} answers ended in logits that are no numbers: try --precision float32.")
 
 
-def _answer(asked: Asked, exam: Exam, folder: Path) -> None:
+def _answer(asked: Asked, exams: Sequence[Exam], folder: Path) -> None:
     model, tokenizer, mark = load(asked)
     facts = {"model": mark, "tokenizer": tokenizer.name, "precision": asked.precision}
     longcontext.claim(folder, facts)
-    names = tuple(dict.fromkeys(task.name for task in exam.tasks))
-    with board(Console(), names, sorted(exam.lengths), exam.prompts) as shown:
-        wanted = {(name, length) for name in names for length in exam.lengths}
+    names = tuple(dict.fromkeys(task.name for exam in exams for task in exam.tasks))
+    lengths = sorted({length for exam in exams for length in exam.lengths})
+    with board(Console(), names, lengths, sum(exam.prompts for exam in exams)) as shown:
         for old in longcontext.predictions(folder):
-            if (old.task.partition("@")[0], old.length) in wanted and old.index < exam.count and _same(old, exam):
+            if any(exam.asks(old) for exam in exams):
                 _show(shown, old, new=False)
-        longcontext.answer(model, tokenizer, exam, folder, lambda new: _show(shown, new))
-
-
-def _same(old: Prediction, exam: Exam) -> bool:
-    return (old.seed, old.flavour, old.template) == (exam.seed, exam.flavour, exam.template)
+        for exam in exams:
+            longcontext.answer(model, tokenizer, exam, folder, lambda new: _show(shown, new))
 
 
 def _show(shown: Board, found: Prediction, new: bool = True) -> None:

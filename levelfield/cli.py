@@ -76,19 +76,26 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
 
 
 @app.command
-def plan(study: StudyName, effort: Effort = "minutes", only: str = "", out: Path = Path("runs")) -> None:
+def plan(study: StudyName, effort: Effort | None = None, only: str = "", out: Path = Path("runs")) -> None:
     """Runs, cost and what differs between the arms; trains nothing.
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
-        effort: how much compute the study may take
-        only: pattern of run ids, such as "*attention*"
+        effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
+        only: pattern of run ids, such as "*attention*", or of the models it asks
         out: folder of run directories, to see what is done
     """
-    from levelfield import planning, store
     from levelfield.loading import choose, load_study
 
     loaded = load_study(study)
+    if loaded.survey is not None:
+        from levelfield import surveying
+
+        say("\n".join(surveying.lines(loaded, effort or "paper", only, out)))
+        return
+    from levelfield import planning, store
+
+    effort = effort or "minutes"
     runs = choose(loaded, effort, only)
     done = sum(store.complete(store.directory(out, r)) for r in runs)
     say("\n".join(planning.lines(runs, done, f"{loaded.name} at effort {effort}")))
@@ -167,14 +174,20 @@ def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
-        effort: the effort it was run at
+        effort: the effort it was run at; all answers are shown where it asks models that exist
         out: folder of run directories
         to: folder of reports
     """
     from levelfield import commands
     from levelfield.loading import Source
 
-    commands.write_report(Source.of(study), effort, out, to, say)
+    source = Source.of(study)
+    if (loaded := source.load()).survey is not None:
+        from levelfield import surveying
+
+        surveying.write_report(loaded, out, to, say)
+    else:
+        commands.write_report(source, effort, out, to, say)
 
 
 @app.command
@@ -215,13 +228,15 @@ def probe(
 @app.command
 def ruler(
     model: Annotated[Positional[str], arg(metavar="MODEL")],
-    lengths: tuple[str, ...] = ("1024", "2048", "4096"),
-    tasks: tuple[str, ...] = ("all",),
+    table: str = "",
+    effort: Effort = "paper",
+    lengths: tuple[str, ...] = (),
+    tasks: tuple[str, ...] = (),
     depths: tuple[str, ...] = (),
-    count: int = 100,
+    count: int | None = None,
     seed: int = 42,
-    flavour: str = "sound",
-    template: str = "base",
+    flavour: str = "",
+    template: str = "",
     tokenizer: str = "",
     essays: str = "",
     squad: str = "",
@@ -237,13 +252,15 @@ def ruler(
 
     Args:
         model: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
-        lengths: tokens of prompt and answer, such as 1024,2048
-        tasks: names of RULER's tasks; all, needles (the eight), or sweep (needles by haystack and by kind of value)
+        table: a study of printed tables, such as huang2024_table1: asks what that asked
+        effort: with --table, how much of it
+        lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
+        tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
         depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
-        count: samples of each task and length
+        count: samples of each task and length (default: 100, or the table's)
         seed: of the samples
-        flavour: sound, official or paper
-        template: what stands around the task, such as base or meta-chat
+        flavour: sound (default), official or paper (a table's default)
+        template: what stands around the task, such as meta-chat (default: base, or the model's in the table)
         tokenizer: its folder or file, where it is not beside the model
         essays: file, folder or package of essays (default: those that ship)
         squad: dev-v2.0.json of SQuAD, for qa_1
@@ -256,15 +273,13 @@ def ruler(
         to: folder of reports
     """
     from levelfield import asking
-    from levelfield.longcontext import Exam
     from levelfield.ruler import Sources
 
-    chosen = asking.tasks(tasks, bool(squad), bool(hotpot))
     texts = Sources(essays or None, squad or None, hotpot or None)
     steps, places = asking.numbers(lengths, int), asking.numbers(depths, float)
-    exam = Exam(chosen, steps, count, seed, flavour, template, places, texts)
+    wish = asking.Wish(table, effort, steps, tasks, places, count, seed, flavour, template)
     asked = asking.Asked(model, tokenizer, device, precision, published_bug, out)
-    asking.ask(asked, exam, rescore, to, say)
+    asking.ask(asked, asking.exams(wish, model, texts), rescore, to, say)
 
 
 @app.command(name="data")

@@ -74,6 +74,8 @@ def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
     """The study's runs whose ids match the pattern `only`, each once. Raises UserError where none does."""
     if effort not in EFFORTS:
         raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
+    if study.survey is not None:
+        raise UserError(f"{study.name} trains nothing: ask a model with `levelfield ruler MODEL --table {study.name}`.")
     runs = {run.id: run for run in study.runs(effort)}
     chosen = [run for run in runs.values() if not only or fnmatchcase(run.id, only) or run.id == only]
     if not chosen and only:

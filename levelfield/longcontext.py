@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PREDICTIONS = "predictions.jsonl"
 BASELINES = "baselines.jsonl"
+COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 MODEL = "model.json"
 TENTHS = 10
 BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
@@ -59,7 +60,18 @@ class Exam:
 
     @property
     def prompts(self) -> int:
-        return sum(self.count * len(self._at_depths(task)) for task in self.tasks) * len(self.lengths)
+        return self.count * len(self.variants) * len(self.lengths)
+
+    @property
+    def variants(self) -> tuple[RulerTask, ...]:
+        """Its tasks, those with a needle once for every depth."""
+        return tuple(at for task in self.tasks for at in self._at_depths(task))
+
+    def asks(self, found: Prediction) -> bool:
+        """Whether an answer is to one of its prompts."""
+        same = (found.flavour, found.template, found.seed) == (self.flavour, self.template, self.seed)
+        there = found.length in self.lengths and found.index < self.count
+        return same and there and found.task in {task.name for task in self.variants}
 
     def _at_depths(self, task: RulerTask) -> tuple[RulerTask, ...]:
         if isinstance(task, Needle) and self.depths:
@@ -210,12 +222,16 @@ def rows(found: Iterable[Prediction], model: str) -> list[Row]:
     """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
 
     `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
-    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one.
+    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Needles at chosen depths
+    make up the cell of a length only where there are none at depths of their own.
     """
     cells: dict[tuple[str, int], list[Prediction]] = {}
+    fixed: dict[tuple[str, int], list[Prediction]] = {}
     for prediction in found:
-        name = prediction.task.partition("@")[0]
-        cells.setdefault((name, prediction.length), []).append(prediction)
+        name, at, _ = prediction.task.partition("@")
+        (fixed if at else cells).setdefault((name, prediction.length), []).append(prediction)
+    extra = {cell: group for cell, group in fixed.items() if cell in cells}
+    cells |= {cell: group for cell, group in fixed.items() if cell not in cells}
     made: list[Row] = []
     averages: dict[tuple[int, str], list[float]] = {}
     for (name, length), group in cells.items():
@@ -224,13 +240,14 @@ def rows(found: Iterable[Prediction], model: str) -> list[Row]:
             values = [(p, 100 * getattr(s, metric)) for p, s in scored]
             made += _cell(name, length, COLUMNS[metric], values, model)
             averages.setdefault((length, COLUMNS[metric]), []).append(fmean(v for _, v in values))
+    for (name, length), group in extra.items():
+        for metric, column in COLUMNS.items():
+            values = [(p, 100 * getattr(score(p.ruler_task, p.text, p.references), metric)) for p in group]
+            made += [row for row in _cell(name, length, column, values, model) if "depth=" in row.get("at", "")]
     for (length, metric), means in averages.items():
         if len(means) == len(RULER):
             made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
     return made
-
-
-COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 
 
 def _cell(name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str) -> Iterator[Row]:
@@ -262,6 +279,14 @@ def _row(model: str, task: str, at: str, metric: str, values: Sequence[float], s
 
 def _stderr(values: Sequence[float]) -> float:
     return stdev(values) / math.sqrt(len(values))
+
+
+def by_setting(found: Iterable[Prediction]) -> dict[tuple[str, str, int], list[Prediction]]:
+    """Answers that may be averaged: of one flavour, template and seed."""
+    groups: dict[tuple[str, str, int], list[Prediction]] = {}
+    for p in found:
+        groups.setdefault((p.flavour, p.template, p.seed), []).append(p)
+    return groups
 
 
 def baseline_rows(folder: Path) -> list[Row]:

@@ -32,3 +32,18 @@ class Results:
     curves: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A measured number in the place of a printed one.
+
+    row: `table`, `task` and `at` as printed, and whatever name our model goes by. beside: the printed model; "" for a
+    model that no table has. line: what this is, such as "ours". printed: the number of the same quantity that is
+    printed, or follows from what is; None where nothing is comparable.
+    """
+
+    row: Row
+    beside: str
+    line: str
+    printed: float | None

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from levelfield.model import Net
+    from levelfield.surveys import Survey
 
 Effort = Literal["smoke", "minutes", "hours", "paper"]
 EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
@@ -345,7 +346,10 @@ class Probe(ABC):
 
 @dataclass(frozen=True)
 class Study:
-    """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows."""
+    """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows.
+
+    A study with a survey trains nothing: it asks language models that exist.
+    """
 
     name: str
     claim: str
@@ -355,3 +359,4 @@ class Study:
     probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
     verdict: Callable[[Sequence[Row]], str] | None = None
     deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
+    survey: Survey | None = None

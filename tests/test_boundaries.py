@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"spec", "disk", "train"},
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
     "longcontext": {"spec", "ruler", "foreign"},
+    "surveys": {"spec", "results", "longcontext"},
     "report": {"store", "published", "results", "spec"},
 }
 WITHOUT_TORCH = (
@@ -83,6 +84,7 @@ SHELL = {
     "loading",
     "notebook",
     "asking",
+    "surveying",
     "board",
 }
 READY = {"small", "comparison", "decoders"}  # ready-made runs and models, which know tasks and mixers by name

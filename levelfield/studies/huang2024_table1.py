@@ -1,0 +1,83 @@
+"""RULER's average of eight language models at five lengths: huang2024, table 1, made anew from its tables 6 to 18.
+
+    levelfield plan huang2024_table1
+    levelfield ruler state-spaces/mamba2-2.7b --table huang2024_table1 --tokenizer EleutherAI/gpt-neox-20b
+    levelfield report huang2024_table1
+
+The exam is that of `huang2024_tasks`, and answers serve both. With tasks left out (questions need official files), the
+printed average is taken over the same tasks before it is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from levelfield.results import Answer
+from levelfield.spec import Published, Row, Study
+from levelfield.studies import _huang2024 as shared
+from levelfield.studies._huang2024 import LENGTHS, TASKS
+from levelfield.surveys import Checkpoint, Survey
+
+TABLE, AVERAGE = "1", "ruler_average"
+
+
+def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
+    """Averages of the tasks that were asked at each length, and of the five lengths where all have the same tasks."""
+    found = shared.cells(rows)
+    asked = {
+        length: [t for t in TASKS.values() if (t, length) in found] for _, length in sorted(found, key=lambda c: c[1])
+    }
+    placed = [(f"length={length}", tasks, [length]) for length, tasks in asked.items()]
+    every = [asked.get(length, []) for length in LENGTHS]
+    if every[0] and all(tasks == every[0] for tasks in every):
+        placed.append(("length=average", every[0], list(LENGTHS)))
+    made = []
+    for at, tasks, lengths in placed:
+        row = shared.mean([found[t, length] for t in tasks for length in lengths], TABLE, AVERAGE, at)
+        line = "ours" if len(tasks) == len(TASKS) else f"ours, {len(tasks)} of {len(TASKS)} tasks"
+        made.append(Answer(row, checkpoint.printed, line, _printed(checkpoint.printed, tasks, at)))
+    return made
+
+
+def _printed(model: str, tasks: Sequence[str], at: str) -> float | None:
+    """The paper's average over these tasks."""
+    found = [shared.value(table, model, task, at) for table, task in TASKS.items() if task in tasks]
+    values = [v for v in found if v is not None]
+    return fmean(values) if values and len(values) == len(tasks) else None
+
+
+def recomputed() -> Iterator[Row]:
+    """Every cell from tables 6 to 18."""
+    for checkpoint in shared.CHECKPOINTS:
+        model, lengths = checkpoint.printed, []
+        for length in LENGTHS:
+            parts = [shared.printed()[table, model, task, f"length={length}"] for table, task in TASKS.items()]
+            lengths.append(shared.mean(parts, TABLE, AVERAGE, f"length={length}"))
+        yield from lengths
+        yield shared.mean(lengths, TABLE, AVERAGE, "length=average")
+
+
+def marks(row: Row) -> str:
+    """Whether some of the thirteen cells behind it are of fewer samples."""
+    model, at = row.get("model", ""), row.get("at", "")
+    parts = [shared.printed()[table, model, task, at] for table, task in TASKS.items()]
+    return "f" if at != "length=average" and any(shared.fewer(part) for part in parts) else ""
+
+
+study = Study(
+    name="huang2024_table1",
+    claim="All models, recurrent or not, drop steeply beyond the length they were trained at.",
+    runs=lambda effort: (),
+    published=(Published("huang2024", TABLE),),
+    deviations=shared.DEVIATIONS,
+    survey=Survey(
+        checkpoints=shared.CHECKPOINTS,
+        exams=shared.ruler,
+        answers=answers,
+        recomputed=lambda: tuple(recomputed()),
+        marks=marks,
+        legend={"f": "Some of its tasks have fewer than 250 samples (time-outs, inferred): see huang2024_tasks."},
+        across="length",
+    ),
+)

@@ -1,0 +1,128 @@
+"""Plans and reports of studies that ask language models instead of training any.
+
+lines(study, "paper", "", Path("runs"))                                     the commands, and what is done
+write_report(study, Path("runs"), Path("report"), print)                    printed tables and ours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from levelfield import longcontext, published
+from levelfield.longcontext import Exam, Prediction
+from levelfield.report import sheets
+from levelfield.results import Answer
+from levelfield.ruler import Questions
+from levelfield.spec import EFFORTS, Effort, Study, UserError
+from levelfield.surveys import Checkpoint, Survey
+
+Say = Callable[[str], None]
+ESSAYS = "PaulGrahamEssays"  # how the paper's own haystack is called
+FILES = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}
+
+
+def lines(study: Study, effort: Effort, only: str, out: Path) -> list[str]:
+    """The whole plan as text; `only` is a pattern of models. Raises UserError where it fits none."""
+    survey = _survey(study)
+    chosen = [c for c in survey.checkpoints if not only or fnmatchcase(c.source, only) or c.source == only]
+    if not chosen:
+        names = ", ".join(c.source for c in survey.checkpoints)
+        raise UserError(f"{study.name} has no model that matches '{only}': they are {names}.")
+    text = [f"{study.name} at effort {effort}: asks {len(chosen)} language models and trains none"]
+    for checkpoint in chosen:
+        exams = survey.exams(checkpoint, effort)
+        text += ["", *(f"{checkpoint.source}: {_about(exam)}" for exam in exams)]
+        total, done = sum(exam.prompts for exam in exams), _done(exams, out / "ruler" / checkpoint.folder)
+        text.append(f"  {done:,} of {total:,} answers are there; at most {_tokens(exams):,} tokens to read")
+        said = command(study.name, checkpoint, exams, effort)
+        text += [f"  {said}", *([f"  {said} --published-bug"] if checkpoint.bug else [])]
+    text += ["", f"Any other model: levelfield ruler MODEL --table {study.name} --effort {effort} [--lengths 512,1024]"]
+    others: list[Effort] = [e for e in EFFORTS if e != effort]
+    sizes = (f"{e} {sum(x.prompts for x in survey.exams(chosen[0], e)):,}" for e in others)
+    return [*text, f"Answers of {chosen[0].source} at other efforts: {', '.join(sizes)}"]
+
+
+def _survey(study: Study) -> Survey:
+    if study.survey is None:
+        raise UserError(f"{study.name} trains its models: `levelfield run {study.name}`.")
+    return study.survey
+
+
+def _about(exam: Exam) -> str:
+    lengths = ", ".join(map(str, exam.lengths))
+    return (
+        f"{len(exam.variants)} prompts at each of {lengths} tokens, {exam.count} samples each, flavour {exam.flavour}, "
+        f"template {exam.template}, seed {exam.seed}"
+    )
+
+
+def _tokens(exams: Sequence[Exam]) -> int:
+    return sum(len(exam.variants) * exam.count * sum(exam.lengths) for exam in exams)
+
+
+def _done(exams: Sequence[Exam], folder: Path) -> int:
+    return sum(any(exam.asks(found) for exam in exams) for found in longcontext.predictions(folder))
+
+
+def command(name: str, checkpoint: Checkpoint, exams: Sequence[Exam], effort: Effort) -> str:
+    """What asks a model all of it. Files that the user has to have are named as their authors name them."""
+    words = ["levelfield ruler", checkpoint.source, "--table", name]
+    words += ["--effort", effort] if effort != "paper" else []
+    words += ["--tokenizer", checkpoint.tokenizer] if checkpoint.tokenizer else []
+    sets = dict.fromkeys(t.dataset for exam in exams for t in exam.tasks if isinstance(t, Questions))
+    words += [word for each in sets for word in (f"--{each}", FILES[each])]
+    return " ".join([*words, "--essays", f"{ESSAYS}.json"])
+
+
+def answers(survey: Survey, out: Path) -> list[Answer]:
+    """Of everybody who was asked in `out`, in the places of the tables. What was asked in another way than the paper's
+    has nothing printed beside it."""
+    made: list[Answer] = []
+    folders = sorted((out / "ruler").glob("*/")) if (out / "ruler").is_dir() else []
+    for folder in folders:
+        checkpoint = survey.find(folder.name)
+        wanted = {task.name for exam in survey.exams(checkpoint, "paper") for task in exam.variants}
+        found = [p for p in longcontext.predictions(folder) if p.task in wanted]
+        paper = survey.exams(checkpoint, "paper")[0]
+        for (flavour, template, seed), group in longcontext.by_setting(found).items():
+            same = (flavour, template) == (paper.flavour, paper.template)
+            label = f"{folder.name} ({', '.join([flavour, template, *_size(group)])})"
+            label += "" if seed == paper.seed else f", seed {seed}"
+            for answer in survey.answers(checkpoint, longcontext.rows(group, label)):
+                made.append(answer if same else replace(answer, printed=None))
+    return made
+
+
+def _size(group: Sequence[Prediction]) -> Iterator[str]:
+    """How many samples a cell has, and whose essays they are where they are not the paper's."""
+    counts: dict[tuple[str, int], int] = {}
+    for p in group:
+        counts[p.task, p.length] = counts.get((p.task, p.length), 0) + 1
+    low, high = min(counts.values()), max(counts.values())
+    yield f"n={low}" if low == high else f"n={low} to {high}"
+    yield from sorted({str(e) for p in group if (e := p.slices.get("essays")) and not str(e).startswith(ESSAYS)})
+
+
+def write_report(study: Study, out: Path, to: Path, say: Say) -> None:
+    """Says the tables and writes them."""
+    survey = _survey(study)
+    printed = [row for p in study.published for row in published.rows(p.paper, p.table)]
+    contents = sheets.Contents(
+        study.name,
+        study.claim,
+        study.deviations,
+        printed,
+        {sheets.place(row): row.get("value", 0.0) for row in survey.recomputed()},
+        {sheets.place(row): sign for row in printed if (sign := survey.marks(row))},
+        survey.legend,
+        survey.across,
+        answers(survey, out),
+    )
+    say(sheets.summary(contents))
+    if not contents.answers:
+        say(f"No model has been asked in {out} yet: `levelfield plan {study.name}` says how.")
+    for path in sheets.build(contents, to / study.name):
+        say(f"Wrote {path}")
