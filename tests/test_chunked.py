@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Generator, Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from levelfield.ops import segments
+from levelfield.ops import decay_by_key, segments
 from levelfield.ops.chunked import decayed_attention, naive_decayed_attention
+
+
+@pytest.fixture(params=["cpu", "none"], autouse=True, ids=["compiled", "chunks"])
+def _by_key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decays by key are a compiled recurrence on a CPU, and chunks elsewhere: both must do what is said here."""
+    monkeypatch.setattr(decay_by_key, "COMPILED", request.param)
 
 
 def _inputs(
@@ -44,7 +53,7 @@ def _results(inputs: Sequence[Tensor | None], chunk: int | None) -> list[Tensor]
     return [y, last, *grads]
 
 
-@pytest.mark.parametrize("length, chunk", [(1, 64), (6, 64), (37, 16)])
+@pytest.mark.parametrize("length, chunk", [(1, 64), (6, 64), (37, 16), (129, 64)])
 @pytest.mark.parametrize(
     "heads, groups, kind", [(4, 1, "head"), (4, 2, "head"), (3, 3, "head"), (3, 3, "key"), (3, 3, "bonus")]
 )
@@ -107,3 +116,34 @@ def test_half_precision_comes_in_and_single_goes_out() -> None:
     exact, _ = naive_decayed_attention(q.double(), k.double(), v.double(), log_decay.double())
     assert y.dtype == state.dtype == torch.float32
     torch.testing.assert_close(y.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [5, 16, 33])
+def test_keys_of_any_width_are_padded_to_whole_registers(keys: int) -> None:
+    draw = Generator().manual_seed(3)
+    q, k, v, decay = (torch.randn(2, 3, 9, keys, generator=draw, dtype=torch.float64) for _ in range(4))
+    found = decayed_attention(q, k, v, -decay.abs())
+    for ours, exact in zip(found, naive_decayed_attention(q, k, v, -decay.abs()), strict=True):
+        torch.testing.assert_close(ours, exact, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_share_the_heads(threads: int) -> None:
+    inputs, before = _inputs(3, 3, 20, "bonus"), torch.get_num_threads()
+    expected = _results(inputs, None)
+    torch.set_num_threads(threads)
+    try:
+        for ours, exact in zip(_results(inputs, 16), expected, strict=True):
+            torch.testing.assert_close(ours, exact, rtol=1e-10, atol=1e-10)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_work_is_counted_with_values_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decay_by_key, "COMPILED", "cpu")
+    for mode in (nullcontext(), FakeTensorMode()):
+        with FlopCounterMode(display=False) as counter, mode:
+            q = torch.ones(2, 3, 9, 16, requires_grad=True)
+            decayed_attention(q, q, q, -q)[0].sum().backward()
+            assert q.grad is not None and q.grad.shape == q.shape
+        assert counter.get_total_flops() == 17 * 2 * 3 * 9 * 16 * 16

@@ -10,7 +10,8 @@ linear in T, and nothing of size (T, T) or (T, K, V) exists:
     more, state = decayed_attention(*later, state)                  # goes on where it stopped
 
 Only differences of the logarithms in which no step is undone are exponentiated, none of them positive: decays may be as
-strong as they like. `ops/decay_by_head.py` and `ops/decay_by_key.py` do the work.
+strong as they like. `ops/decay_by_head.py` and `ops/decay_by_key.py` do the work; on a CPU, decays by key are a
+compiled recurrence (`ops/faded.py`).
 Letters: B batch, H heads, G groups of heads with the same q and k, T steps, K key channels, V value channels.
 """
 
@@ -31,7 +32,7 @@ def decayed_attention(
     v: Tensor,
     log_decay: Tensor,
     state: Tensor | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     bonus: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(B, H, T, V) and the state after the last step, (B, H, K, V), in float32 or wider.
@@ -40,12 +41,16 @@ def decayed_attention(
     V), or None for zeros. With log_decay (B, H, T), q and k may be (B, G, T, K), each shared by H / G heads in turn.
     bonus: (H, K), only with log_decay (B, H, T, K): a step is then read before it enters the state, through a weight of
     its own, y_t = q_t (S_{t-1} + diag(bonus) k_t v_t^T) (RWKV-6; peng2024, equation 19). Equal to
-    `naive_decayed_attention`. Fastest where the arguments are (B, T, H, X) in memory, as the result is.
+    `naive_decayed_attention`. chunk: its steps, or None for what suits the sizes. Fastest where the arguments are
+    (B, T, H, X) in memory, as the result is.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k, v, log_decay = (x.to(wide).transpose(1, 2) for x in (q, k, v, log_decay))
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3])
+    if chunk is None:
+        # Pairs cost a step of each head so many numbers as a chunk has steps, the state as many as there are keys.
+        chunk = CHUNK // 2 if q.device.type == "cpu" and q.shape[3] <= CHUNK // 2 else CHUNK
     with torch.autocast(q.device.type, enabled=False):
         if log_decay.dim() == 3:
             y, state = attend_by_head(q, k, v, log_decay, state.to(wide), chunk)

@@ -26,8 +26,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.faded import faded
 from levelfield.ops.segments import Segment, count, pieces, place, segments
 
+COMPILED = "cpu"  # the device that runs `faded` instead, while a head's state fits its cache
+LARGEST = 1 << 15  # numbers of such a state
 SMALL = 8
 GONE = -60.0  # a factor below e^-60 counts as that much: nothing, and CPUs are slow at numbers near the smallest ones
 
@@ -37,8 +40,10 @@ def attend_by_key(
 ) -> tuple[Tensor, Tensor]:
     """q, k, log_decay: (B, T, H, K); v: (B, T, H, V); state: (B, H, K, V); bonus: (H, K) or None.
 
-    -> (B, T, H, V) and the state. `chunk` is rounded up to a power of two.
+    -> (B, T, H, V) and the state. `chunk` is rounded up to a power of two, and does not matter to `faded`.
     """
+    if q.device.type == COMPILED and q.shape[3] * v.shape[3] <= LARGEST:
+        return faded(q, k, v, log_decay, state, bonus)
     chunk = _power_of_two(chunk)
     inputs = (q, k, v, log_decay, state, bonus)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):

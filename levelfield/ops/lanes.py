@@ -20,7 +20,7 @@ import numba
 import numba.extending
 import torch
 from numba import types
-from numba.core.cgutils import ir  # llvmlite's, of the version that this numba is made for
+from numba.core.cgutils import get_or_insert_function, ir  # ir: llvmlite of this numba's version
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 intrinsic: Any = numba.extending.intrinsic  # what it makes is called without the first parameter
@@ -65,6 +65,20 @@ def store(typing: Any, array: Any, start: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), code
+
+
+@intrinsic
+def total(typing: Any, lanes: Any) -> Any:
+    """The sum of all lanes, a plain number."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (vector,) = args
+        number, bits = vector.type.element, lanes.dtype.bitwidth
+        form = ir.FunctionType(number, [number, vector.type])
+        reduce = get_or_insert_function(builder.module, form, f"llvm.vector.reduce.fadd.v{LANES}f{bits}")
+        return builder.call(reduce, [ir.Constant(number, -0.0), vector], fastmath=("reassoc",))  # in any order
+
+    return lanes.dtype(lanes), code
 
 
 @intrinsic
