@@ -48,7 +48,10 @@ def studies() -> str:
     rows = []
     for name, claim in listings.studies():
         study = load_study(name)
-        answers = ", ".join(f"{p.paper} table {p.table}" for p in study.published) or "–"
+        tables: dict[str, list[str]] = {}
+        for p in study.published:
+            tables.setdefault(p.paper, []).append(p.table)
+        answers = ", ".join(f"{paper} table{'s' * (len(t) > 1)} {', '.join(t)}" for paper, t in tables.items()) or "–"
         count = sum(len(published.rows(p.paper, p.table)) for p in study.published)
         rows.append((f"`{name}`", claim, answers, str(count or "–")))
     return table(("study", "claim it puts to the test", "answers to", "printed rows"), rows)

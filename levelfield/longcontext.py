@@ -222,53 +222,57 @@ def rows(found: Iterable[Prediction], model: str) -> list[Row]:
     """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
 
     `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
-    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Needles at chosen depths
-    make up the cell of a length only where there are none at depths of their own.
+    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
+    at chosen depths and at depths of their own, the former are shown by depth and the latter as a whole.
     """
     cells: dict[tuple[str, int], list[Prediction]] = {}
-    fixed: dict[tuple[str, int], list[Prediction]] = {}
+    chosen: dict[tuple[str, int], list[Prediction]] = {}
     for prediction in found:
         name, at, _ = prediction.task.partition("@")
-        (fixed if at else cells).setdefault((name, prediction.length), []).append(prediction)
-    extra = {cell: group for cell, group in fixed.items() if cell in cells}
-    cells |= {cell: group for cell, group in fixed.items() if cell not in cells}
+        (chosen if at else cells).setdefault((name, prediction.length), []).append(prediction)
     made: list[Row] = []
     averages: dict[tuple[int, str], list[float]] = {}
-    for (name, length), group in cells.items():
-        scored = [(p, score(p.ruler_task, p.text, p.references)) for p in group]
-        for metric in ("match", "strict"):
-            values = [(p, 100 * getattr(s, metric)) for p, s in scored]
-            made += _cell(name, length, COLUMNS[metric], values, model)
-            averages.setdefault((length, COLUMNS[metric]), []).append(fmean(v for _, v in values))
-    for (name, length), group in extra.items():
+    for (name, length), group in ({**chosen, **cells}).items():
+        placed = chosen.get((name, length), group)
         for metric, column in COLUMNS.items():
-            values = [(p, 100 * getattr(score(p.ruler_task, p.text, p.references), metric)) for p in group]
-            made += [row for row in _cell(name, length, column, values, model) if "depth=" in row.get("at", "")]
+            values = _scored(group, metric)
+            made.append(_row(model, name, f"length={length}", column, [v for _, v in values], _status(group)))
+            made += _by_depth(name, length, column, _scored(placed, metric), model)
+            averages.setdefault((length, column), []).append(fmean(v for _, v in values))
     for (length, metric), means in averages.items():
         if len(means) == len(RULER):
             made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
     return made
 
 
-def _cell(name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str) -> Iterator[Row]:
-    at = f"length={length}"
-    status = "diverged" if any(p.status == "diverged" for p, _ in values) else "ok"
-    yield _row(model, name, at, metric, [v for _, v in values], status)
-    placed = [(p.depths[0], v) for p, v in values if len(p.depths) == 1]
-    if len(placed) < len(values):
+def _scored(group: Sequence[Prediction], metric: str) -> list[tuple[Prediction, float]]:
+    """In percent."""
+    return [(p, 100 * getattr(score(p.ruler_task, p.text, p.references), metric)) for p in group]
+
+
+def _status(group: Sequence[Prediction]) -> str:
+    return "diverged" if any(p.status == "diverged" for p in group) else "ok"
+
+
+def _by_depth(
+    name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str
+) -> Iterator[Row]:
+    """By the depth that was chosen, where one was (the needle lies at the nearest sentence end), else in tenths."""
+    at, status = f"length={length}", _status([p for p, _ in values])
+    if any(len(p.depths) != 1 for p, _ in values):
         return
-    fixed = "@" in values[0][0].task
     by_depth: dict[str, list[float]] = {}
-    for depth, value in placed:
-        by_depth.setdefault(f"{depth:g}" if fixed else f"{min(int(depth * TENTHS), 9) / TENTHS:g}", []).append(value)
+    for p, value in values:
+        tenth = f"{min(int(p.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
+        by_depth.setdefault(p.task.partition("@")[2] or tenth, []).append(value)
     for depth in sorted(by_depth, key=float):
         yield _row(model, name, f"{at},depth={depth}", metric, by_depth[depth], status)
-    middle = [v for d, v in placed if 1 / 3 <= d < 2 / 3]
-    outer = [v for d, v in placed if not 1 / 3 <= d < 2 / 3]
+    middle = [v for p, v in values if 1 / 3 <= p.depths[0] < 2 / 3]
+    outer = [v for p, v in values if not 1 / 3 <= p.depths[0] < 2 / 3]
     if metric == "accuracy" and min(len(middle), len(outer)) > 1:
         spread = math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2)
         row = _row(model, name, at, "middle_gap", [fmean(outer) - fmean(middle)], status)
-        yield row | Row(stderr=spread, n=len(placed))
+        yield row | Row(stderr=spread, n=len(values))
 
 
 def _row(model: str, task: str, at: str, metric: str, values: Sequence[float], status: str) -> Row:

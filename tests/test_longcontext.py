@@ -118,6 +118,17 @@ def test_depths_are_told_apart(tmp_path: Path) -> None:
     assert table == {"length=900": 50.0, "length=900,depth=0": 0.0, "length=900,depth=1": 100.0}
 
 
+def test_a_chosen_depth_keeps_its_name_and_leaves_the_whole_alone(tmp_path: Path) -> None:
+    """Needles go to the nearest sentence end; those at depths of their own make the cell of the length."""
+    essay = Needle()
+    asked(near, tmp_path, Exam((essay,), (900,), count=3, depths=(0.2, 0.9)))
+    found = predictions(tmp_path)
+    assert {p.depths[0] for p in found} != {0.2, 0.9}
+    asked(lambda prompt: "", tmp_path, Exam((essay,), (900,), count=5))
+    table = {r.get("at"): r.get("value") for r in rows(predictions(tmp_path), "m") if r.get("metric") == "accuracy"}
+    assert table == {"length=900": 0.0, "length=900,depth=0.2": 0.0, "length=900,depth=0.9": 100.0}
+
+
 def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
     first = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=3))
     more = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=5))

@@ -199,6 +199,14 @@ def test_smoke_asks_the_exams_without_the_questions_that_have_no_file(asked: Pat
     assert {(p.flavour, p.template) for p in found} == {("paper", "base")}
 
 
+def test_every_format_comes_back_at_the_depths_that_were_asked(asked: Path) -> None:
+    rows = longcontext.rows(longcontext.predictions(asked / "runs" / "ruler" / "tiny"), "tiny")
+    cells = {(a.row.get("table"), a.row.get("at")) for a in NEEDLES.answers(Checkpoint("", "tiny"), rows)}
+    assert cells == {("2", f"depth={d}") for d in (0, 50, 100)} | {("3", f"depth={d}") for d in (0, 50, 100)} | {
+        ("4", f"length={n};depth={d}") for n in (1024, 2048) for d in (0, 50, 100)
+    }
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_reports_have_a_model_that_no_table_has(
     name: str, asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
