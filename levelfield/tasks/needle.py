@@ -205,7 +205,8 @@ class Needle(Task):
         for key in own.T:  # closes up the ranks of all keys but these
             keys += keys >= key[:, None]
         values = rng.integers(0, self.values, keys.shape)
-        return np.stack([self.words + keys, self.words + self.keys + values], 2).reshape(len(own), -1)[:, :size]
+        pairs = np.stack([self.words + keys, self.words + self.keys + values], 2)
+        return pairs.reshape(len(own), 2 * keys.shape[1])[:, :size]
 
     def relabel(self, examples: Examples) -> np.ndarray:
         """Behind each question mark stands a key; its first place in the sequence has the value next to it."""
