@@ -18,7 +18,6 @@ from torch import Tensor
 
 from levelfield.foreign import gemma, llama, llama2c, mamba, native, rwkv
 from levelfield.foreign.adapter import LanguageModel as LanguageModel
-from levelfield.foreign.adapter import Tokenizer as Tokenizer
 from levelfield.foreign.assemble import Decoder, Precision, Setup, assemble
 from levelfield.foreign.greedy import generate as generate
 from levelfield.foreign.hub import Hub
@@ -26,6 +25,7 @@ from levelfield.foreign.places import find
 from levelfield.foreign.published import reproduce
 from levelfield.foreign.texts import read_tokenizer
 from levelfield.foreign.weights import Folder
+from levelfield.ruler.sample import Tokenizer as Tokenizer
 from levelfield.spec import UserError
 
 

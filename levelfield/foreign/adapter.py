@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -24,17 +24,6 @@ from levelfield.spec import UserError
 
 CHUNK = 8192  # tokens that a prefill takes in at a time, over all rows
 FEWEST = 64  # steps of a chunk, however many rows there are
-
-
-class Tokenizer(Protocol):
-    """Text to ids and back. `encode` adds nothing: no begin and no end."""
-
-    @property
-    def name(self) -> str: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class LanguageModel(ABC):

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from levelfield.foreign.adapter import Tokenizer
 from levelfield.foreign.scored import Scored
+from levelfield.ruler.sample import Tokenizer
 from levelfield.ruler.tokenizers import World
 from levelfield.spec import UserError
 
