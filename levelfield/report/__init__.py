@@ -142,9 +142,7 @@ def _write(out: Path, texts: Mapping[str, str], drawings: Mapping[str, Drawing])
             written.append(out / name)
             written[-1].write_text(text, encoding="utf-8")
         for name, drawing in drawings.items():
-            written += [out / "figures" / f"{name}.svg", out / "figures" / f"{name}.png"]
-            written[-2].write_text(drawing.svg, encoding="utf-8")
-            written[-1].write_bytes(drawing.png)
+            written += drawing.write(out / "figures", name)
     except OSError as error:
         raise UserError(f"Cannot write the report to {out} ({error.strerror}): choose another folder.") from error
     return written

@@ -13,7 +13,7 @@ from pathlib import Path
 from levelfield.report import heat
 from levelfield.report.compare import pairs
 from levelfield.report.plots import Drawing
-from levelfield.report.tables import to_csv
+from levelfield.report.tables import Column, Table, to_csv
 from levelfield.spec import Row
 
 LABEL = "answers found (%)"
@@ -29,9 +29,7 @@ def build(rows: Sequence[Row], baselines: Sequence[Row], to: Path) -> Iterator[P
         yield to / name
     for name, drawing in (("tasks", tasks(rows)), ("depth", depths(rows))):
         if drawing is not None:
-            (to / f"{name}.svg").write_text(drawing.svg)
-            (to / f"{name}.png").write_bytes(drawing.png)
-            yield to / f"{name}.png"
+            yield drawing.write(to, name)[-1]
 
 
 def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
@@ -41,24 +39,25 @@ def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
     for row in rows:
         if (length := _length(row)) is not None:
             by.setdefault((row.get("task", ""), row.get("metric", "")), {})[length] = row.get("value", 0.0)
-    lines = ["| task | " + " | ".join(map(str, lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
+    lines: list[tuple[str, ...]] = []
     for task in dict.fromkeys(task for task, _ in by):
         match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
-        cells = [f"{match[n]:.1f} ({strict[n]:.1f})" if n in match else "" for n in lengths]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
+        lines.append((task, *(f"{match[n]:.1f} ({strict[n]:.1f})" if n in match else "" for n in lengths)))
     for name in dict.fromkeys(row.get("model", "") for row in baselines):
         mine = [row for row in baselines if row.get("model") == name]
         means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
-        cells = [f"{sum(v) / len(v):.1f}" if v else "" for v in means]
-        lines.append(f"| {name}, mean of the tasks | {' | '.join(cells)} |")
-    gaps = [row for row in rows if row.get("metric") == "middle_gap"]
-    text = "RULER's match in percent, the strict score in brackets.\n\n" + "\n".join(lines) + "\n"
+        lines.append((f"{name}, mean of the tasks", *(f"{sum(v) / len(v):.1f}" if v else "" for v in means)))
+    heads = Column("task"), *(Column(str(n), number=True) for n in lengths)
+    text = f"RULER's match in percent, the strict score in brackets.\n\n{Table(heads, tuple(lines)).markdown()}"
+    gaps = tuple(
+        (row.get("task", ""), str(_length(row)), f"{row.get('value', 0.0):+.1f} ± {1.96 * row.get('stderr', 0.0):.1f}")
+        for row in rows
+        if row.get("metric") == "middle_gap"
+    )
     if gaps:
+        table = Table((Column("task"), Column("length", number=True), Column("gap", number=True)), gaps)
         text += "\nLost in the middle: outer thirds minus the middle one, in points, with 95 % intervals.\n\n"
-        text += "| task | length | gap |\n|---|---|---|\n"
-        for row in gaps:
-            half = 1.96 * row.get("stderr", 0.0)
-            text += f"| {row.get('task')} | {_length(row)} | {row.get('value', 0.0):+.1f} ± {half:.1f} |\n"
+        text += table.markdown()
     return text
 
 

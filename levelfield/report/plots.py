@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelfield.report import style
@@ -27,6 +28,12 @@ class Drawing:
     svg: str
     png: bytes
     alt: str
+
+    def write(self, folder: Path, name: str) -> list[Path]:
+        """As name.svg and name.png."""
+        (folder / f"{name}.svg").write_text(self.svg, encoding="utf-8")
+        (folder / f"{name}.png").write_bytes(self.png)
+        return [folder / f"{name}.svg", folder / f"{name}.png"]
 
 
 def score_label(cells: Cells) -> str:

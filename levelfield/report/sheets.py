@@ -66,9 +66,7 @@ def build(contents: Contents, to: Path) -> Iterator[Path]:
         (to / name).write_text(text, encoding="utf-8")
         yield to / name
     if drawing := figure(contents):
-        (to / "figure.svg").write_text(drawing.svg, encoding="utf-8")
-        (to / "figure.png").write_bytes(drawing.png)
-        yield to / "figure.png"
+        yield drawing.write(to, "figure")[-1]
 
 
 def _cell_record(contents: Contents, row: Row) -> dict[str, Any]:
