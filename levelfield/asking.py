@@ -6,7 +6,7 @@ ask(asked, exams(Wish(lengths=(1024,)), asked.name, Sources()), rescore=False, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ from levelfield.longcontext import Exam, Prediction
 from levelfield.report import context
 from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
 from levelfield.spec import Effort, Row, UserError
+from levelfield.surveys import BUG, Checkpoint
 
 if TYPE_CHECKING:
     from levelfield.foreign import LanguageModel, Tokenizer
@@ -44,8 +45,7 @@ class Asked:
     @property
     def folder(self) -> Path:
         """Where its answers lie."""
-        label = self.name.rstrip("/").rsplit("/", 1)[-1]
-        label += "-published-bug" if self.published_bug else ""
+        label = Checkpoint("", self.name).folder + BUG * self.published_bug
         store.check_name("model", label)
         return self.out / "ruler" / label
 
@@ -63,7 +63,7 @@ def tasks(words: Sequence[str], squad: bool, hotpot: bool) -> tuple[RulerTask, .
     """Of names, "all", "needles" and "sweep". "all" leaves out the questions whose file was not given."""
     given = {"squad": squad, "hotpot": hotpot}
     groups: dict[str, tuple[RulerTask, ...]] = {
-        "all": tuple(t for t in RULER if not isinstance(t, Questions) or given[t.dataset]),
+        "all": _at_hand(RULER, given),
         "needles": tuple(t for t in RULER if isinstance(t, Needle)),
         "sweep": sweep(),
     }
@@ -73,6 +73,11 @@ def tasks(words: Sequence[str], squad: bool, hotpot: bool) -> tuple[RulerTask, .
         if isinstance(task, Questions) and not given[task.dataset]:
             raise UserError(f"{task.name} needs its official file: add --{task.dataset} FILE.")
     return tuple(dict.fromkeys(found))
+
+
+def _at_hand(tasks: Sequence[RulerTask], given: Mapping[str, bool]) -> tuple[RulerTask, ...]:
+    """Without the questions whose file was not given."""
+    return tuple(task for task in tasks if not isinstance(task, Questions) or given[task.dataset])
 
 
 @dataclass(frozen=True)
@@ -117,10 +122,10 @@ def _of_table(wish: Wish, model: str, texts: Sources) -> tuple[Exam, ...]:
         raise UserError(f"{wish.table} trains its models: `levelfield run {wish.table}`.")
     if wish.tasks or wish.depths:
         raise UserError("--table chooses tasks and depths itself: leave out --tasks and --depths.")
-    given = {"squad": texts.squad, "hotpot": texts.hotpot}
+    given = {"squad": bool(texts.squad), "hotpot": bool(texts.hotpot)}
     made = []
     for exam in survey.exams(survey.find(model), wish.effort):
-        known = tuple(t for t in exam.tasks if not isinstance(t, Questions) or given[t.dataset])
+        known = _at_hand(exam.tasks, given)
         exam = replace(exam, tasks=known, sources=texts, seed=wish.seed, lengths=wish.lengths or exam.lengths)
         exam = exam if wish.count is None else replace(exam, count=wish.count)
         flavour, template = wish.flavour or exam.flavour, wish.template or exam.template

@@ -11,7 +11,6 @@ samples later generates only what is missing, and scoring again needs no model.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -21,7 +20,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from levelfield.ruler import RULER, Needle, RulerTask, Sample, Sources, Tokenizer, baselines, generate, score
+from levelfield import store
+from levelfield.ruler import RULER, Needle, RulerTask, Sample, Score, Sources, Tokenizer, baselines, generate, score
 from levelfield.ruler.settled import settled
 from levelfield.spec import Row, UserError
 
@@ -36,6 +36,7 @@ TENTHS = 10
 BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
 SHIPPED = Sources()
 Told = Callable[["Prediction"], None]
+Scored = tuple["Prediction", Score]
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def answer(
     from levelfield.foreign.greedy import Stop, either, ends, stream
 
     known = {p.key for p in predictions(folder)}
+    _whole_lines(folder / PREDICTIONS)
     with (folder / PREDICTIONS).open("a") as file:
         for task, _, samples in exam.groups(tokenizer):
             todo = [sample for sample in samples if sample.key not in known]
@@ -157,7 +159,7 @@ def answer(
                 broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
                 text = tokenizer.decode([i for i in made if i not in model.ends])
                 found = _prediction(task, sample, text, len(made), "diverged" if broken else "ok")
-                file.write(json.dumps(_record(found)) + "\n")
+                file.write(store.to_line(vars(found)))
                 file.flush()
                 told(found)
             if todo:
@@ -171,7 +173,7 @@ def _beside(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
         for name, value in baselines(task, samples).items():
             at = f"length={samples[0].length}"
             row = _row(name, samples[0].task.partition("@")[0], at, "accuracy", [value], "ok")
-            file.write(json.dumps(row | Row(protocol="none", n=len(samples))) + "\n")
+            file.write(store.to_line(row | Row(protocol="none", n=len(samples))))
 
 
 def _prediction(task: RulerTask, sample: Sample, text: str, made: int, status: str) -> Prediction:
@@ -194,22 +196,18 @@ def _prediction(task: RulerTask, sample: Sample, text: str, made: int, status: s
     )
 
 
-def _record(found: Prediction) -> dict[str, Any]:
-    return vars(found) | {"slices": dict(found.slices)}
+def _whole_lines(path: Path) -> None:
+    """Takes away a last line that a kill cut off, before more is appended."""
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def predictions(folder: Path) -> list[Prediction]:
-    """All that are stored; a last line that a kill cut off is left out, and taken away. Raises UserError."""
+    """All that are stored, without a last line that is being written or that a kill cut off. Raises UserError."""
     path = folder / PREDICTIONS
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
     try:
-        return [_restored(json.loads(line)) for line in whole.decode().splitlines()]
+        return [_restored(record) for record in store.read_log(path)]
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
 
@@ -225,40 +223,40 @@ def rows(found: Iterable[Prediction], model: str) -> list[Row]:
     tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
     at chosen depths and at depths of their own, the former are shown by depth and the latter as a whole.
     """
-    cells: dict[tuple[str, int], list[Prediction]] = {}
-    chosen: dict[tuple[str, int], list[Prediction]] = {}
-    for prediction in found:
-        name, at, _ = prediction.task.partition("@")
-        (chosen if at else cells).setdefault((name, prediction.length), []).append(prediction)
+    cells: dict[tuple[str, int], list[Scored]] = {}
+    chosen: dict[tuple[str, int], list[Scored]] = {}
+    for p in found:
+        name, at, _ = p.task.partition("@")
+        scored = p, score(p.ruler_task, p.text, p.references)
+        (chosen if at else cells).setdefault((name, p.length), []).append(scored)
     made: list[Row] = []
     averages: dict[tuple[int, str], list[float]] = {}
-    for (name, length), group in ({**chosen, **cells}).items():
-        placed = chosen.get((name, length), group)
+    for (name, length), whole in ({**chosen, **cells}).items():
+        placed = chosen.get((name, length), whole)
         for metric, column in COLUMNS.items():
-            values = _scored(group, metric)
-            made.append(_row(model, name, f"length={length}", column, [v for _, v in values], _status(group)))
-            made += _by_depth(name, length, column, _scored(placed, metric), model)
-            averages.setdefault((length, column), []).append(fmean(v for _, v in values))
+            values = [v for _, v in _percent(whole, metric)]
+            made.append(_row(model, name, f"length={length}", column, values, _status(whole)))
+            made += _by_depth(name, length, column, _percent(placed, metric), model)
+            averages.setdefault((length, column), []).append(fmean(values))
     for (length, metric), means in averages.items():
         if len(means) == len(RULER):
             made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
     return made
 
 
-def _scored(group: Sequence[Prediction], metric: str) -> list[tuple[Prediction, float]]:
-    """In percent."""
-    return [(p, 100 * getattr(score(p.ruler_task, p.text, p.references), metric)) for p in group]
+def _percent(group: Sequence[Scored], metric: str) -> list[tuple[Prediction, float]]:
+    return [(p, 100 * getattr(scores, metric)) for p, scores in group]
 
 
-def _status(group: Sequence[Prediction]) -> str:
-    return "diverged" if any(p.status == "diverged" for p in group) else "ok"
+def _status(values: Sequence[tuple[Prediction, object]]) -> str:
+    return "diverged" if any(p.status == "diverged" for p, _ in values) else "ok"
 
 
 def _by_depth(
     name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str
 ) -> Iterator[Row]:
     """By the depth that was chosen, where one was (the needle lies at the nearest sentence end), else in tenths."""
-    at, status = f"length={length}", _status([p for p, _ in values])
+    at, status = f"length={length}", _status(values)
     if any(len(p.depths) != 1 for p, _ in values):
         return
     by_depth: dict[str, list[float]] = {}
@@ -295,9 +293,7 @@ def by_setting(found: Iterable[Prediction]) -> dict[tuple[str, str, int], list[P
 
 def baseline_rows(folder: Path) -> list[Row]:
     """The last that were stored for each task and length; a line that a kill cut off is left out."""
-    path = folder / BASELINES
-    text = path.read_text() if path.exists() else ""
-    found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    found = store.read_log(folder / BASELINES)
     return list({(row["model"], row["task"], row["at"]): Row(**row) for row in found}.values())
 
 
@@ -321,7 +317,7 @@ def claim(folder: Path, facts: Mapping[str, Any]) -> None:
     """Writes who answers here; raises UserError where that was another model, tokenizer or precision."""
     path = folder / MODEL
     if path.exists():
-        known = json.loads(path.read_text())
+        known = store.read_json(path)
         changed = [key for key, value in facts.items() if known.get(key) != value]
         if changed:
             raise UserError(
@@ -329,4 +325,4 @@ def claim(folder: Path, facts: Mapping[str, Any]) -> None:
                 "remove this one."
             )
         return
-    path.write_text(json.dumps({**facts, "since": time.strftime("%Y-%m-%d")}, indent=2) + "\n")
+    store.write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "foreign": {"spec", "model", "mixers", "ops", "ruler"},  # of ruler, its tokenizers; no task and no run
     "checkpoint": {"spec", "disk", "train"},
     "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
-    "longcontext": {"spec", "ruler", "foreign"},
+    "longcontext": {"spec", "store", "ruler", "foreign"},
     "surveys": {"spec", "results", "longcontext"},
     "report": {"store", "published", "results", "spec"},
 }
