@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._memory import HeadNorm, check_heads, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.delta import delta_rule
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.shortconv import short_conv
+from levelfield.ops.initial import linear
 from levelfield.ops.unit import unit
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -54,14 +54,8 @@ class DeltaNet(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("DeltaNet reads in one direction: build it as causal.")
-        keys, values = self.channels(width)
-        if self.heads < 1 or min(keys, values) < 1 or keys % self.heads or values % self.heads:
-            raise UserError(
-                f"DeltaNet cannot split {keys} key and {values} value channels into {self.heads} heads: "
-                "choose a divisor of both."
-            )
-        if self.conv < 1:
-            raise UserError(f"DeltaNet's convolutions have at least one tap, not {self.conv}.")
+        check_heads("DeltaNet", *self.channels(width), self.heads)
+        check_taps("DeltaNet", self.conv)
         return DeltaNetLayer(self, width, generator)
 
     def channels(self, width: int) -> tuple[int, int]:
@@ -70,22 +64,13 @@ class DeltaNet(MixerConfig):
 
     def state_size(self, width: int, length: int) -> int:
         """The memory, and the last inputs of the convolutions."""
-        keys, values = self.channels(width)
-        return keys * values // self.heads + (self.conv - 1) * (2 * keys + values)
+        return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
         return {}
 
 
 EXAMPLES = (DeltaNet(heads=2), DeltaNet(heads=1, expand_k=0.5, expand_v=2.0, conv=2, negative=True), DeltaNet(conv=1))
-
-
-class HeadNorm(nn.Module):
-    """The weight of a norm that every head shares, (V,)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(channels))
 
 
 class DeltaNetLayer(Carried):
@@ -100,9 +85,7 @@ class DeltaNetLayer(Carried):
         self.k_proj = linear(width, keys, generator, bias=False)
         self.v_proj = linear(width, values, generator, bias=False)
         self.b_proj = linear(width, config.heads, generator, bias=False)
-        self.q_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
-        self.k_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
-        self.v_conv1d = conv1d(values, values, config.conv, generator, groups=values, bias=False)
+        self.q_conv1d, self.k_conv1d, self.v_conv1d = short_convs(keys, values, config.conv, generator)
         self.o_norm = HeadNorm(values // config.heads)
         self.o_proj = linear(values, width, generator, bias=False)
 
@@ -113,10 +96,8 @@ class DeltaNetLayer(Carried):
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
         kept = state or {}
-        query, q = short_conv(self.q_proj(x), self.q_conv1d.weight, None, kept.get("q"))
-        key, k = short_conv(self.k_proj(x), self.k_conv1d.weight, None, kept.get("k"))
-        value, v = short_conv(self.v_proj(x), self.v_conv1d.weight, None, kept.get("v"))
-        query, key, value = (part.unflatten(-1, (self.config.heads, -1)) for part in (query, key, value))
+        maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))
+        (query, key, value), tails = query_key_value(x, maps, self.config.heads, kept)
         with torch.autocast(x.device.type, enabled=False):
             query, key = unit(query) * query.shape[-1] ** -0.5, unit(key)
             beta = self.b_proj(x).to(key.dtype).sigmoid() * (2 if self.config.negative else 1)
@@ -124,4 +105,4 @@ class DeltaNetLayer(Carried):
                 *(part.transpose(1, 2) for part in (query, key, value, beta)), state=kept.get("memory")
             )
             y = F.rms_norm(y.transpose(1, 2), y.shape[-1:], self.o_norm.weight.to(y.dtype), 1e-5)
-        return self.o_proj(y.flatten(-2).to(x.dtype)), {"memory": memory, "q": q, "k": k, "v": v}
+        return self.o_proj(y.flatten(-2).to(x.dtype)), {"memory": memory, **tails}

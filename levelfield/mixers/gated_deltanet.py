@@ -24,12 +24,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._memory import HeadNorm, check_heads, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.delta import delta_rule
 from levelfield.ops.gatednorm import gated_norm
-from levelfield.ops.initial import conv1d, linear
+from levelfield.ops.initial import linear
 from levelfield.ops.selective import step_bias
-from levelfield.ops.shortconv import short_conv
 from levelfield.ops.unit import unit
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -60,14 +60,8 @@ class GatedDeltaNet(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("GatedDeltaNet reads in one direction: build it as causal.")
-        keys, values = self.channels(width)
-        if self.heads < 1 or min(keys, values) < 1 or keys % self.heads or values % self.heads:
-            raise UserError(
-                f"GatedDeltaNet cannot split {keys} key and {values} value channels into {self.heads} heads: "
-                "choose a divisor of both."
-            )
-        if self.conv < 1:
-            raise UserError(f"GatedDeltaNet's convolutions have at least one tap, not {self.conv}.")
+        check_heads("GatedDeltaNet", *self.channels(width), self.heads)
+        check_taps("GatedDeltaNet", self.conv)
         if not (0 < self.dt_min <= self.dt_max and self.a_max > 0):
             raise UserError("GatedDeltaNet needs 0 < dt_min <= dt_max and a positive a_max.")
         return GatedDeltaNetLayer(self, width, generator)
@@ -78,22 +72,13 @@ class GatedDeltaNet(MixerConfig):
 
     def state_size(self, width: int, length: int) -> int:
         """The memory, and the last inputs of the convolutions."""
-        keys, values = self.channels(width)
-        return keys * values // self.heads + (self.conv - 1) * (2 * keys + values)
+        return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
         return dict.fromkeys(("A_log", "dt_bias"), ParamRule(weight_decay=0.0))
 
 
 EXAMPLES = (GatedDeltaNet(heads=2), GatedDeltaNet(heads=1, expand_k=0.5, expand_v=0.5, conv=2, negative=True))
-
-
-class HeadNorm(nn.Module):
-    """The weight of a norm that every head shares, (V,)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(channels))
 
 
 class GatedDeltaNetLayer(Carried):
@@ -113,9 +98,7 @@ class GatedDeltaNetLayer(Carried):
         a = torch.empty(config.heads).uniform_(0, config.a_max, generator=generator).clamp(min=2**-24)
         self.A_log = nn.Parameter(a.log())
         self.dt_bias = nn.Parameter(step_bias(config.heads, config.dt_min, config.dt_max, generator))
-        self.q_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
-        self.k_conv1d = conv1d(keys, keys, config.conv, generator, groups=keys, bias=False)
-        self.v_conv1d = conv1d(values, values, config.conv, generator, groups=values, bias=False)
+        self.q_conv1d, self.k_conv1d, self.v_conv1d = short_convs(keys, values, config.conv, generator)
         self.g_proj = linear(width, values, generator, bias=False)
         self.o_norm = HeadNorm(values // config.heads)
         self.o_proj = linear(values, width, generator, bias=False)
@@ -127,11 +110,9 @@ class GatedDeltaNetLayer(Carried):
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
         kept = state or {}
-        query, q = short_conv(self.q_proj(x), self.q_conv1d.weight, None, kept.get("q"))
-        key, k = short_conv(self.k_proj(x), self.k_conv1d.weight, None, kept.get("k"))
-        value, v = short_conv(self.v_proj(x), self.v_conv1d.weight, None, kept.get("v"))
-        a, b, gate = self.a_proj(x), self.b_proj(x), self.g_proj(x)
-        query, key, value, gate = (part.unflatten(-1, (self.config.heads, -1)) for part in (query, key, value, gate))
+        maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))
+        (query, key, value), tails = query_key_value(x, maps, self.config.heads, kept)
+        a, b, gate = self.a_proj(x), self.b_proj(x), self.g_proj(x).unflatten(-1, (self.config.heads, -1))
         with torch.autocast(x.device.type, enabled=False):
             query, key = unit(query) * query.shape[-1] ** -0.5, unit(key)
             beta = b.to(key.dtype).sigmoid() * (2 if self.config.negative else 1)
@@ -139,4 +120,4 @@ class GatedDeltaNetLayer(Carried):
             parts = (query, key, value, beta, decay)
             y, memory = delta_rule(*(part.transpose(1, 2) for part in parts), state=kept.get("memory"))
         y = gated_norm(y.transpose(1, 2), gate, self.o_norm.weight, first=False)
-        return self.o_proj(y.flatten(-2).to(x.dtype)), {"memory": memory, "q": q, "k": k, "v": v}
+        return self.o_proj(y.flatten(-2).to(x.dtype)), {"memory": memory, **tails}

@@ -19,6 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._memory import check_heads, state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.chunked import decayed_attention
 from levelfield.ops.gatednorm import gated_norm
@@ -48,12 +49,7 @@ class GLA(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("GLA reads in one direction: build it as causal.")
-        keys, values = self.channels(width)
-        if self.heads < 1 or min(keys, values) < 1 or keys % self.heads or values % self.heads:
-            raise UserError(
-                f"GLA cannot split {keys} key and {values} value channels into {self.heads} heads: "
-                "choose a divisor of both."
-            )
+        check_heads("GLA", *self.channels(width), self.heads)
         if self.gate_rank < 1 or self.gate_divisor <= 0:
             raise UserError("GLA needs a gate_rank of at least 1 and a positive gate_divisor.")
         return GLALayer(self, width, generator)
@@ -63,8 +59,7 @@ class GLA(MixerConfig):
         return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
-        keys, values = self.channels(width)
-        return keys * values // self.heads
+        return state_size(*self.channels(width), self.heads)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
         return {}
