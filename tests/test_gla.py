@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+import twins
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from twins import WIDTH
 
 from levelfield.mixers.gla import GLA, GLALayer
 from levelfield.spec import UserError
 
-WIDTH = 8
 CONFIGS = (GLA(heads=2), GLA(heads=1, expand_k=1.0, expand_v=2.0, gate_rank=3, gate_divisor=1.0))
 
 
@@ -41,21 +44,8 @@ def _by_hand(layer: GLALayer, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_the_layer_is_its_papers_equations(config: GLA) -> None:
-    """In value and in every gradient, in a batch whose second sequence is padded."""
-    layer, lengths, draw = _build(config).double(), (21, 6), Generator().manual_seed(3)
-    with torch.no_grad():
-        for value in layer.parameters():
-            value += 0.3 * torch.randn(value.shape, generator=draw, dtype=value.dtype)
-    x = torch.randn(2, 21, WIDTH, generator=draw, dtype=torch.float64).requires_grad_()
-    pull = torch.randn(2, 21, WIDTH, generator=draw, dtype=torch.float64)
-    mask = torch.arange(21) < torch.tensor(lengths)[:, None]
-    y = layer(x, mask)
-    leaves = [x, *layer.parameters()]
-    grads = torch.autograd.grad((y * pull)[mask].sum(), leaves)
-    expected = torch.cat([_by_hand(layer, x[row, :length]) for row, length in enumerate(lengths)])
-    torch.testing.assert_close(y[mask], expected, rtol=1e-9, atol=1e-9)
-    for found, exact in zip(grads, torch.autograd.grad((expected * pull[mask]).sum(), leaves), strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-9)
+    layer = twins.stirred(_build(config))
+    twins.equal(layer, partial(_by_hand, layer), (21, 6))
 
 
 def test_open_gates_make_it_plain_linear_attention() -> None:
@@ -94,22 +84,7 @@ def test_sizes_and_first_decays_are_the_papers() -> None:
 
 
 def test_finite_in_half_precision() -> None:
-    layer, x = _build(GLA(heads=2)), torch.randn(2, 70, WIDTH, generator=Generator().manual_seed(0))
-    exact = layer(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        y = layer(x)
-    y.float().square().sum().backward()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
-    assert (y - exact).abs().max() < 0.05 * exact.abs().max()
-
-
-@pytest.mark.slow
-def test_finite_over_64_thousand_steps() -> None:
-    layer = _build(GLA(heads=2))
-    y = layer(torch.randn(1, 1 << 16, WIDTH, generator=Generator().manual_seed(0)))
-    y.square().mean().backward()
-    assert y.isfinite().all()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
+    twins.half(_build(GLA(heads=2)), 0.05)
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
+import twins
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from twins import WIDTH
 
 from levelfield.mixers.mamba import Mamba, MambaLayer
 from levelfield.mixers.mamba2 import Mamba2, Mamba2Layer
 from levelfield.spec import MixerConfig, UserError
 
-WIDTH = 8
 CONFIGS = (
     Mamba2(state=4, head=8),
     Mamba2(state=3, expand=1, head=2, groups=2, conv=2),
@@ -24,15 +26,6 @@ CONFIGS = (
 
 def _build(config: MixerConfig, width: int = WIDTH) -> nn.Module:
     return config.build(width, causal=True, layer=0, generator=Generator().manual_seed(0))
-
-
-def _stirred(config: MixerConfig) -> nn.Module:
-    """In float64, no parameter where it started."""
-    layer, draw = _build(config).double(), Generator().manual_seed(2)
-    with torch.no_grad():
-        for value in layer.parameters():
-            value += 0.3 * torch.randn(value.shape, generator=draw, dtype=value.dtype)
-    return layer
 
 
 def _convolved(u: Tensor, conv: nn.Conv1d) -> Tensor:
@@ -92,26 +85,14 @@ def _by_hand(layer: nn.Module, u: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_layers_are_their_papers_equations(config: MixerConfig) -> None:
-    """In value and in every gradient, in a batch whose second sequence is padded."""
-    layer, lengths = _stirred(config), (13, 6)
-    draw = Generator().manual_seed(3)
-    x = torch.randn(2, 13, WIDTH, generator=draw, dtype=torch.float64).requires_grad_()
-    pull = torch.randn(2, 13, WIDTH, generator=draw, dtype=torch.float64)
-    mask = torch.arange(13) < torch.tensor(lengths)[:, None]
-    y = layer(x, mask)
-    leaves = [x, *layer.parameters()]
-    grads = torch.autograd.grad((y * pull)[mask].sum(), leaves)
-    rows = [_by_hand(layer, x[row, :length]) for row, length in enumerate(lengths)]
-    expected = torch.cat(rows)
-    torch.testing.assert_close(y[mask], expected, rtol=1e-9, atol=1e-9)
-    for found, exact in zip(grads, torch.autograd.grad((expected * pull[mask]).sum(), leaves), strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-9)
+    layer = twins.stirred(_build(config))
+    twins.equal(layer, partial(_by_hand, layer), (13, 6))
 
 
 @pytest.mark.parametrize("config", [Mamba2(state=4, head=8), Mamba(state=3)], ids=str)
 def test_long_sequences_are_chunks_of_the_same(config: MixerConfig) -> None:
     """Beyond one chunk: a step far out, reached in one call or state by state."""
-    layer = _stirred(config)
+    layer = twins.stirred(_build(config))
     assert isinstance(layer, Mamba2Layer | MambaLayer)
     x = torch.randn(1, 301, WIDTH, generator=Generator().manual_seed(4), dtype=torch.float64)
     y, state = layer(x), None
@@ -179,23 +160,13 @@ def test_what_sets_the_decays_does_not_decay() -> None:
 
 @pytest.mark.parametrize("config", [Mamba2(state=4, head=8), Mamba(state=3)], ids=str)
 def test_finite_in_half_precision(config: MixerConfig) -> None:
-    layer, x = _build(config), torch.randn(2, 70, WIDTH, generator=Generator().manual_seed(0))
-    exact = layer(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        y = layer(x)
-    y.float().square().sum().backward()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
-    assert (y - exact).abs().max() < 0.05 * exact.abs().max()
+    twins.half(_build(config), 0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [Mamba2(state=16, head=8), Mamba(state=4)], ids=str)
 def test_finite_over_64_thousand_steps(config: MixerConfig) -> None:
-    layer = _build(config)
-    y = layer(torch.randn(1, 1 << 16, WIDTH, generator=Generator().manual_seed(0)))
-    y.square().mean().backward()
-    assert y.isfinite().all()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
+    twins.far(_build(config))
 
 
 @pytest.mark.parametrize(

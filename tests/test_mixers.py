@@ -208,7 +208,7 @@ def test_65536_steps_forward_and_backward_are_finite(config: MixerConfig) -> Non
     assert y.shape == x.shape and torch.isfinite(y).all()
     y.square().mean().backward()
     assert x.grad is not None and torch.isfinite(x.grad).all()
-    assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
 @pytest.mark.slow

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+import twins
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from twins import WIDTH
 
 from levelfield.mixers.rwkv6 import RWKV6, RWKV6TimeMix
 from levelfield.mixers.rwkv6_channel import RWKV6Channel, RWKV6ChannelMix
@@ -13,7 +17,6 @@ from levelfield.model import Net
 from levelfield.ops.tokenshift import step_back
 from levelfield.spec import MixerConfig, Model, Tokens, UserError
 
-WIDTH = 8
 CONFIGS = (RWKV6(head=4, mix_rank=3, decay_rank=2), RWKV6(head=2, mix_rank=1, decay_rank=5, layers=2))
 CHANNELS = RWKV6Channel(hidden=12)
 PARTS = ("w", "k", "v", "r", "g")
@@ -27,15 +30,6 @@ def _time(config: RWKV6, width: int = WIDTH, layer: int = 0) -> RWKV6TimeMix:
     built = _build(config, width, layer)
     assert isinstance(built, RWKV6TimeMix)
     return built
-
-
-def _stirred(layer: nn.Module, size: float = 0.4) -> nn.Module:
-    """In float64 and away from the first values, most of which are zero."""
-    draw = Generator().manual_seed(3)
-    with torch.no_grad():
-        for value in layer.double().parameters():
-            value += size * torch.randn(value.shape, generator=draw, dtype=value.dtype)
-    return layer
 
 
 def _time_by_hand(layer: RWKV6TimeMix, x: Tensor) -> Tensor:
@@ -75,25 +69,17 @@ def _channel_by_hand(layer: RWKV6ChannelMix, x: Tensor) -> Tensor:
     return torch.stack(out)
 
 
+def _by_hand(layer: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(layer, RWKV6TimeMix):
+        return _time_by_hand(layer, x)
+    assert isinstance(layer, RWKV6ChannelMix)
+    return _channel_by_hand(layer, x)
+
+
 @pytest.mark.parametrize("config", [*CONFIGS, CHANNELS], ids=str)
 def test_the_layer_is_its_papers_equations(config: MixerConfig) -> None:
-    """In value and in every gradient, in a batch whose second sequence is padded."""
-    layer, lengths, draw = _stirred(_build(config)), (71, 6), Generator().manual_seed(5)
-    x = torch.randn(2, 71, WIDTH, generator=draw, dtype=torch.float64).requires_grad_()
-    pull = torch.randn(2, 71, WIDTH, generator=draw, dtype=torch.float64)
-    mask = torch.arange(71) < torch.tensor(lengths)[:, None]
-    y = layer(x, mask)
-    leaves = [x, *layer.parameters()]
-    grads = torch.autograd.grad((y * pull)[mask].sum(), leaves)
-    rows = [x[row, :length] for row, length in enumerate(lengths)]
-    if isinstance(layer, RWKV6TimeMix):
-        expected = torch.cat([_time_by_hand(layer, row) for row in rows])
-    else:
-        assert isinstance(layer, RWKV6ChannelMix)
-        expected = torch.cat([_channel_by_hand(layer, row) for row in rows])
-    torch.testing.assert_close(y[mask], expected, rtol=1e-9, atol=1e-9)
-    for found, exact in zip(grads, torch.autograd.grad((expected * pull[mask]).sum(), leaves), strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-7, atol=1e-8)
+    layer = twins.stirred(_build(config), 0.4)
+    twins.equal(layer, partial(_by_hand, layer), (71, 6), gradient=(1e-7, 1e-8))
 
 
 def test_without_a_past_only_the_bonus_reads() -> None:
@@ -188,7 +174,7 @@ def test_weight_decay_is_for_the_large_maps_alone() -> None:
 def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() -> None:
     mixers = (RWKV6(head=4, layers=2, blocks=2), RWKV6Channel(hidden=12, layers=2, blocks=2))
     net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), flag=False, seed=0).eval()
-    _stirred(net)
+    twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
     y = net.encoder(x, None)
     for block in range(0, 4, 2):
@@ -204,25 +190,16 @@ def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() 
 
 @pytest.mark.parametrize("config", [CONFIGS[0], CHANNELS], ids=str)
 def test_finite_in_half_precision(config: MixerConfig) -> None:
-    layer = _stirred(_build(config)).float()
-    x = torch.randn(2, 70, WIDTH, generator=Generator().manual_seed(0))
-    exact = layer(x, None)
-    with torch.autocast("cpu", torch.bfloat16):
-        y = layer(x, None)
-    y.float().square().sum().backward()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
-    assert (y - exact).abs().mean() < 0.03 * exact.abs().mean()
+    layer = twins.stirred(_build(config), 0.4).float()
+    x, exact = twins.half(layer, 0.03, by=torch.mean)
     whole = layer.bfloat16()(x.bfloat16(), None)
     assert whole.dtype == torch.bfloat16 and (whole - exact).abs().mean() < 0.06 * exact.abs().mean()
 
 
 @pytest.mark.slow
 def test_finite_over_64_thousand_steps() -> None:
-    layer = _stirred(_build(CONFIGS[0])).float()
-    y = layer(torch.randn(1, 1 << 16, WIDTH, generator=Generator().manual_seed(0)), None)
-    y.square().mean().backward()
-    assert y.isfinite().all()
-    assert all(value.grad is not None and value.grad.isfinite().all() for value in layer.parameters())
+    """Away from its first values, where the last map is zero."""
+    twins.far(twins.stirred(_build(CONFIGS[0]), 0.4).float())
 
 
 @pytest.mark.parametrize(
