@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from fingerprints import fingerprint
+from real_parts import part
 
 from levelfield import data, tasks
 from levelfield.batches import Loaded
@@ -40,9 +44,15 @@ EXAMPLES: dict[str, Task] = {f"{n}-{i}": task for n, m in MODULES.items() for i,
 every_task = pytest.mark.parametrize("task", [pytest.param(task, id=name) for name, task in EXAMPLES.items()])
 
 
+@cache
 def sources() -> Path | None:
-    folder = os.environ.get("LEVELFIELD_TEST_DATA")
-    return Path(folder) if folder else None
+    """Real data, of the largest sets a part: each of them is built several times below."""
+    real = os.environ.get("LEVELFIELD_TEST_DATA")
+    if not real:
+        return None
+    folder = tempfile.mkdtemp(prefix="levelfield-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return part(Path(real), Path(folder))
 
 
 @cache
