@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import levelfield
-from levelfield import comparison, store
+from levelfield import cli, comparison, store
 from levelfield.run import check
 from levelfield.spec import Row, UserError
 from levelfield.usermixer import user_mixer
@@ -60,12 +60,6 @@ class Decay(nn.Module):
         return torch.stack(out, 1)
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    (folder / "mine.py").write_text(FILE)
-    code = [sys.executable, "-m", "levelfield", "compare", *words, "--effort", "smoke", "--jobs", "1"]
-    return subprocess.run(code, cwd=folder, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -78,12 +72,34 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         (("other.py:Gru",), "other.py"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_before_any_training(tmp_path: Path, words: tuple[str, ...], sentence: str):
-    done = command(tmp_path, *words)
+def test_what_is_wrong_is_one_sentence_before_any_training(
+    tmp_path: Path,
+    words: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    (tmp_path / "mine.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["compare", *words, "--effort", "smoke", "--jobs", "1"])
+    assert end.value.code == 2
+    is_one_sentence(capfd.readouterr().err, sentence, tmp_path)
+
+
+def is_one_sentence(said: str, sentence: str, folder: Path) -> None:
+    assert sentence in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (folder / "runs").exists()
+
+
+def test_the_command_in_a_process_of_its_own_says_the_same(tmp_path: Path):
+    """Where a library's warnings, too, would be lines of its standard error."""
+    (tmp_path / "mine.py").write_text(FILE)
+    words = [sys.executable, "-m", "levelfield", "compare", "mine.py:Peeking", "--protocols", "spt_causal"]
+    done = subprocess.run([*words, "--effort", "smoke"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert sentence in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "runs").exists()
+    is_one_sentence(done.stderr, "peeking", tmp_path)
 
 
 def test_the_same_class_from_python(tmp_path: Path):
