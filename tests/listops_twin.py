@@ -12,26 +12,24 @@ from hypothesis import strategies as st
 from levelfield.tasks.listops import SYMBOLS, ListOps
 
 Tree = Any  # a digit, or (operator, [Tree, ...])
+DIGITS = {str(digit): digit for digit in range(10)}
 
 
 def parse(tokens: list[str]) -> Tree:
     """Recursive descent; fails on anything that is not one whole expression."""
 
-    def expression() -> Tree:
-        token = tokens[place[0]]
-        place[0] += 1
-        if token.isdigit():
-            return int(token)
+    def expression(token: str) -> Tree:
+        if token in DIGITS:
+            return DIGITS[token]
         assert token.startswith("["), token
         arguments = []
-        while tokens[place[0]] != "]":
-            arguments.append(expression())
-        place[0] += 1
+        while (first := next(rest)) != "]":
+            arguments.append(expression(first))
         return token[1:], arguments
 
-    place = [0]
-    tree = expression()
-    assert place[0] == len(tokens), "something follows the expression"
+    rest = iter(tokens)
+    tree = expression(next(rest))
+    assert next(rest, None) is None, "something follows the expression"
     return tree
 
 
@@ -65,9 +63,19 @@ def official(rng: random.Random, task: ListOps, count: int) -> list[Tree]:
 
 
 def flatten(tree: Tree) -> list[str]:
-    if isinstance(tree, int):
-        return [str(tree)]
-    return [f"[{tree[0]}", *(token for a in tree[1] for token in flatten(a)), "]"]
+    tokens: list[str] = []
+
+    def write(part: Tree) -> None:
+        if isinstance(part, int):
+            tokens.append(str(part))
+            return
+        tokens.append(f"[{part[0]}")
+        for argument in part[1]:
+            write(argument)
+        tokens.append("]")
+
+    write(tree)
+    return tokens
 
 
 def with_parentheses(tree: Tree) -> str:
