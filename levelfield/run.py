@@ -9,7 +9,6 @@ can be killed at any moment: called again it continues from the last checkpoint 
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,21 +21,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from levelfield import __version__, checkpoint, data, store
+from levelfield import __version__, checkpoint, data, scored, store
 from levelfield.batches import Loaded
 from levelfield.disk import explained
-from levelfield.evaluate import SplitScores, evaluate
+from levelfield.evaluate import evaluate
 from levelfield.ledger import flops_per_example, parameters, peak_memory, state_size, total
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
+from levelfield.scored import Splits
 from levelfield.seeding import generator
-from levelfield.spec import Examples, Phase, Probe, Row, Run, Signal, SplitName, UserError, derive_seed, describe
+from levelfield.spec import Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
 from levelfield.train import Metrics, Plan, State, make_optimizer, train
 
 SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
 LOG_POINTS = 200  # training-curve records a phase leaves, about
-
-Splits = Mapping[SplitName, Examples]
 
 
 def check(run: Run) -> None:
@@ -69,11 +67,16 @@ def check(run: Run) -> None:
             raise UserError(f"Task {run.task.name} has no augmentation; choose a protocol without it.")
 
 
-def execute(run: Run, where: Path, data_root: Path, device: str = "auto", probes: Sequence[Probe] = ()) -> None:
-    """Do what is left of a run in its directory, then the probes that are not there yet."""
+def execute(
+    run: Run, where: Path, data_root: Path, device: str = "auto", probes: Sequence[Probe] = (), tested: bool = True
+) -> None:
+    """Do what is left of a run in its directory, then the probes that are not there yet.
+
+    Not `tested`: a trial, which is scored on validation alone and leaves no weights.
+    """
     check(run)
     target = pick_device(device)
-    work = _Work(run, where, data_root, target)
+    work = _Work(run, where, data_root, target, tested)
     if not store.complete(where):
         store.write_json(where / "spec.json", describe(run))
         work.train_all()
@@ -82,7 +85,7 @@ def execute(run: Run, where: Path, data_root: Path, device: str = "auto", probes
             work.progress(state=f"probing {probe.name}")
             net = load_net(run, where).to(target)
             rows = probe.measure(net, run, lambda task: data.load(task, data_root))
-            store.write_probe(where, probe, [_named(run, row) for row in rows])
+            store.write_probe(where, probe, [scored.named(run, row) for row in rows])
     work.progress(state="done")
 
 
@@ -123,6 +126,7 @@ class _Work:
     where: Path
     data_root: Path
     device: torch.device
+    tested: bool
     notes: list[str] = field(default_factory=list)
 
     def train_all(self) -> None:
@@ -194,7 +198,7 @@ class _Work:
 
     def _finish(self, splits: Splits, weights: Mapping[str, Tensor] | None, costs: list[dict[str, Any]]) -> None:
         """Read the test split, once; write weights, rows and ledger, then the file that says all is there."""
-        self.progress(state="testing")
+        self.progress(state="testing" if self.tested else "validating")
         phases = self.run.protocol.phases
         objective = _trainable(phases[-1]) if phases else default_objective(self.run.task)
         net = build_net(self.run, objective)
@@ -206,19 +210,25 @@ class _Work:
             name: evaluate(
                 net, Loaded(splits[name], self.device), objective, self.run.task.input, batch=batch, seed=self.run.seed
             )
-            for name in ("val", "test")
+            for name in (("val", "test") if self.tested else ("val",))
         }
-        tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
-        with explained(self.where):
-            save_file(tensors, self.where / "weights.safetensors")
         stopped = "diverged" if any(cost["stopped"] == "diverged" for cost in costs) else ""
-        rows = result_rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
+        if self.tested:
+            self._save_weights(net)
+            rows = scored.rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
+        else:
+            rows = [scored.validation(self.run, objective, scores["val"], stopped or "ok")]
         store.write_rows(self.where / "rows.jsonl", rows)
         store.write_json(self.where / "ledger.json", self._ledger(net, costs))
         store.write_json(self.where / store.DONE, {"version": __version__})
         for old in checkpoint.listing(self.where):
             old.unlink()
         (self.where / "error.txt").unlink(missing_ok=True)
+
+    def _save_weights(self, net: Net) -> None:
+        tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
+        with explained(self.where):
+            save_file(tensors, self.where / "weights.safetensors")
 
     def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
         machine = {
@@ -325,59 +335,6 @@ def resolve(phase: Phase, examples: int, mean_length: float, flops_per_example: 
         epoch=max(1, examples // recipe.batch),
         augment=phase.augment,
     )
-
-
-def result_rows(
-    run: Run, objective: Trainable, splits: Splits, val: SplitScores, test: SplitScores, stopped: str
-) -> list[Row]:
-    """The run's scores, and what rules that learn no sequence model would get."""
-    metric, size = objective.parts[0].metric, len(test.values)
-    rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
-    floor = max(rules["chance"], rules.get("label_prior", 0.0))
-    status = stopped or ("chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok")
-    unit = "fraction" if metric in ("accuracy", "step_accuracy") else ""
-    rows = [
-        Row(metric=metric, unit=unit, status=status, split=name, value=s.mean, stderr=s.stderr, n=len(s.values))
-        for name, s in (("val", val), ("test", test))
-    ]
-    scored = metric
-    if metric == "negative_mse":
-        scored = "r2"
-        rows.append(Row(metric="r2", unit="", status=status, split="test", value=_r2(test, splits["test"].y), n=size))
-    named = [_named(run, row) for row in rows]
-    for name, value in rules.items():
-        row = Row(metric=scored, unit=unit, status="ok", split="test", value=value, n=size)
-        named.append(_named(run, row) | Row(model=name, protocol="none"))
-    return named
-
-
-def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
-    """Not clearly better than guessing: within two standard errors of it, or explaining no variance."""
-    if metric in ("accuracy", "step_accuracy"):
-        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum()))
-    return metric == "negative_mse" and _r2(test, y) <= 0
-
-
-def _r2(test: SplitScores, y: np.ndarray) -> float:
-    flat = y.reshape(len(y), -1)
-    return float(1 + test.values.mean() / np.square(flat - flat.mean(0)).mean())
-
-
-def _named(run: Run, row: Row) -> Row:
-    """Fill in the run's own columns; what is not a number is absent."""
-    if not math.isfinite(row.get("value", 0.0)):
-        row = row.copy()
-        row.pop("value", None)
-        row.pop("stderr", None)
-    own = Row(
-        source="levelfield",
-        run=run.id,
-        task=run.task.name,
-        model=run.model.label,
-        protocol=run.protocol.name,
-        seed=run.seed,
-    )
-    return own | row
 
 
 def _subset(examples: Examples, fraction: float, seed: int) -> Examples:
