@@ -76,7 +76,9 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
 
 
 @app.command
-def plan(study: StudyName, effort: Effort | None = None, only: str = "", out: Path = Path("runs")) -> None:
+def plan(
+    study: StudyName, effort: Effort | None = None, only: str = "", out: Path = Path("runs"), trials: int = 0
+) -> None:
     """Runs, cost and what differs between the arms; trains nothing.
 
     Args:
@@ -84,21 +86,23 @@ def plan(study: StudyName, effort: Effort | None = None, only: str = "", out: Pa
         effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
         only: pattern of run ids, such as "*attention*", or of the models it asks
         out: folder of run directories, to see what is done
+        trials: recipes to try for every arm first (default: as the study says)
     """
-    from levelfield.loading import choose, load_study
+    from levelfield.loading import Source, choose
 
-    loaded = load_study(study)
+    loaded = Source.of(study, trials).load()
     if loaded.survey is not None:
         from levelfield import surveying
 
         say("\n".join(surveying.lines(loaded, effort or "paper", only, out)))
         return
-    from levelfield import planning, store
+    from levelfield import planning, store, tuning
 
     effort = effort or "minutes"
-    runs = choose(loaded, effort, only)
+    chosen, tuned = tuning.state(loaded, effort, out)
+    runs = choose(chosen, effort, only)
     done = sum(store.complete(store.directory(out, r)) for r in runs)
-    say("\n".join(planning.lines(runs, done, f"{loaded.name} at effort {effort}")))
+    say("\n".join([*planning.lines(runs, done, f"{loaded.name} at effort {effort}"), *tuned]))
 
 
 @app.command
@@ -112,6 +116,7 @@ def run(
     data: Path = Path("data"),
     jobs: int | None = None,
     threads: int = 1,
+    trials: int = 0,
 ) -> None:
     """Train, evaluate and measure whatever is not done yet.
 
@@ -125,12 +130,13 @@ def run(
         data: folder of prepared data
         jobs: worker processes (default: one per core, or one per GPU)
         threads: processor threads of each worker
+        trials: recipes to try for every arm first, equally many (default: as the study says)
     """
     from levelfield import commands
     from levelfield.loading import Source
     from levelfield.worker import Order
 
-    _exit(commands.execute(Order(Source.of(study), effort, out, data, only, device, threads), jobs, say))
+    _exit(commands.execute(Order(Source.of(study, trials), effort, out, data, only, device, threads), jobs, say))
 
 
 @app.command
@@ -144,6 +150,7 @@ def compare(
     data: Path = Path("data"),
     jobs: int | None = None,
     to: Path = Path("report"),
+    trials: int = 0,
 ) -> None:
     """Your own nn.Module beside baselines, at equal budget, then the report.
 
@@ -157,19 +164,26 @@ def compare(
         data: folder of prepared data
         jobs: worker processes (default: one per core, or one per GPU)
         to: folder of reports
+        trials: recipes to try for every arm first, your own and the baselines alike (default: none)
     """
     from levelfield import commands
     from levelfield.loading import Source
     from levelfield.worker import Order
 
-    order = Order(Source("compare", mixer, tasks, protocols), effort, out, data, device=device)
+    order = Order(Source("compare", mixer, tasks, protocols, trials), effort, out, data, device=device)
     complete = commands.execute(order, jobs, say)
     commands.write_report(order.source, effort, out, to, say)
     _exit(complete)
 
 
 @app.command
-def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"), to: Path = Path("report")) -> None:
+def report(
+    study: StudyName,
+    effort: Effort = "minutes",
+    out: Path = Path("runs"),
+    to: Path = Path("report"),
+    trials: int = 0,
+) -> None:
     """HTML, CSV and figures, from rows alone.
 
     Args:
@@ -177,11 +191,12 @@ def report(study: StudyName, effort: Effort = "minutes", out: Path = Path("runs"
         effort: the effort it was run at; all answers are shown where it asks models that exist
         out: folder of run directories
         to: folder of reports
+        trials: as it was run with
     """
     from levelfield import commands
     from levelfield.loading import Source
 
-    source = Source.of(study)
+    source = Source.of(study, trials)
     if (loaded := source.load()).survey is not None:
         from levelfield import surveying
 

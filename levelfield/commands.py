@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from levelfield import cards, data, download, progress, store, tasks
+from levelfield import cards, data, download, progress, store, tasks, tuning
 from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose
@@ -30,11 +30,17 @@ Say = Callable[[str], None]
 
 
 def execute(order: Order, jobs: int | None, say: Say) -> bool:
-    """Run what is left of a study and name the files; whether every run is complete."""
+    """Run what is left of a study, its trials first where it has a search, and name the files; whether every run is
+    complete."""
     from levelfield.run import check
 
-    study = order.source.load()
-    runs = choose(study, order.effort, order.only)
+    declared = order.source.load()
+    if declared.search is not None and not order.trial:
+        say(f"Tuning: {declared.search.trials} trials an arm, scored on validation.")
+        if not execute(order.trials, jobs, say):
+            return False
+    study = order.load()
+    runs = order.choose(study)
     for run in runs:
         check(run)
     if jobs is not None and jobs < 1:
@@ -42,7 +48,8 @@ def execute(order: Order, jobs: int | None, say: Say) -> bool:
     if order.threads < 1:
         raise UserError(f"--threads {order.threads} leaves a worker nothing to compute with: give 1 or more.")
     places = devices(order.device, jobs)[: len(runs)]
-    store.index(order.out, study.name, order.effort, choose(study, order.effort))
+    tried = () if declared.search is None or order.trial else tuning.tried(declared, order.effort, order.out)
+    store.index(order.out, study.name, order.effort, choose(study, order.effort), tried, order.source.trials)
     with explained(order.data, "--data"):
         order.data.mkdir(parents=True, exist_ok=True)
     console = Console()

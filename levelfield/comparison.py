@@ -62,7 +62,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         probes=probes,
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
-            "One untuned recipe for every arm: give your mixer and the baselines the same tuning before you claim.",
+            "Unless it was run with --trials, one untuned recipe serves every arm: tune all alike before you claim.",
             "With two seeds a side, one side is wholly above the other by luck once in three times: take more.",
         ),
     )

@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from levelfield import tuning
 from levelfield.spec import EFFORTS, Effort, Probe, Run, Study, UserError, closest
 from levelfield.store import check_name, read_json
 
@@ -36,17 +37,21 @@ def listing(folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a study comes from: the name of a shipped one or a file; for `compare` also what is compared, on what."""
+    """Where a study comes from: the name of a shipped one or a file; for `compare` also what is compared, on what.
+
+    With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search.
+    """
 
     study: str
     mixer: str = ""  # FILE.py:Class
     tasks: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
+    trials: int = 0
 
     @staticmethod
-    def of(name: str) -> Source:
+    def of(name: str, trials: int = 0) -> Source:
         """What STUDY on the command line means; FILE.py:Class is a comparison with its usual tasks and protocols."""
-        return Source("compare", mixer=name) if ".py:" in name else Source(name)
+        return Source("compare", mixer=name, trials=trials) if ".py:" in name else Source(name, trials=trials)
 
     def load(self) -> Study:
         """Raises UserError, in one sentence, for an unknown name, a broken file or a file without a study.
@@ -54,9 +59,11 @@ class Source:
         So do the study's `runs` and `probes` for whatever goes wrong in them.
         """
         if self.mixer:
-            return _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
-        module = _module(self.study)
-        return _guarded(_study_of(module, self.study), self.study, module.__file__ or "")
+            study = _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
+        else:
+            module = _module(self.study)
+            study = _guarded(_study_of(module, self.study), self.study, module.__file__ or "")
+        return tuning.tuned_by(study, self.trials)
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Of the chosen runs and of the file that made them, where it is the user's own."""
@@ -70,6 +77,11 @@ def load_study(name: str) -> Study:
     return Source.of(name).load()
 
 
+def matches(run: Run, only: str) -> bool:
+    """Whether the run's id is `only`, or is like that pattern; "" is every run."""
+    return not only or fnmatchcase(run.id, only) or run.id == only
+
+
 def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
     """The study's runs whose ids match the pattern `only`, each once. Raises UserError where none does."""
     if effort not in EFFORTS:
@@ -77,7 +89,7 @@ def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
     if study.survey is not None:
         raise UserError(f"{study.name} trains nothing: ask a model with `levelfield ruler MODEL --table {study.name}`.")
     runs = {run.id: run for run in study.runs(effort)}
-    chosen = [run for run in runs.values() if not only or fnmatchcase(run.id, only) or run.id == only]
+    chosen = [run for run in runs.values() if matches(run, only)]
     if not chosen and only:
         example = next(iter(runs), "none")
         raise UserError(f"No run of {study.name} matches '{only}': ids look like {example}, and * stands for anything.")
@@ -91,17 +103,18 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
 
     Raises UserError for an unknown id, and where the study no longer has that run.
     """
-    named: dict[str, tuple[str, Effort]] = {}
+    named: dict[str, tuple[str, Effort, int]] = {}
     for path in sorted((out / "studies").glob("*.json")):
         index = read_json(path)
-        named |= dict.fromkeys(index["runs"], (index["study"], index["effort"]))
+        named |= dict.fromkeys(index["runs"], (index["study"], index["effort"], index.get("asked_trials", 0)))
     if run_id not in named:
         near = closest(run_id, sorted(named)) if 0 < len(named) <= 12 else "ids are the names of its folders."
         raise UserError(f"There is no run '{run_id}' in {out}: {near}")
-    name, effort = named[run_id]
+    name, effort, trials = named[run_id]
+    name = name.removesuffix(tuning.SUFFIX) if trials else name
     if not study and name not in listing("studies"):
         raise UserError(f"{run_id} belongs to {name}, no study of levelfield: add --study FILE.py or FILE.py:Mixer.")
-    for run in load_study(study or name).runs(effort):
+    for run in tuning.settled(Source.of(study or name, trials).load(), out).runs(effort):
         if run.id == run_id:
             return run
     raise UserError(f"{study or name} at effort {effort} no longer has the run {run_id}: it has changed since.")

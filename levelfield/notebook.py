@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelfield import comparison, report, store
+from levelfield import comparison, report, store, tuning
 from levelfield.loading import choose
 from levelfield.run import execute
-from levelfield.spec import Effort, Row, UserError
+from levelfield.spec import Effort, Row, Study, UserError
 from levelfield.usermixer import load_user_mixer, user_mixer
 
 if TYPE_CHECKING:
@@ -59,24 +59,34 @@ def compare(
     out: Path | str = "runs",
     data: Path | str = "data",
     to: Path | str = "report",
+    trials: int = 0,
 ) -> Comparison:
     """Train a mixer beside baselines under every protocol at equal budget, and report.
 
     mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
-    study = comparison.compare(config, tasks, protocols)
     out, data, to = Path(out), Path(data), Path(to)
+    study = tuning.tuned_by(comparison.compare(config, tasks, protocols), trials)
+    records: Sequence[Mapping[str, Any]] = ()
+    if study.search is not None:
+        _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
+        records, study = tuning.tried(study, effort, out), tuning.settled(study, out)
+    store.index(out, study.name, effort, choose(study, effort), records)
+    _run(study, effort, out, data, device, tested=True)
+    results = store.read(out, study.name, effort)
+    files = report.build(study, effort, results, to / f"{study.name}-{effort}")
+    return Comparison(results.rows, results.ledgers, files)
+
+
+def _run(study: Study, effort: Effort, out: Path, data: Path, device: str, tested: bool) -> None:
     runs = choose(study, effort)
-    store.index(out, study.name, effort, runs)
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
         print(f"{number} of {len(runs)}  {run.id}", flush=True)
         with store.claim(where) as mine:
             if not mine:
                 raise UserError(f"Another process has {run.id}: wait for it, or give another `out` folder.")
-            execute(run, where, data, device, study.probes(run))
-    results = store.read(out, study.name, effort)
-    files = report.build(study, effort, results, to / f"{study.name}-{effort}")
-    return Comparison(results.rows, results.ledgers, files)
+            execute(run, where, data, device, study.probes(run), tested)

@@ -1,6 +1,7 @@
-"""The numbers of one training phase, and durations with their unit.
+"""The numbers of one training phase, durations with their unit, and a search among such numbers.
 
 Recipe(lr=1e-3, weight_decay=0.01, batch=32, budget=Duration(20, "epochs"), warmup=Duration(500, "steps"), ...)
+Search(trials=6, lr=(0.1, 10))
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from levelfield.identity import UserError
+from levelfield.identity import UserError, derive_seed
 
 Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 
@@ -75,3 +76,35 @@ class Recipe:
             raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
         if not 0 < self.lr < np.inf:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
+
+
+@dataclass(frozen=True)
+class Search:
+    """Recipes to try for every arm: its own, and `trials` - 1 that are the same changes of it in every arm.
+
+    `lr` and `weight_decay` are ranges of what the arm's own rates are multiplied by, in every phase alike. In
+    logarithms a range falls into `trials` equal parts, whose middles are tried but for the one nearest to 1, which the
+    arm's own recipe stands for; which decay goes with which rate is drawn once for all. Raises UserError for a search
+    that tries nothing.
+    """
+
+    trials: int
+    lr: tuple[float, float] = (0.1, 10.0)
+    weight_decay: tuple[float, float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.trials < 2:
+            raise UserError(f"A search of {self.trials} trials chooses nothing: give 2 or more.")
+        for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
+            if not 0 < low <= high < np.inf:
+                raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")
+
+    def factors(self) -> list[tuple[float, float]]:
+        """What to multiply lr and weight_decay by, trial by trial; the first leaves both as they are."""
+        rates, decays = (self._others(*span) for span in (self.lr, self.weight_decay))
+        order = np.random.default_rng(derive_seed(0, "search")).permutation(len(decays))
+        return [(1.0, 1.0), *((float(a), float(b)) for a, b in zip(rates, decays[order], strict=True))]
+
+    def _others(self, low: float, high: float) -> np.ndarray:
+        middles = low * (high / low) ** ((np.arange(self.trials) + 0.5) / self.trials)
+        return np.delete(middles, np.abs(np.log(middles)).round(9).argmin())

@@ -24,7 +24,8 @@ class Results:
     rows: every number measured. ledgers: run id -> what the run cost (parameters, state, examples, tokens, steps,
     flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
     record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
-    `spec.describe(run)`. failures: run id -> why it did not finish, one sentence.
+    `spec.describe(run)`. failures: run id -> why it did not finish, one sentence. trials: the recipes that were tried
+    before, one record each (task, model, protocol, the factors lr and weight_decay, validation, chosen, flops, wall_s).
     """
 
     rows: Sequence[Row] = ()
@@ -32,6 +33,7 @@ class Results:
     curves: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    trials: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

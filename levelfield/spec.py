@@ -39,6 +39,7 @@ from levelfield.kinds import Unlabelled as Unlabelled
 from levelfield.kinds import Values as Values
 from levelfield.recipe import Duration as Duration
 from levelfield.recipe import Recipe as Recipe
+from levelfield.recipe import Search as Search
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -348,7 +349,8 @@ class Probe(ABC):
 class Study:
     """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows.
 
-    A study with a survey trains nothing: it asks language models that exist.
+    A study with a search tunes every arm before it runs: `levelfield/tuning.py`. One with a survey trains nothing: it
+    asks language models that exist.
     """
 
     name: str
@@ -359,4 +361,5 @@ class Study:
     probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
     verdict: Callable[[Sequence[Row]], str] | None = None
     deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
+    search: Search | None = None
     survey: Survey | None = None

@@ -129,11 +129,23 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
 
 
-def index(out: Path, study: str, effort: str, runs: Sequence[Run]) -> None:
-    """Record which runs a study consists of, so that a report can be made from files alone."""
+def index(
+    out: Path,
+    study: str,
+    effort: str,
+    runs: Sequence[Run],
+    trials: Sequence[Mapping[str, Any]] = (),
+    asked_trials: int = 0,
+) -> None:
+    """Record which runs a study consists of, so that a report can be made from files alone.
+
+    trials: what was tried before, which chose the runs. asked_trials: where the command line asked for them, how many.
+    """
     check_name("study", study)
     described = {run.id: describe(run) for run in runs}
-    write_json(out / "studies" / f"{study}-{effort}.json", {"study": study, "effort": effort, "runs": described})
+    whole = {"study": study, "effort": effort, "runs": described}
+    whole |= {"trials": list(trials), "asked_trials": asked_trials} if trials else {}
+    write_json(out / "studies" / f"{study}-{effort}.json", whole)
 
 
 def read(out: Path, study: str, effort: str) -> Results:
@@ -142,7 +154,8 @@ def read(out: Path, study: str, effort: str) -> Results:
     if not path.exists():
         command = f"levelfield run {study} --effort {effort} --out {out}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
-    specs: dict[str, Any] = read_json(path)["runs"]
+    known = read_json(path)
+    specs: dict[str, Any] = known["runs"]
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
     for run_id in specs:
@@ -155,4 +168,4 @@ def read(out: Path, study: str, effort: str) -> Results:
                 rows += [Row(**row, study=study, effort=effort) for row in read_rows(file)]
         elif (where / "error.txt").exists():
             failures[run_id] = (where / "error.txt").read_text().strip().splitlines()[0]
-    return Results(rows, ledgers, curves, specs, failures)
+    return Results(rows, ledgers, curves, specs, failures, known.get("trials", ()))

@@ -16,20 +16,23 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from levelfield import store
-from levelfield.loading import Source, choose
-from levelfield.spec import Effort, Probe, Run, UserError
+from levelfield import store, tuning
+from levelfield.loading import Source, choose, matches
+from levelfield.spec import Effort, Probe, Run, Study, UserError
 
 ERROR = "error.txt"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to run and how; text and numbers only, so that it travels to a worker as JSON."""
+    """What to run and how; text and numbers only, so that it travels to a worker as JSON.
+
+    A study with a search is two orders: its trials, then its runs with what they found.
+    """
 
     source: Source
     effort: Effort
@@ -38,6 +41,23 @@ class Order:
     only: str = ""
     device: str = "cpu"
     threads: int = 1
+    trial: bool = False
+
+    @property
+    def trials(self) -> Order:
+        """The order of the trials that this one needs first, in a folder of their own."""
+        return replace(self, out=self.out / tuning.FOLDER, trial=True)
+
+    def load(self) -> Study:
+        """The study of what is to be run. Raises UserError as `Source.load` does."""
+        study = self.source.load()
+        if self.trial:
+            return tuning.trials(study, lambda run: matches(run, self.only))
+        return tuning.settled(study, self.out)
+
+    def choose(self, study: Study) -> list[Run]:
+        """The runs of `load` that this order names. Raises UserError where there is none."""
+        return choose(study, self.effort, "" if self.trial else self.only)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
@@ -46,7 +66,7 @@ class Order:
     def from_json(text: str) -> Order:
         fields: dict[str, Any] = json.loads(text)
         named = fields["source"]
-        source = Source(named["study"], named["mixer"], tuple(named["tasks"]), tuple(named["protocols"]))
+        source = Source(**named | {key: tuple(named[key]) for key in ("tasks", "protocols")})
         return Order(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
 
 
@@ -58,8 +78,8 @@ def work(order: Order, fingerprint: str, answer: IO[str]) -> None:
         answer.flush()
 
     try:
-        study = order.source.load()
-        runs = choose(study, order.effort, order.only)
+        study = order.load()
+        runs = order.choose(study)
     except UserError as error:
         reply("stop", str(error))
         return
@@ -87,7 +107,7 @@ def attempt(run: Run, order: Order, probes: Sequence[Probe]) -> tuple[str, str]:
                 return "busy", ""
             (where / ERROR).unlink(missing_ok=True)
             try:
-                execute(run, where, order.data, order.device, probes)
+                execute(run, where, order.data, order.device, probes, tested=not order.trial)
             except Exception as error:
                 why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 why = " ".join(why.split())

@@ -53,7 +53,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "probes": LOW | {"objectives", "evaluate", "model"},
     "foreign": {"spec", "model", "mixers", "ops", "ruler"},  # of ruler, its tokenizers; no task and no run
     "checkpoint": {"spec", "disk", "train"},
-    "run": LOW | {"data", "objectives", "model", "train", "evaluate", "ledger", "store", "checkpoint", "disk"},
+    "scored": LOW | {"objectives", "evaluate"},
+    "run": LOW
+    | {"data", "objectives", "model", "train", "evaluate", "ledger", "scored", "store", "checkpoint", "disk"},
+    "tuning": {"spec", "store"},
     "longcontext": {"spec", "store", "ruler", "foreign"},
     "surveys": {"spec", "results", "longcontext"},
     "report": {"store", "published", "results", "spec"},

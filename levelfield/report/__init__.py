@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from levelfield.report import curves, heat, plots, tables, traces
+from levelfield.report import curves, heat, plots, tables, traces, tuned
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test
 from levelfield.report.compare import Match, all_beside
@@ -36,11 +36,13 @@ def build(study: Study, effort: Effort, results: Results, out: Path) -> list[Pat
     beside = {cells.metric: all_beside(cells, results, study.published) for cells in by_metric}
     pictures = list(_pictures(study, effort, results, by_metric, beside))
     cost = traces.cost(results, by_metric[0])
+    search = tuned.figure(results)
     drawings = {p.file: p.drawing for p in pictures} | ({"cost": cost} if cost else {})
+    drawings |= {"tuning": search} if search else {}
     texts = _texts(study, effort, results, by_metric, beside)
     names = [*texts, *(f"figures/{name}.{ending}" for name in drawings for ending in ("svg", "png"))]
     verdict = _verdict(study, results)
-    contents = Contents(study, effort, results, by_metric, beside, pictures, cost, verdict, names)
+    contents = Contents(study, effort, results, by_metric, beside, pictures, cost, search, verdict, names)
     return _write(out, {"report.html": page(contents), **texts}, drawings)
 
 
@@ -127,11 +129,12 @@ def _texts(
             scores, ledger = tables.main_tables(cells, beside[cells.metric], task, effort)
             heading = f"### {task}: test {cells.metric.replace('_', ' ')}"
             blocks.append(f"{heading}\n\n{scores.markdown()}\nLedger, one run:\n\n{ledger.markdown()}")
-    return {
+    texts = {
         "summary.csv": tables.to_csv(records),
         "summary.md": "\n".join(blocks),
         "rows.csv": tables.to_csv(results.rows),
     }
+    return texts | ({"trials.csv": tables.to_csv(results.trials)} if results.trials else {})
 
 
 def _write(out: Path, texts: Mapping[str, str], drawings: Mapping[str, Drawing]) -> list[Path]:

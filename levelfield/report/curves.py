@@ -206,7 +206,7 @@ def _panel(
         axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
         ends.append((value, name, style.FAINT))
     _scale(axes, sorted({x for line in lines.along for x, _ in line.points}))
-    _end_labels(axes, ends)
+    end_labels(axes, ends)
 
 
 def _draw(axes: Axes, line: Line, look: style.Look) -> None:
@@ -233,7 +233,7 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Names at the right end of their lines, moved apart where they would overlap."""
     low, high = axes.get_ylim()
     heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))

@@ -14,6 +14,7 @@ from html import escape
 from importlib.resources import files
 
 from levelfield import published
+from levelfield.report import tuned
 from levelfield.report.arms import Arm, differences
 from levelfield.report.cells import Cells, arms_of
 from levelfield.report.compare import Match
@@ -78,6 +79,7 @@ class Contents:
     beside: Mapping[str, Mapping[Arm, Sequence[Match]]]  # metric -> arm -> printed numbers
     pictures: Sequence[Picture]
     cost: Drawing | None
+    search: Drawing | None  # of the trials that tuned the arms
     verdict: str | None
     files: Sequence[str]
 
@@ -87,7 +89,7 @@ def page(contents: Contents) -> str:
     study = contents.study
     css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     sections = [_top(contents), _scores(contents), _figures(contents.pictures), _arms(contents.results)]
-    sections += [_cost(contents.cost), _failures(contents), _method(), _sources(contents)]
+    sections += [_tuning(contents), _cost(contents.cost), _failures(contents), _method(), _sources(contents)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -204,6 +206,18 @@ def _arms(results: Results) -> str:
     lead = '<p class="note">Fields that are not listed are the same in every arm.</p>'
     blocks = [f"<h3>{escape(', '.join(tasks))}</h3>{table}" for table, tasks in alike.items()]
     return _section("arms", "What differs between the arms", *([lead, *blocks] if blocks else ["<p>Nothing.</p>"]))
+
+
+def _tuning(contents: Contents) -> str:
+    """What every arm tried before its runs."""
+    if contents.search is None:
+        return ""
+    words = (
+        "Every arm tried the same multiples of its own recipe's rates, at one seed that no run uses, scored on "
+        "validation; its runs use the trial that is ringed. The ledger of a run does not contain what its trials cost."
+    )
+    drawn = _figure("", words, contents.search)
+    return _section("tuning", "How the arms were tuned", drawn, tuned.table(contents.results).html())
 
 
 def _cost(drawing: Drawing | None) -> str:
