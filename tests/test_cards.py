@@ -20,13 +20,15 @@ from levelfield import cards, commands, data, duplicates, tasks
 from levelfield.cli import main
 from levelfield.duplicates import search
 from levelfield.shingles import BINS, WIDTH, jaccard, shingles, signatures
-from levelfield.spec import Examples, Signal, SplitName, Tokens
+from levelfield.spec import Examples, Signal, SplitName, Tokens, describe
 from levelfield.tasks import _listops_value
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.recall import Recall
 from levelfield.tasks.scifar import SCifar
 
 RNG = np.random.default_rng(0)
+PAGES = Path(__file__).parent.parent / "docs" / "cards"
+KNOWN = tasks.modules()
 
 
 def texts(*counts: int, length: int = 200) -> list[np.ndarray]:
@@ -244,6 +246,27 @@ def test_many_classes_are_summed_up() -> None:
     task = Recall(values=40, train=2000)
     page = cards.markdown(cards.make(task, task.build(None)))
     assert "of 40 classes" in page and "rarest" in page and "| 17 |" not in page
+
+
+def test_every_task_but_those_of_archives_has_a_card_in_the_docs() -> None:
+    """Of one of its settings. Where all are of archives, there is one if somebody had them."""
+    kept = {path.stem for path in PAGES.glob("*.md")}
+    made = {
+        file: set(module.TASKS) for file, module in KNOWN.items() if not all(t.archives for t in module.TASKS.values())
+    }
+    assert {"needle", "listops"} <= set(made)
+    assert [file for file, names in made.items() if not names & kept] == [], "run python docs/cards.py"
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
+def test_cards_in_the_docs_are_of_todays_tasks(path: Path) -> None:
+    """Version and settings, source and split rule; without a fault."""
+    task, page = tasks.find(path.stem), path.read_text()
+    settings = ", ".join(f"{name}={value}" for name, value in describe(task).items() if name != "kind")
+    for line in (f"# {task.name}: data card", f"- **Settings.** {settings}", f"- **Splits.** {task.split_rule}"):
+        assert line in page.splitlines()
+    assert f"- **Source.** {' '.join(task.source.split())}\n" in page
+    assert page.endswith("Faults:\n\n- none found\n")
 
 
 OPERATORS = {10: max, 11: lambda v: int(np.median(v)), 12: min, 13: lambda v: sum(v) % 10}
