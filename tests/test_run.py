@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import multiprocessing
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import checkpoint, protocols, store
 from levelfield import run as running
+from levelfield.batches import Batch, Loaded
 from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
 from levelfield.run import execute, load_net
@@ -32,6 +32,8 @@ TASK = FirstSymbol()
 DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))
 SPT = Run(TASK, DROPPING, protocols.spt_masked(recipe(40), recipe(60), 0.3), 0)
 FILES = ("weights.safetensors", "rows.jsonl", "log.jsonl")
+SERVER = multiprocessing.get_context("forkserver")  # its processes are forks of one that has imported and done nothing
+SERVER.set_forkserver_preload(["levelfield.run", "pytest"])
 
 
 def contents(where: Path) -> dict[str, bytes]:
@@ -42,33 +44,35 @@ def contents(where: Path) -> dict[str, bytes]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run, done in another process without a disturbance."""
     out = tmp_path_factory.mktemp("undisturbed")
-    assert start(out, pace=0).wait() == 0
+    assert exit_code(start(out, pace=0)) == 0
     return store.directory(out, SPT)
 
 
-def start(out: Path, pace: float) -> subprocess.Popen[bytes]:
+def start(out: Path, pace: float) -> ForkServerProcess:
     """The run in a process of its own: `pace` seconds a step, a checkpoint after every third."""
-    code = f"""
-import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import torch
-torch.set_num_threads(1)
-from levelfield import run as running, store
-from levelfield.batches import Loaded
-from test_run import SPT
-from pathlib import Path
-running.SAVE_EVERY_S = {3 * pace}
-gather = Loaded.gather
-def slow(self, indices):
-    time.sleep({pace})
-    return gather(self, indices)
-Loaded.gather = slow
-out = Path({str(out)!r})
-with store.claim(store.directory(out, SPT)) as mine:
-    assert mine
-    running.execute(SPT, store.directory(out, SPT), out / "data", "cpu")
-"""
-    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = SERVER.Process(target=perform, args=(out, pace))
+    process.start()
+    return process
+
+
+def perform(out: Path, pace: float) -> None:
+    torch.set_num_threads(1)
+    gather = Loaded.gather
+
+    def slow(self: Loaded, indices: torch.Tensor) -> Batch:
+        time.sleep(pace)
+        return gather(self, indices)
+
+    running.SAVE_EVERY_S, Loaded.gather = 3 * pace, slow
+    with store.claim(store.directory(out, SPT)) as mine:
+        assert mine
+        execute(SPT, store.directory(out, SPT), out / "data", "cpu")
+
+
+def exit_code(process: ForkServerProcess) -> int | None:
+    """Waits for its end."""
+    process.join()
+    return process.exitcode
 
 
 @pytest.mark.parametrize("wanted", [2, pytest.param(8, marks=pytest.mark.slow)])
@@ -80,14 +84,12 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(undisturbed: Path,
         process = start(tmp_path, pace=0.02)
         deadline = time.monotonic() + 60
         steps = dice.randrange(5, 60)
-        while (
-            process.poll() is None and time.monotonic() < deadline and made(where) < (kills * 90 // wanted + steps) % 95
-        ):
+        while process.is_alive() and time.monotonic() < deadline and made(where) < (kills * 90 // wanted + steps) % 95:
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        assert exit_code(process) in (-signal.SIGKILL, 0)
         kills += 1
-    assert start(tmp_path, pace=0).wait() == 0
+    assert exit_code(start(tmp_path, pace=0)) == 0
     assert kills >= 2
     assert contents(where) == contents(undisturbed)
 
