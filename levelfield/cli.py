@@ -26,7 +26,7 @@ from levelfield.spec import Effort, UserError, closest
 DESCRIPTION = "A level playing field for long-sequence models."
 STOPPED = "stopped; run the same command again to continue"
 COMMANDS = ("demo", "list", "plan", "run", "report", "compare", "probe", "ruler", "data", "results")
-Kind = Literal["tasks", "mixers", "protocols", "studies", "probes"]
+Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 
 app = SubcommandApp()
@@ -63,12 +63,12 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
     """What there is: tasks, mixers, protocols, studies, probes.
 
     Args:
-        kind: one of them; all without
+        kind: one of them, or kernels: which would run on this machine, and why; all but these without
     """
     from levelfield import listings
 
     for name, lines in listings.ALL.items():
-        if kind in (None, name):
+        if kind == name or (kind is None and name != "kernels"):
             if kind is None:
                 say(f"{name}:")
             for label, about in lines():

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from levelfield.batches import encode
 from levelfield.objectives import Trainable, training_loss
+from levelfield.ops import accelerated
 from levelfield.seeding import generator
 from levelfield.spec import Model, Task
 
@@ -184,6 +185,19 @@ def peak_memory(device: torch.device) -> dict[str, float]:
     if device.type != "cuda":
         return {}
     return {"peak_memory_mb": round(torch.cuda.max_memory_allocated(device) / 2**20, 1)}
+
+
+def new_kernels() -> list[str]:
+    """Which kernels ran, or were refused and why, since this was last asked; nothing where all was plain."""
+    notes = accelerated.notes()
+    accelerated.forget()
+    return notes
+
+
+def all_kernels(phases: Sequence[dict[str, Any]]) -> str:
+    """In the phases and since: "plain", or the notes of `new_kernels`."""
+    notes = {note for phase in phases for note in phase.get("kernels", [])}
+    return "; ".join(sorted(notes.union(new_kernels()))) or "plain"
 
 
 def total(phases: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -76,10 +76,27 @@ def _first_line(thing: object) -> str:
     return (inspect.getdoc(thing) or "").split("\n")[0]
 
 
+def kernels() -> Iterator[Line]:
+    """What would run here, self-tested where there is a GPU."""
+    import torch
+
+    from levelfield.ops.kernels import CASES
+
+    for case in CASES:
+        told = f"for {case.serves}; candidates: {', '.join(str(kernel) for kernel in case.table.kernels)}"
+        if not torch.cuda.is_available():
+            yield case.name, f"plain, as there is no CUDA device; {told}"
+            continue
+        for kind in (torch.float32, torch.bfloat16):
+            note = case.decide(torch.device("cuda"), kind).note or "plain, as no candidate is installed or takes it"
+            yield f"{case.name} {str(kind).removeprefix('torch.')}", f"{note}; {told}"
+
+
 ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "tasks": tasks,
     "mixers": mixers,
     "protocols": protocols,
     "studies": studies,
     "probes": probes,
+    "kernels": kernels,
 }

@@ -25,7 +25,7 @@ from levelfield import __version__, checkpoint, data, scored, store
 from levelfield.batches import Loaded
 from levelfield.disk import explained
 from levelfield.evaluate import evaluate
-from levelfield.ledger import flops_per_example, parameters, peak_memory, state_size, total
+from levelfield.ledger import all_kernels, flops_per_example, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.scored import Splits
@@ -131,6 +131,7 @@ class _Work:
 
     def train_all(self) -> None:
         self.progress(state="preparing data")
+        new_kernels()  # those of an earlier run in this process are not ours
         splits = data.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
         self.notes += complaints
@@ -236,6 +237,7 @@ class _Work:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "version": __version__,
+            "kernels": all_kernels(costs),
             **peak_memory(self.device),
         }
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
@@ -311,6 +313,7 @@ class _Journal:
             "tuning_trials": phase.recipe.tuning_trials,
             "best_step": state.best_step,
             "stopped": state.stopped,
+            "kernels": new_kernels(),
         }
 
 

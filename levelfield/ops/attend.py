@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from levelfield.ops.accelerated import attempt
+
 CHUNK = 256  # the fewest queries of a window that are worth a call of their own
 
 
@@ -57,8 +59,12 @@ def attend_window(
 ) -> Tensor:
     """`attend` where a step sees itself, window - 1 steps before it and, unless causal, as many after it.
 
-    Every step sees the `first` keys besides, in the causal direction if they are not after it.
+    Every step sees the `first` keys besides, in the causal direction if they are not after it. Equal to
+    `naive_attend_window`.
     """
+    given = attempt("attend_window", naive_attend_window, (q, k, v, mask, causal, window, first))
+    if given is not None:
+        return given
     length, asked, seen = k.shape[2], [], []
     past, size = length - q.shape[2], max(window, CHUNK)
     first = min(first, length)
@@ -81,6 +87,22 @@ def attend_window(
             near = (near & mask[:, None, looked]) | (ahead == 0)  # a padded step sees itself rather than nothing
         parts.append(_softmax(some, keys, values, near.unsqueeze(-3) if mask is not None else near))
     return torch.cat(parts, 2)
+
+
+def naive_attend_window(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int, first: int = 0
+) -> Tensor:
+    """`attend_window` through one matrix over all pairs of steps."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    steps = torch.arange(k.shape[2], device=q.device)
+    ahead = steps - steps[k.shape[2] - q.shape[2] :, None]
+    near = (ahead.abs() < window) | (steps < first)
+    if causal:
+        near = near & (ahead <= 0)
+    if mask is not None:
+        near = (near & mask[:, None, None, :]) | (ahead == 0)
+    scores = (q @ k.mT / q.shape[3] ** 0.5).masked_fill(~near, -torch.inf)
+    return scores.softmax(-1) @ v
 
 
 def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ linear in T, and nothing of size (T, T) or (T, K, V) exists:
 
 Only differences of the logarithms in which no step is undone are exponentiated, none of them positive: decays may be as
 strong as they like. `ops/decay_by_head.py` and `ops/decay_by_key.py` do the work; on a CPU, decays by key are a
-compiled recurrence (`ops/faded.py`).
+compiled recurrence (`ops/faded.py`), and on a GPU a package's kernel may stand in (`ops/accelerated.py`).
 Letters: B batch, H heads, G groups of heads with the same q and k, T steps, K key channels, V value channels.
 """
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from levelfield.ops.accelerated import attempt
 from levelfield.ops.decay_by_head import attend_by_head
 from levelfield.ops.decay_by_key import attend_by_key
 
@@ -44,6 +45,11 @@ def decayed_attention(
     `naive_decayed_attention`. chunk: its steps, or None for what suits the sizes. Fastest where the arguments are
     (B, T, H, X) in memory, as the result is.
     """
+    by_key = "decay_by_key" if bonus is None else "decay_by_key_with_bonus"
+    operator = "decay_by_head" if log_decay.dim() == 3 else by_key
+    given = attempt(operator, naive_decayed_attention, (q, k, v, log_decay, state, bonus))
+    if given is not None:
+        return given
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k, v, log_decay = (x.to(wide).transpose(1, 2) for x in (q, k, v, log_decay))
     if state is None:

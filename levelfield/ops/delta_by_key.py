@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.accelerated import attempt
+
 CHUNK = 32
 
 
@@ -40,6 +42,9 @@ def delta_by_key(
     exp(L_i - L_m) exp(L_m - L_j), m in the middle of a chunk, would leave float32 otherwise. state: (B, H, K, V), or
     None for zeros. Equal to `naive_delta_by_key`.
     """
+    given = attempt("delta_by_key", naive_delta_by_key, (q, k, v, a, b, log_decay, state))
+    if given is not None:
+        return given
     wide = torch.promote_types(q.dtype, torch.float32)
     length, chunk = q.shape[1], min(chunk, q.shape[1])
     start = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
