@@ -142,11 +142,15 @@ def parity(label: str) -> list[str]:
     return found or ["with the paper's equations, written out in its test; with no other implementation"]
 
 
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def speed(label: str) -> str:
     """Forward and backward of one layer, per step, as `benchmarks/mixers.py` measured it."""
     rows = list(csv.DictReader(SPEED.read_text().splitlines())) if SPEED.exists() else []
     ours = [r for r in rows if label in (r.get("mixer"), r.get("group")) and r["side"] == "ours" and r["us_per_token"]]
-    each = [f"{float(r['us_per_token']):.3g} at T = {int(r['length']):,}" for r in ours]
+    each = [f"{_short(float(r['us_per_token']))} at T = {int(r['length']):,}" for r in ours]
     return f"{', '.join(each)} (µs a step, forward and backward, one thread)" if each else "not measured"
 
 
