@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from toy_ruler import Blocks, Pairs, Prefixed, hotpot_file, squad_file
 
 from levelfield.ruler import RULER, TEMPLATES, Bytes, Needle, Sample, Sources, Tokenizer, generate, named, sweep
+from levelfield.ruler.pieces import Composer, text_of
 from levelfield.spec import UserError
 
 NAMES = [task.name for task in RULER]
@@ -265,3 +269,84 @@ def test_what_ships_is_read() -> None:
     assert [len(wonderwords(k)) for k in ("nouns", "adjectives", "verbs")] == [6782, 912, 1042]
     (sample,) = islice(generate(Needle(depth=1.0), 3000, Bytes()), 1)
     assert sample.text.split("\n")[1].split(" ")[0][0].isupper() or '"' in sample.text.split("\n")[1][:2]
+
+
+class Counting(Pairs):
+    """Counts the letters it is given."""
+
+    def __init__(self) -> None:
+        self.letters = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.letters += len(text)
+        return super().encode(text)
+
+
+@pytest.mark.parametrize(("name", "letters"), [("vt", 1600), ("niah_single_1", 900), ("niah_multikey_3", 2400)])
+def test_of_a_long_sample_only_what_is_new_is_tokenised(name: str, letters: int, sources: Sources) -> None:
+    """However long it is, and however often it is tried while its length is fitted."""
+    tokenizer = Counting()
+    samples = generate(named(name), 40_000, tokenizer, count=6, sources=sources)
+    next(samples)
+    tokenizer.letters = 0
+    assert len(list(samples)) == 5
+    assert tokenizer.letters < 5 * letters
+
+
+RECORDED = {"official": "0ddd8658e76434ee", "paper": "05e8feba6f8d05f0", "sound": "76d877e27587f6df"}
+
+
+@pytest.mark.parametrize("flavour", list(RECORDED))
+def test_samples_are_the_recorded_ones(flavour: str, sources: Sources) -> None:
+    """Answers are stored under what was read, so that a change of any sample would ask everything again."""
+    digest = sha256()
+    for task in RULER:
+        length = 3500 if task.name.startswith("qa") and flavour == "sound" else 12_000
+        for sample in generate(task, length, Pairs(), count=2, flavour=flavour, sources=sources, seed=7):
+            digest.update(sample.key.encode())
+    assert digest.hexdigest()[:16] == RECORDED[flavour]
+
+
+@pytest.mark.parametrize("tokenizer", [Bytes(), Pairs(), Prefixed()], ids=lambda t: t.name)
+def test_known_texts_and_joined_pieces_have_the_ids_of_their_text(tokenizer: Tokenizer) -> None:
+    pen = Composer(tokenizer)
+    text = "\nThe rest, in the same words for all samples, is known:"
+    pieces = ["Here.", *pen.known(text), " 123456", *pen.known(" and again there are words that are known.\n")]
+    assert len(pieces) == 8
+    for some in (pieces, pen.joined(pieces), ["VAR 12 ", *pen.joined(pieces), "The end"]):
+        assert pen.compose(some).tolist() == tokenizer.encode(text_of(some))
+        assert pen.size(some) == len(tokenizer.encode(text_of(some)))
+    assert len(pen.joined(pieces)) == 3
+    assert Composer(Blocks()).known(text) == Composer(tokenizer, exact=False).known(text) == [text]
+
+
+def test_a_sample_that_does_not_fit_is_told_and_the_others_are_made(sources: Sources) -> None:
+    """The ten documents of the later questions are a little longer."""
+    told: list[tuple[int, str]] = []
+
+    def made(**more: Any) -> Iterator[Sample]:
+        return generate(named("qa_2"), 3180, Bytes(), flavour="official", sources=sources, count=14, **more)
+
+    found = list(made(missed=lambda index, why: told.append((index, why))))
+    assert sorted([s.index for s in found] + [index for index, _ in told]) == list(range(14))
+    assert found and told and all("longer" in why for _, why in told)
+    with pytest.raises(UserError, match=re.escape(told[0][1])):
+        list(made())
+    with pytest.raises(UserError, match="dev-v2"):  # absent files are no misfits
+        list(generate(named("qa_1"), 2000, Bytes(), missed=lambda index, why: None))
+
+
+@pytest.mark.parametrize("flavour", ["sound", "official", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_length_that_holds_nothing_leaves_every_sample_out(name: str, flavour: str, sources: Sources) -> None:
+    told: list[int] = []
+    some = generate(
+        named(name), 130, Bytes(), flavour=flavour, sources=sources, count=3, missed=lambda i, why: told.append(i)
+    )
+    assert (list(some), told) == ([], [0, 1, 2])
+
+
+def test_more_needles_than_lines_are_refused(sources: Sources) -> None:
+    six = Needle(haystack="noise", keys=6)
+    with pytest.raises(UserError, match="6 needles need as many lines"):
+        next(generate(six, 1500, Bytes(), flavour="official", sources=sources))

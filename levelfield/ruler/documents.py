@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from levelfield.ruler.draws import shuffled
-from levelfield.ruler.fitting import Draft, TooShort, common_size, fill, step
+from levelfield.ruler.fitting import Draft, Misfit, common_size, fill, step
 from levelfield.ruler.pieces import Piece, Slice
 from levelfield.ruler.questions import Question, QuestionSet, hotpot, squad
 from levelfield.ruler.setting import Setting
@@ -52,7 +52,7 @@ class Documents:
         rng = self.setting.rng(index)
         if not self.flavour.exact:
             if index >= len(self.set.questions):
-                raise UserError(f"There are {len(self.set.questions)} questions: ask for samples before that.")
+                raise Misfit(f"There are {len(self.set.questions)} questions: ask for no more samples than that.")
             question = self.set.questions[index]
             by = self.flavour.document_step
             return step(lambda size: self._drawn(question, size, rng), self.pen, room, self.size, by)
@@ -67,7 +67,7 @@ class Documents:
             fit = np.flatnonzero(np.array(sizes) + fixed + 40 <= self.setting.room)
             self.usable = fit[self.setting.rng("questions").permutation(len(fit))]
         if index >= len(self.usable):
-            raise TooShort(
+            raise Misfit(
                 f"{len(self.usable)} questions fit into {self.setting.length} tokens: ask for fewer samples, or give a "
                 "longer length or a larger file."
             )
@@ -129,7 +129,7 @@ class Documents:
             least=len(needed),
         )
         if len(costs) and room - self.pen.size(found.pieces) > 0 and self._shown(found) >= total:
-            raise UserError(
+            raise Misfit(
                 f"All {total} documents fill {self.pen.size(found.pieces)} of {room} tokens: give the whole question "
                 "file, or a shorter length."
             )

@@ -34,15 +34,30 @@ class Draft:
     slices: tuple[tuple[str, str | int | float], ...] = ()
 
 
-class TooShort(UserError):
-    """Nothing fits into so few tokens."""
+class Misfit(UserError):
+    """A prompt that cannot be made: too few tokens, or texts too small. Others of the same call may be well."""
 
 
-def too_short(room: int, least: int) -> TooShort:
-    return TooShort(
+def too_short(room: int, least: int) -> Misfit:
+    return Misfit(
         f"The smallest prompt takes {least} tokens and there is room for {room}: give a longer length, or a tokenizer "
         "with fewer tokens to the word."
     )
+
+
+class _Drafts:
+    """Drafts by size and tail, each built and counted once."""
+
+    def __init__(self, build: Callable[[int, str], Draft], pen: Composer) -> None:
+        self.build, self.pen = build, pen
+        self.made: dict[tuple[int, str], tuple[Draft, int]] = {}
+
+    def __call__(self, size: int, tail: str = "") -> tuple[Draft, int]:
+        """The draft and its tokens."""
+        if (size, tail) not in self.made:
+            draft = self.build(size, tail)
+            self.made[size, tail] = draft, self.pen.size(draft.pieces)
+        return self.made[size, tail]
 
 
 def fill(
@@ -53,34 +68,35 @@ def fill(
     following: Callable[[int], str],
     least: int = 0,
 ) -> Draft:
-    """The longest draft of at most `room` tokens. Raises TooShort.
+    """The longest draft of at most `room` tokens. Raises Misfit.
 
-    build(size, tail): a draft of that many units and the beginning of one more; fits(tokens): how many units have at
-    most that many; following(size): the text of the next unit.
+    build(size, tail): a draft of that many units and the beginning of one more, the same whenever asked; fits(tokens):
+    how many units have at most that many; following(size): the text of the next unit.
     """
-    empty = pen.size(build(least, "").pieces)
+    drafts = _Drafts(build, pen)
+    _, empty = drafts(least)
     if empty > room:
         raise too_short(room, empty)
     best, best_total, tokens = least, empty, room - empty
     for _ in range(ROUNDS):
         size = max(fits(tokens), least)
-        total = pen.size(build(size, "").pieces)
+        _, total = drafts(size)
         if total <= room and total >= best_total:
             best, best_total = size, total
         if total == room or (total < room and size == best and fits(tokens + room - total) <= size):
             break
         tokens += room - total
-    return _stretched(build, pen, room, best, best_total, following(best))
+    return _stretched(drafts, pen, room, best, best_total, following(best))
 
 
-def _stretched(build: Callable[[int, str], Draft], pen: Composer, room: int, size: int, total: int, text: str) -> Draft:
+def _stretched(drafts: _Drafts, pen: Composer, room: int, size: int, total: int, text: str) -> Draft:
     """With the longest beginning of `text` that still fits, in words, or in letters where words are too long."""
 
     def left(stop: int) -> int:
-        return room - pen.size(build(size, text[:stop]).pieces)
+        return room - drafts(size, text[:stop])[1]
 
     if room - total <= 1:
-        return build(size, "")
+        return drafts(size)[0]
     ends = [0, *(m.end() for m in re.finditer(r"\S+", text))]
     costs = np.cumsum([pen.between(" " + word).size for word in text.split()])
     guess = first = int(np.searchsorted(costs, room - total, side="right"))
@@ -95,7 +111,7 @@ def _stretched(build: Callable[[int, str], Draft], pen: Composer, room: int, siz
             middle = (low + high + 1) // 2
             low, high = (middle, high) if left(middle) >= 0 else (low, middle - 1)
         stop = low
-    return build(size, text[:stop].rstrip())
+    return drafts(size, text[:stop].rstrip())[0]
 
 
 def common_size(
@@ -104,7 +120,7 @@ def common_size(
     """The size that RULER would find on one sample: by halving, or by counting up until it is too long.
 
     size_of(size): tokens of a newly drawn sample; high: where halving starts; most: there are no more units than that.
-    Raises TooShort where not even one step fits.
+    Raises Misfit where not even one step fits.
     """
     if flavour.search == "linear":
         size = step
@@ -126,7 +142,7 @@ def common_size(
 
 
 def step(build: Callable[[int], Draft], pen: Composer, room: int, size: int, by: int) -> Draft:
-    """A newly drawn sample of that size or, step by step, less. Raises TooShort where RULER would try for ever."""
+    """A newly drawn sample of that size or, step by step, less. Raises Misfit where RULER would try for ever."""
     failures = 0
     while True:
         draft = build(size)

@@ -9,7 +9,7 @@ at another length or depth hides the same needles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -19,10 +19,10 @@ import numpy as np
 from levelfield.ruler.budget import answer_tokens
 from levelfield.ruler.coded import CodedTexts
 from levelfield.ruler.documents import Documents
-from levelfield.ruler.fitting import SLACK, Draft
+from levelfield.ruler.fitting import SLACK, Draft, Misfit
 from levelfield.ruler.flavours import flavoured
 from levelfield.ruler.needles import Needles
-from levelfield.ruler.pieces import Composer, Pieces, Seam, merged
+from levelfield.ruler.pieces import Composer, Seam, merged, text_of
 from levelfield.ruler.sample import Sample, Tokenizer
 from levelfield.ruler.setting import Setting
 from levelfield.ruler.sources import Sources
@@ -53,11 +53,13 @@ def generate(
     template: str = "base",
     sources: Sources | None = None,
     check: Literal["first", "all"] = "first",
+    missed: Callable[[int, str], None] | None = None,
 ) -> Iterator[Sample]:
     """Samples start to start + count of the task, of `length` tokens with the answer's.
 
     check: which samples' ids are compared with tokenising their text, beyond the check of every seam; after one that
-    differs all are tokenised as a whole. Raises UserError for names that do not exist and lengths that hold no sample.
+    differs all are tokenised as a whole. missed: is told the index of a sample that cannot be made and why, and the
+    others go on; without it the first such sample raises UserError. So do names that do not exist.
     """
     split(template)
     if length < 1 or count < 0 or start < 0:
@@ -67,23 +69,55 @@ def generate(
     room = answer_tokens(task, tokenizer, style, texts)
     stream = replace(task, depth=None).name if isinstance(task, Needle) else task.name
     setting = Setting(stream, length, room, style, template, texts, seed, Composer(tokenizer))
-    return _samples(task, setting, range(start, start + count), check)
+    return _samples(_Making(task, setting, check), range(start, start + count), missed)
 
 
-def _samples(task: RulerTask, setting: Setting, indices: range, check: str) -> Iterator[Sample]:
-    maker: Maker | None = None
-    whole: Maker | None = None  # for samples, or tokenizers, that pieces do not compose
-    with suppress(Seam):
-        maker = _maker(task, setting)
+def _samples(making: _Making, indices: range, missed: Callable[[int, str], None] | None) -> Iterator[Sample]:
     for index in indices:
-        made = None if maker is None else _composed(maker, setting, index)
-        checked = check == "all" or index == indices[0]
-        if made and checked and not np.array_equal(made[1], setting.pen.encode(text_of(made[0].pieces))):
-            maker = made = None
+        try:
+            sample = making.sample(index)
+        except Misfit as error:
+            if missed is None:
+                raise
+            missed(index, str(error))
+        else:
+            yield sample
+
+
+class _Making:
+    """The samples of one call. Tables are made for the first of them; where even they do not fit, none does."""
+
+    def __init__(self, task: RulerTask, setting: Setting, check: str) -> None:
+        self.task, self.setting, self.check = task, setting, check
+        self.maker: Maker | None = None
+        self.whole: Maker | None = None  # for samples, or tokenizers, that pieces do not compose
+        self.started = False
+        self.misfit: Misfit | None = None
+
+    def sample(self, index: int) -> Sample:
+        """Raises Misfit where it cannot be made."""
+        if self.misfit:
+            raise self.misfit
+        first, self.started = not self.started, True
+        if first:
+            with suppress(Seam):
+                self.maker = self._tables(self.setting)
+        made = None if self.maker is None else _composed(self.maker, self.setting, index)
+        checked = first or self.check == "all"
+        if made and checked and not np.array_equal(made[1], self.setting.pen.encode(text_of(made[0].pieces))):
+            self.maker = made = None
         if made is None:
-            whole = whole or _maker(task, replace(setting, pen=Composer(setting.pen.tokenizer, exact=False)))
-            made = _tokenised(whole, setting, index)
-        yield _sample(task, setting, index, *made)
+            pen = Composer(self.setting.pen.tokenizer, exact=False)
+            self.whole = self.whole or self._tables(replace(self.setting, pen=pen))
+            made = _tokenised(self.whole, self.setting, index)
+        return _sample(self.task, self.setting, index, *made)
+
+    def _tables(self, setting: Setting) -> Maker:
+        try:
+            return _maker(self.task, setting)
+        except Misfit as error:
+            self.misfit = error
+            raise
 
 
 def _maker(task: RulerTask, setting: Setting) -> Maker:
@@ -122,12 +156,8 @@ def _tokenised(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.nd
             break
         aim += left - (left < 0)
     if best is None:
-        raise UserError(f"No sample of {setting.room} tokens could be made: give a longer length.")
+        raise Misfit(f"No sample of {setting.room} tokens could be made: give a longer length.")
     return best
-
-
-def text_of(pieces: Pieces) -> str:
-    return "".join(piece if isinstance(piece, str) else piece.text() for piece in pieces)
 
 
 def _sample(task: RulerTask, setting: Setting, index: int, draft: Draft, ids: np.ndarray) -> Sample:

@@ -10,6 +10,7 @@ for, any stretch of which can be cut out between two units:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -17,10 +18,11 @@ from typing import Protocol
 import numpy as np
 
 from levelfield.ruler.draws import NEEDLE, Drawn
-from levelfield.ruler.pieces import Composer, Order, Piece, Slice, Table
+from levelfield.ruler.pieces import Composer, Order, Piece, Seam, Slice, Table
 from levelfield.ruler.sentences import starts
 
-SENTENCES = ("The grass is green.", " The sky is blue. The sun is yellow. Here we go. There and back again.")
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+HEAD, SENTENCE, TAIL = "The", "The grass is green.", " again."  # its first word and sentence, its last word
 
 
 class Hay(Protocol):
@@ -134,18 +136,23 @@ class Essay:
 class Noise(Lines):
     """The same line again and again: "The grass is green. The sky is blue. ..." """
 
-    cycle: Table | None = None  # from the second sentence of a line to the first of the next, over and over
+    cycle: Table | None = None  # a line but for its head, then the head of the next: over and over
     line_tokens: int = 1
-    end: str = ""  # after the last line of a stretch
-    between: str = "\n"  # between two lines
+    head: str = ""  # how a stretch begins; new text beside what is put there
+    final: Table | None = None  # the last line of a stretch, between head and end
+    end: str = ""  # how a stretch ends
 
     @staticmethod
     def of(pen: Composer, tokens: int, between: str = "\n", end: str = "", joiner: str = "\n") -> Noise:
-        """For up to that many tokens."""
-        line = SENTENCES[1] + between + SENTENCES[0]
-        once = pen.clean_table([line], ".", " The")
+        """For up to that many tokens. between: two lines; end: what follows the last line of a stretch."""
+        head, final, last = SENTENCE, None, NOISE.removeprefix(SENTENCE)
+        if pen.exact:
+            with suppress(Seam):
+                final = pen.clean_table([NOISE[len(HEAD) : -len(TAIL)]], HEAD, TAIL)
+                head, last = HEAD, TAIL
+        once = pen.clean_table([NOISE.removeprefix(head) + between + head], head[-1], " The")
         size = max(int(once.sizes[0]), 1)
-        return Noise(joiner, once.repeated(tokens // size + 2), size, end, between)
+        return Noise(joiner, once.repeated(tokens // size + 2), size, head, final, last + end)
 
     def fits(self, tokens: int) -> int:
         return max(tokens // self.line_tokens, 0)
@@ -153,10 +160,11 @@ class Noise(Lines):
     def cut(self, start: int, stop: int) -> list[str | Piece]:
         if start >= stop or self.cycle is None:
             return []
-        return [SENTENCES[0], *_rows(self.cycle, stop - start - 1), SENTENCES[1] + self.end]
+        final: list[str | Piece] = [Slice(self.final, 0, 1)] if self.final else []
+        return [self.head, *_rows(self.cycle, stop - start - 1), *final, self.end]
 
     def following(self, size: int) -> str:
-        return "".join(SENTENCES)
+        return NOISE
 
 
 def _rows(cycle: Table, count: int) -> list[str | Piece]:
@@ -176,6 +184,7 @@ class NeedleLines(Lines):
     keys: int = 0
     order: np.ndarray | None = None  # (lines, 4) places in the pool
     ends: np.ndarray | None = None  # (lines,) tokens up to the end of each line
+    exact: bool = True  # the pool's ids, not only about as many
 
     @staticmethod
     def of(pen: Composer, drawn: Drawn, key: str, value: str, tokens: int, rng: np.random.Generator) -> NeedleLines:
@@ -193,7 +202,7 @@ class NeedleLines(Lines):
             pen.clean_table([middle], "key", " 1"),
             pen.clean_table(values, ":", "One"),
         )
-        return NeedleLines(pool=table, keys=len(keys))
+        return NeedleLines(pool=table, keys=len(keys), exact=pen.exact)
 
     def known(self) -> frozenset[str]:
         """All keys of the pool."""
@@ -218,8 +227,18 @@ class NeedleLines(Lines):
         if start >= stop or self.pool is None or self.order is None:
             return []
         stop = min(stop, len(self.order))
-        whole = Order(self.pool, self.order[start : stop - 1].ravel())
-        return [whole, self.following(stop - 1)] if stop - start > 1 else [self.following(start)]
+        if not self.exact:
+            whole = [Order(self.pool, self.order[start : stop - 1].ravel())] if stop - start > 1 else []
+            return [*whole, self.following(stop - 1)]
+        places = self.order[start:stop].ravel()[:-1]  # the last value is new, as it stands without the line's end
+        value = self.pool.texts[self.order[stop - 1, 3]].removesuffix("\n")
+        return [Order(self.pool, places, self._tokens(start, stop)), value]
+
+    def _tokens(self, start: int, stop: int) -> int:
+        """Of these lines but for their last value."""
+        assert self.pool is not None and self.order is not None and self.ends is not None
+        before = self.ends[start - 1] if start else 0
+        return int(self.ends[stop - 1] - before - self.pool.sizes[self.order[stop - 1, 3]])
 
     def following(self, size: int) -> str:
         if self.pool is None or self.order is None or size >= len(self.order):

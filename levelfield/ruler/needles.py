@@ -13,7 +13,7 @@ import numpy as np
 
 from levelfield.ruler import sources
 from levelfield.ruler.draws import NEEDLE, Drawn, shuffled
-from levelfield.ruler.fitting import Draft, common_size, fill, step
+from levelfield.ruler.fitting import Draft, Misfit, common_size, fill, step
 from levelfield.ruler.hay import Essay, Hay, NeedleLines, Noise
 from levelfield.ruler.pieces import Piece
 from levelfield.ruler.setting import Setting
@@ -47,7 +47,9 @@ class Needles:
         self.setting, self.task = setting, task
         self.pen, self.flavour = setting.pen, setting.flavour
         self.drawn = Drawn(plain=self.flavour.exact)
+        self.head, self.rest = self._prompt()
         self.hay = self._hay()
+        self.lead = NEEDLE.partition(" {key}")[0].format(kind=task.value + "s")
         self.known = self.hay.known() if isinstance(self.hay, NeedleLines) else frozenset()
         self.by = self._step()
         self.size = 0
@@ -135,6 +137,8 @@ class Needles:
             return sorted(int(begins[int((len(begins) - 1) * share)]) for share in shares)
         if depth is not None:
             return [int(size * depth)] * count
+        if count > size:
+            raise Misfit(f"{count} needles need as many lines, and there are {size}: give a longer length.")
         return sorted(rng.choice(size, count, replace=False).tolist())
 
     def _built(self, plan: Plan, size: int, tail: str, rng: np.random.Generator) -> Draft:
@@ -144,18 +148,23 @@ class Needles:
         for begin, end, needle in zip([0, *places], [*places, units], [*plan.needles, ""]):
             stretch = hay.cut(begin, min(end, size))
             if tail and end == units > begin:
-                stretch = [*stretch, hay.joiner if stretch else "", tail]
-            chunks += [stretch, [needle]] if needle else [stretch]
+                stretch = [*stretch, hay.joiner if stretch else "", *self._line(tail)]
+            chunks += [stretch, self._line(needle)] if needle else [stretch]
         if self.flavour.exact or not isinstance(hay, Essay):  # RULER joins empty stretches of essays too
             chunks = [chunk for chunk in chunks if chunk]
         context: list[str | Piece] = []
         for i, chunk in enumerate(chunks):
             context += [hay.joiner if i else "", *chunk]
-        head, rest = self._prompt(plan)
+        pieces = [*self.pen.known(self.head), *context, *self.pen.slotted(self.rest, plan.query)]
         depths = [hay.share(min(place, size), size) for place in places]
-        return Draft(
-            [head, *context, rest], plan.references, tuple(depths[i] for i in plan.asked), self._slices(len(places))
-        )
+        return Draft(pieces, plan.references, tuple(depths[i] for i in plan.asked), self._slices(len(places)))
+
+    def _line(self, text: str) -> list[str | Piece]:
+        """A needle, or the beginning of one, among others: what all begin with is known, which saves tokenising the
+        end of the line before it whenever another length is tried."""
+        if not self.flavour.exact or not isinstance(self.hay, NeedleLines) or not text.startswith(self.lead):
+            return [text]
+        return [*self.pen.known(self.lead), text.removeprefix(self.lead)]
 
     def _slices(self, needles: int) -> tuple[tuple[str, str | int | float], ...]:
         task = self.task
@@ -163,8 +172,8 @@ class Needles:
         found = {"haystack": task.haystack, "essays": essays, "key": task.key, "value": task.value, "needles": needles}
         return tuple((name, value) for name, value in found.items() if value != "")
 
-    def _prompt(self, plan: Plan) -> tuple[str, str]:
-        """What stands before the context and what after it, up to the beginning of the answer."""
+    def _prompt(self) -> tuple[str, list[str]]:
+        """What stands before the context, and after it up to the beginning of the answer, cut where the query goes."""
         before, after = self.setting.around
         kind = self.task.value + "s"
         if self.task.queries * self.task.values == 1:
@@ -174,9 +183,8 @@ class Needles:
                 before, after = self._singular(before), self._singular(after)
         else:
             whole = TASK, ANSWER
-        head, _, rest = (before + whole[0] + after + whole[1]).partition("{context}")
-        head, rest = (part.replace("{kind}", kind).replace("{query}", plan.query) for part in (head, rest))
-        return head, rest
+        head, _, rest = (before + whole[0] + after + whole[1]).replace("{kind}", kind).partition("{context}")
+        return head, rest.split("{query}")
 
     @staticmethod
     def _singular(text: str) -> str:

@@ -12,6 +12,7 @@ as a whole instead. So a wrong id cannot pass where texts meet, whatever the tok
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from levelfield.ruler.sample import Part, Tokenizer
 
 NEAR = 24  # characters of a piece that a new text is tokenised with
 REMEMBERED = 512  # newly tokenised texts that are kept: fitting a sample meets the same ones several times
+CUT = re.compile(r"(?<=\S) (?=\S)")  # where a known text may begin, and where it may end
 
 
 class Seam(Exception):
@@ -61,9 +63,9 @@ class Table:
         """Ids of the texts with these places, one after the other."""
         sizes = self.sizes[order]
         ends = np.cumsum(sizes)
-        total = int(ends[-1]) if len(ends) else 0
-        shift = np.repeat(self.starts[order] - ends + sizes, sizes)
-        return self.flat[shift + np.arange(total)]
+        places = np.repeat(self.starts[order] - ends + sizes, sizes)
+        places += np.arange(len(places))
+        return self.flat.take(places)
 
     def repeated(self, times: int) -> Table:
         """The same texts over and over, for slices of any length."""
@@ -105,14 +107,15 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Texts of a table in any order, with repetitions."""
+    """Texts of a table in any order, with repetitions. tokens: their ids, where that is known."""
 
     table: Table
     order: np.ndarray
+    tokens: int = -1
 
     @property
     def size(self) -> int:
-        return int(self.table.sizes[self.order].sum())
+        return self.tokens if self.tokens >= 0 else int(self.table.sizes[self.order].sum())
 
     @property
     def first(self) -> str:
@@ -130,6 +133,26 @@ class Order:
         return "".join([texts[i] for i in self.order.tolist()])
 
 
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Pieces put together once, which then are one."""
+
+    parts: tuple[str | Piece, ...]
+    first: str
+    last: str
+    whole: np.ndarray
+
+    @property
+    def size(self) -> int:
+        return len(self.whole)
+
+    def ids(self) -> np.ndarray:
+        return self.whole
+
+    def text(self) -> str:
+        return text_of(self.parts)
+
+
 Pieces = Sequence[str | Piece]
 
 
@@ -141,6 +164,7 @@ class Composer:
         self.exact = exact
         self._ends: dict[tuple[str, str], list[int]] = {}
         self._recent: OrderedDict[tuple[str, str, str], np.ndarray] = OrderedDict()
+        self._known: dict[str, list[str | Piece]] = {}
 
     def encode(self, text: str) -> np.ndarray:
         return np.array(self.tokenizer.encode(text), np.int32)
@@ -208,6 +232,42 @@ class Composer:
             raise Seam(f"{before!r} + {table.texts[min(table.dirty)]!r} + {after!r}")
         return table
 
+    def known(self, text: str) -> list[str | Piece]:
+        """A text that many samples share, tokenised once but for its first and last word, which stay new, as what
+        stands beside them is. All of it stays new where that saves nothing, or would be no clean cut."""
+        if text not in self._known:
+            self._known[text] = self._cut_out(text)
+        return list(self._known[text])
+
+    def _cut_out(self, text: str) -> list[str | Piece]:
+        cuts = [found.start() for found in CUT.finditer(text)]
+        if not self.exact or not cuts or cuts[-1] - cuts[0] <= NEAR:
+            return [text]
+        lead, middle, end = text[: cuts[0]], text[cuts[0] : cuts[-1]], text[cuts[-1] :]
+        try:
+            return [lead, Slice(self.clean_table([middle], lead[-NEAR:], end[:NEAR]), 0, 1), end]
+        except Seam:
+            return [text]
+
+    def slotted(self, texts: Sequence[str], value: str) -> list[str | Piece]:
+        """`value.join(texts)`, where the texts are known and the value is new."""
+        found = self.known(texts[0])
+        for text in texts[1:]:
+            found += [value, *self.known(text)]
+        return found
+
+    def joined(self, pieces: Pieces) -> list[str | Piece]:
+        """The same as few pieces, so that what is fitted beside them costs little: new texts at the ends stay new."""
+        parts = merged(pieces)
+        places = [i for i, part in enumerate(parts) if not isinstance(part, str)]
+        if not self.exact or len(places) < 2:
+            return parts
+        begin, end = places[0], places[-1]
+        inner = tuple(parts[begin : end + 1])
+        first, last = inner[0], inner[-1]
+        assert not isinstance(first, str) and not isinstance(last, str)
+        return [*parts[:begin], Joined(inner, first.first, last.last, self.compose(inner)), *parts[end + 1 :]]
+
     def size(self, pieces: Pieces) -> int:
         """How many ids `compose` would give, without putting them together."""
         return sum(len(p) if isinstance(p, np.ndarray) else p.size for p in self._filled(merged(pieces)))
@@ -228,6 +288,10 @@ class Composer:
             before = "" if isinstance(left, str) else left.last[-NEAR:]
             filled.append(self.between(piece, before, "" if isinstance(right, str) else right.first[:NEAR]))
         return filled
+
+
+def text_of(pieces: Pieces) -> str:
+    return "".join(piece if isinstance(piece, str) else piece.text() for piece in pieces)
 
 
 def merged(pieces: Pieces) -> list[str | Piece]:

@@ -74,7 +74,8 @@ class Trackings:
         if not self.flavour.exact:
             return step(lambda size: self._drawn(size, rng), self.pen, room, self.size, self.by)
         chain, example = self._chain(5, rng), self._chain(3, rng)
-        solved = self._solved(example, self._places(example, self.example_lines, rng), self.example_lines)
+        lines = self.example_lines
+        solved = self.pen.joined(self._solved(example, self._places(example, lines, rng), lines))
         noise = self.noise
         return fill(
             lambda size, tail: self._built(chain, self._places(chain, size, rng), size, tail, solved),
@@ -137,9 +138,9 @@ class Trackings:
         self, chain: Chain, places: list[int] | tuple[int, ...], size: int, tail: str, task: str = TASK
     ) -> list[str | Piece]:
         """Context and question of one chain, without a template, up to the beginning of the answer."""
-        text = (task + self.answer).replace("{query}", chain.value).replace("{count}", str(self.links))
-        head, _, rest = text.partition("{context}")
-        return [head, *self._context(chain, places, size, tail), rest]
+        head, _, rest = (task + self.answer).replace("{count}", str(self.links)).partition("{context}")
+        context = self._context(chain, places, size, tail)
+        return [*self.pen.known(head), *context, *self.pen.slotted(rest.split("{query}"), chain.value)]
 
     def _solved(self, chain: Chain, places: list[int] | tuple[int, ...], size: int) -> Pieces:
         """The example with its answer. The paper's loses a word and its line ends where a chat template is cut off."""

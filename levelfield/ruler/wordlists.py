@@ -12,12 +12,11 @@ import numpy as np
 
 from levelfield.ruler.budget import wonder
 from levelfield.ruler.draws import shuffled
-from levelfield.ruler.fitting import SLACK, Draft, common_size, step, too_short
+from levelfield.ruler.fitting import SLACK, Draft, Misfit, common_size, step, too_short
 from levelfield.ruler.pieces import Order, Piece, Table
 from levelfield.ruler.setting import Setting
 from levelfield.ruler.sources import dictionary
 from levelfield.ruler.tasks import CommonWords
-from levelfield.spec import UserError
 
 TASK = (
     "Below is a numbered list of words. In these words, some appear more often than others. Memorize the ones that "
@@ -84,7 +83,7 @@ class WordLists:
             return self.small
         self._large = self._large or self._with_numbers(self._plain(dictionary(self.setting.sources.words)))
         if count > len(self._large) - len(self.numbers):
-            raise UserError(
+            raise Misfit(
                 f"A list of {count} different words needs a larger dictionary: give one by Sources(words=...)."
             )
         return self._large
