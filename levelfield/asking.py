@@ -6,7 +6,7 @@ ask(asked, exams(Wish(lengths=(1024,)), asked.name, Sources()), rescore=False, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ from rich.console import Console
 from levelfield import longcontext, store
 from levelfield.board import Board, board
 from levelfield.disk import explained, locked
-from levelfield.longcontext import Exam, Prediction
+from levelfield.longcontext import Exam, LeftOut, Prediction
 from levelfield.report import context
 from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
 from levelfield.spec import Effort, Row, UserError
@@ -140,39 +140,75 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
         if not longcontext.predictions(folder):
             raise UserError(f"There are no predictions in {folder}: leave out --rescore to make some.")
     else:
+        for exam in exams:
+            _check(exam)
         with explained(folder, "--out"):
             folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".lock", "--out"), explained(folder, "--out"):
-            _answer(asked, exams, folder)
-    found = longcontext.predictions(folder)
+        waits = f"Another process is asking in {folder}: waiting until it ends."
+        with locked(folder / ".lock", "--out", lambda: say(waits)):
+            loaded = load(asked)
+            with explained(folder, "--out"):
+                _answer(asked, exams, folder, *loaded)
+    found, left = longcontext.predictions(folder), longcontext.left_out(folder)
     say(f"Wrote {folder / longcontext.PREDICTIONS}: {len(found)} answers")
+    for line in _told(left):
+        say(line)
     settings = longcontext.by_setting(found)
     rows: list[Row] = []
     for setting, group in settings.items():
         name = folder.name if len(settings) == 1 else "-".join([folder.name, *map(str, setting)])
-        mine = longcontext.rows(group, name)
+        mine = longcontext.rows(group, name, [x for x in left if (x.flavour, x.template, x.seed) == setting])
         rows += mine
-        for path in context.build(mine, longcontext.baseline_rows(folder), to / f"ruler-{name}"):
-            say(f"Wrote {path}")
-    store.write_rows(folder / "rows.jsonl", rows)
+        with explained(to, "--to"):
+            for path in context.build(mine, longcontext.baseline_rows(folder), to / f"ruler-{name}"):
+                say(f"Wrote {path}")
+    with explained(folder, "--out"):
+        store.write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         say(f"{broken} of {len(found)} answers ended in logits that are no numbers: try --precision float32.")
 
 
-def _answer(asked: Asked, exams: Sequence[Exam], folder: Path) -> None:
-    model, tokenizer, mark = load(asked)
+def _check(exam: Exam) -> None:
+    """Raises UserError for what no tokenizer and no model could mend: absent texts, lengths that an answer fills."""
+    least = min(task.answer_tokens for task in exam.tasks)
+    if min(exam.lengths) <= least:
+        raise UserError(
+            f"A length of {min(exam.lengths)} has no room for a prompt, since answers may take {least} tokens: give "
+            "longer --lengths."
+        )
+    exam.sources.check()
+
+
+def _told(left: Sequence[LeftOut]) -> Iterator[str]:
+    """A line for each cell."""
+    cells: dict[tuple[str, int], list[LeftOut]] = {}
+    for one in left:
+        cells.setdefault((one.task, one.length), []).append(one)
+    for (task, length), group in cells.items():
+        yield f"Left out of {task} at {length}: {len(group)} samples. {group[0].why}"
+
+
+def _answer(
+    asked: Asked, exams: Sequence[Exam], folder: Path, model: LanguageModel, tokenizer: Tokenizer, mark: str
+) -> None:
+    for exam in exams:
+        longcontext.check(model, exam)
     facts = {"model": mark, "tokenizer": tokenizer.name, "precision": asked.precision}
     longcontext.claim(folder, facts)
     names = tuple(dict.fromkeys(task.name for exam in exams for task in exam.tasks))
     lengths = sorted({length for exam in exams for length in exam.lengths})
+    left: list[LeftOut] = []
     with board(Console(), names, lengths, sum(exam.prompts for exam in exams)) as shown:
         for old in longcontext.predictions(folder):
             if any(exam.asks(old) for exam in exams):
                 _show(shown, old, new=False)
         for exam in exams:
-            longcontext.answer(model, tokenizer, exam, folder, lambda new: _show(shown, new))
+            left += longcontext.answer(model, tokenizer, exam, folder, lambda new: _show(shown, new))
+    if left and len(left) == sum(exam.prompts for exam in exams):
+        raise UserError(f"No prompt fits. {left[0].why}")
+    longcontext.leave_out(folder, exams, left)
 
 
 def _show(shown: Board, found: Prediction, new: bool = True) -> None:
@@ -183,6 +219,7 @@ def _show(shown: Board, found: Prediction, new: bool = True) -> None:
 def load(asked: Asked) -> tuple[LanguageModel, Tokenizer, str]:
     """Model, tokenizer, and what tells this model from another one of the same name."""
     from levelfield import foreign
+    from levelfield.foreign import BYTES
     from levelfield.foreign.places import find
     from levelfield.foreign.trained import trained
     from levelfield.loading import find_run
@@ -194,6 +231,8 @@ def load(asked: Asked) -> tuple[LanguageModel, Tokenizer, str]:
         where = store.directory(asked.out, run)
         if not store.complete(where):
             raise UserError(f"{run.id} is not complete: run its study first.")
+        if asked.tokenizer not in ("", BYTES):
+            raise UserError(f"{run.id} was trained here on bytes: leave out --tokenizer.")
         return *trained(run, load_net(run, where), device), run.id
     model, tokenizer = foreign.load(
         asked.name, asked.tokenizer, device, asked.precision, published_bug=asked.published_bug

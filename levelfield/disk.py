@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,10 +36,15 @@ def explained(where: Path, option: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path, option: str = "") -> Iterator[None]:
-    """Holds an exclusive lock; the system releases it when the process ends, however it ends."""
+def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds an exclusive lock; the system releases it when the process ends, however it ends. busy: is called where
+    another process has it, before waiting for that."""
     with explained(path.parent, option):
         file = path.open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

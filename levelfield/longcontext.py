@@ -5,8 +5,9 @@
     answer(model, tokenizer, exam, folder)          # appends to folder/predictions.jsonl; goes on after a kill
     rows(predictions(folder), "mamba2-2.7b")        # scores, by task, length and depth
 
-A prediction is stored under the hash of what the model read (`Sample.key`), so asking for more lengths, tasks or
-samples later generates only what is missing, and scoring again needs no model.
+A sample that does not fit its length is left out, and its cell says so. A prediction is stored under the hash of what
+the model read (`Sample.key`), so asking for more lengths, tasks or samples later generates only what is missing, and
+scoring again needs no model.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from levelfield import store
 from levelfield.ruler import RULER, Needle, RulerTask, Sample, Score, Sources, Tokenizer, baselines, generate, score
 from levelfield.ruler.settled import settled
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 PREDICTIONS = "predictions.jsonl"
 BASELINES = "baselines.jsonl"
+LEFT_OUT = "left_out.jsonl"
 COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 MODEL = "model.json"
 TENTHS = 10
@@ -68,8 +72,8 @@ class Exam:
         """Its tasks, those with a needle once for every depth."""
         return tuple(at for task in self.tasks for at in self._at_depths(task))
 
-    def asks(self, found: Prediction) -> bool:
-        """Whether an answer is to one of its prompts."""
+    def asks(self, found: Prediction | LeftOut) -> bool:
+        """Whether an answer is to one of its prompts, or one of them was left out."""
         same = (found.flavour, found.template, found.seed) == (self.flavour, self.template, self.seed)
         there = found.length in self.lengths and found.index < self.count
         return same and there and found.task in {task.name for task in self.variants}
@@ -79,13 +83,23 @@ class Exam:
             return tuple(replace(task, depth=depth) for depth in self.depths)
         return (task,)
 
-    def groups(self, tokenizer: Tokenizer) -> Iterator[tuple[RulerTask, int, list[Sample]]]:
-        """Task, length and all their samples; those at several depths together, since they begin alike."""
+    def groups(
+        self, tokenizer: Tokenizer, missed: Callable[[LeftOut], None] | None = None
+    ) -> Iterator[tuple[RulerTask, int, list[Sample]]]:
+        """Task, length and all their samples; those at several depths together, since they begin alike. missed: is
+        told of samples that do not fit, which otherwise raise UserError."""
         for length in sorted(self.lengths):
             for task in self.tasks:
-                yield task, length, [s for at in self._at_depths(task) for s in self._samples(at, length, tokenizer)]
+                parts = (self._samples(at, length, tokenizer, missed) for at in self._at_depths(task))
+                yield task, length, [sample for part in parts for sample in part]
 
-    def _samples(self, task: RulerTask, length: int, tokenizer: Tokenizer) -> Iterator[Sample]:
+    def _samples(
+        self, task: RulerTask, length: int, tokenizer: Tokenizer, missed: Callable[[LeftOut], None] | None
+    ) -> Iterator[Sample]:
+        def tell(index: int, why: str) -> None:
+            assert missed
+            missed(LeftOut(task.name, length, index, self.flavour, self.template, self.seed, why))
+
         return generate(
             task,
             length,
@@ -95,7 +109,21 @@ class Exam:
             flavour=self.flavour,
             template=self.template,
             sources=self.sources,
+            missed=tell if missed else None,
         )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A sample that could not be made, and why."""
+
+    task: str
+    length: int
+    index: int
+    flavour: str
+    template: str
+    seed: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -136,24 +164,47 @@ def settings_of(task: RulerTask) -> dict[str, Any]:
     return {"kind": type(task).__name__, **vars(task)}
 
 
+def check(model: LanguageModel, exam: Exam) -> None:
+    """Raises UserError for lengths of more steps than the model takes."""
+    most, before = model.max_length, len(model.begin)
+    if most is not None and max(exam.lengths) + before > most:
+        raise UserError(
+            f"{model.name} takes at most {most} steps and cannot be asked at a length of {max(exam.lengths)}: give "
+            f"--lengths up to {most - before}."
+        )
+
+
+def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> None:
+    highest = max((int(sample.ids.max()) for sample in samples), default=0)
+    if highest >= model.vocabulary:
+        raise UserError(
+            f"The tokenizer {tokenizer.name} gives the id {highest}, and {model.name} has only {model.vocabulary}: "
+            "name the model's own with --tokenizer."
+        )
+
+
 def answer(
     model: LanguageModel, tokenizer: Tokenizer, exam: Exam, folder: Path, told: Told = lambda prediction: None
-) -> None:
-    """Generates what `folder` does not hold yet and appends it, prompt by prompt."""
+) -> list[LeftOut]:
+    """Generates what `folder` does not hold yet and appends it, prompt by prompt. Returns the samples that do not fit.
+    Raises UserError for lengths and ids that the model does not have."""
     from levelfield.foreign.greedy import Stop, either, ends, stream
 
+    check(model, exam)
+    left: list[LeftOut] = []
     known = {p.key for p in predictions(folder)}
     _whole_lines(folder / PREDICTIONS)
     with (folder / PREDICTIONS).open("a") as file:
-        for task, _, samples in exam.groups(tokenizer):
+        for task, _, samples in exam.groups(tokenizer, left.append):
             todo = [sample for sample in samples if sample.key not in known]
             known |= {sample.key for sample in todo}
+            _check_ids(model, tokenizer, todo)
 
             def done(number: int, made: Sequence[int], todo: list[Sample] = todo, task: RulerTask = task) -> bool:
                 return settled(task, tokenizer.decode(made), todo[number].references)
 
             stop: Stop = either(ends(model.ends), done)
-            prompts = [[*model.begin, *sample.ids.tolist()] for sample in todo]
+            prompts = [np.concatenate([np.array(model.begin, np.int32), sample.ids]) for sample in todo]
             for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
                 sample = todo[number]
                 broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
@@ -165,6 +216,18 @@ def answer(
             if todo:
                 _beside(folder, task, samples)
         os.fsync(file.fileno())
+    return left
+
+
+def leave_out(folder: Path, exams: Sequence[Exam], left: Sequence[LeftOut]) -> None:
+    """Stores what these exams left out, in place of what they did before."""
+    kept = [old for old in left_out(folder) if not any(exam.asks(old) for exam in exams)]
+    if kept or left or (folder / LEFT_OUT).exists():
+        store.write_rows(folder / LEFT_OUT, [vars(one) for one in dict.fromkeys([*kept, *left])])
+
+
+def left_out(folder: Path) -> list[LeftOut]:
+    return [LeftOut(**record) for record in store.read_rows(folder / LEFT_OUT)]
 
 
 def _beside(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
@@ -216,8 +279,9 @@ def _restored(record: dict[str, Any]) -> Prediction:
     return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
 
 
-def rows(found: Iterable[Prediction], model: str) -> list[Row]:
+def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) -> list[Row]:
     """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
+    Where samples were `left` out the status is "partial"; of cells without any other it is "left_out".
 
     `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
     tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
@@ -231,16 +295,21 @@ def rows(found: Iterable[Prediction], model: str) -> list[Row]:
         (chosen if at else cells).setdefault((name, p.length), []).append(scored)
     made: list[Row] = []
     averages: dict[tuple[int, str], list[float]] = {}
+    fewer = {(one.task.partition("@")[0], one.length) for one in left}
     for (name, length), whole in ({**chosen, **cells}).items():
         placed = chosen.get((name, length), whole)
+        status = _status(whole)
+        status = "partial" if status == "ok" and (name, length) in fewer else status
         for metric, column in COLUMNS.items():
             values = [v for _, v in _percent(whole, metric)]
-            made.append(_row(model, name, f"length={length}", column, values, _status(whole)))
+            made.append(_row(model, name, f"length={length}", column, values, status))
             made += _by_depth(name, length, column, _percent(placed, metric), model)
             averages.setdefault((length, column), []).append(fmean(values))
     for (length, metric), means in averages.items():
         if len(means) == len(RULER):
             made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
+    for name, length in sorted(fewer - {**chosen, **cells}.keys()):
+        made += [_row(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]
     return made
 
 
@@ -275,7 +344,8 @@ def _by_depth(
 
 def _row(model: str, task: str, at: str, metric: str, values: Sequence[float], status: str) -> Row:
     row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
-    row |= Row(unit="percent", value=fmean(values), n=len(values), status=status)
+    row |= Row(unit="percent", n=len(values), status=status)
+    row |= Row(value=fmean(values)) if values else Row()
     return row | Row(stderr=_stderr(values)) if len(values) > 1 else row
 
 
@@ -314,9 +384,9 @@ def fingerprint(path: Path) -> str:
 
 
 def claim(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Writes who answers here; raises UserError where that was another model, tokenizer or precision."""
-    path = folder / MODEL
-    if path.exists():
+    """Writes who answers here; raises UserError where another model, tokenizer or precision has answered already."""
+    path, answers = folder / MODEL, folder / PREDICTIONS
+    if path.exists() and answers.exists() and answers.stat().st_size:
         known = store.read_json(path)
         changed = [key for key, value in facts.items() if known.get(key) != value]
         if changed:

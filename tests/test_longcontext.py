@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,12 +17,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from toy_ruler import hotpot_file
 
 from levelfield import asking, cli, longcontext
+from levelfield.disk import locked
 from levelfield.foreign import LanguageModel
 from levelfield.longcontext import Exam, Prediction, answer, predictions, rows
 from levelfield.report import context
-from levelfield.ruler import Bytes, Needle, generate, named, score
+from levelfield.ruler import Bytes, Needle, Sources, generate, named, score
 from levelfield.ruler.settled import settled
 from levelfield.spec import Row, UserError
 
@@ -30,7 +35,7 @@ Says = Callable[[str], str]
 class Saying(LanguageModel):
     """Answers a prompt, as text, by a function; its state is what its rows have read, and where the prompt ended."""
 
-    name, vocabulary, device = "saying", 256, torch.device("cpu")
+    name, vocabulary, device, max_length = "saying", 256, torch.device("cpu"), 20_000
 
     ragged = False  # it must know where prompts end
 
@@ -249,6 +254,12 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--tasks", "vt", "--depths", "0.5"), "Depths are of needle tasks"),
         (("--tasks", "niah_single_1", "--depths", "2"), "from 0 to 1"),
         (("--count", "0"), "at least one sample"),
+        (("--lengths", "10,900"), "A length of 10 has no room"),
+        (("--lengths", "0"), "lengths from 1"),
+        (("--lengths", "900,1000000"), "takes at most 20000 steps"),
+        (("--tasks", "vt", "--lengths", "300"), "No prompt fits. The smallest prompt takes"),
+        (("--essays", "no/essays"), "no/essays does not exist"),
+        (("--tasks", "qa_1", "--squad", "no.json"), "no.json does not exist"),
     ],
 )
 def test_bad_words_are_one_sentence_and_code_2(
@@ -280,3 +291,92 @@ def test_samples_at_depths_begin_alike() -> None:
     alike = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
     assert alike > 300
     assert next(iter(generate(SINGLE, 900, Bytes(), count=1))).references == samples[0].references
+
+
+def test_cells_that_do_not_fit_are_left_out_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chain, with its example, takes more than 700 bytes."""
+    words = ("--lengths", "700,1500", "--tasks", "vt,niah_single_1", "--count", "2")
+    run(monkeypatch, tmp_path, *words)
+    assert "Left out of vt at 700: 2 samples. The smallest prompt takes" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "ruler" / "model"
+    table = {(r["task"], r["at"]): r for r in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+    assert table["vt", "length=700"]["status"] == "left_out" and "value" not in table["vt", "length=700"]
+    assert {table[place]["status"] for place in table if place != ("vt", "length=700")} == {"ok"}
+    summary = (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
+    assert "| vt | left out | 0.0 (0.0) |" in summary
+    run(monkeypatch, tmp_path, *words)
+    assert len(longcontext.left_out(folder)) == 2
+
+
+def test_of_a_cell_only_the_samples_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
+    """Of the questions the first ten fit, whose documents are a little shorter."""
+    exam = Exam((named("qa_2"),), (3180,), 12, flavour="official", sources=Sources(hotpot=hotpot_file(tmp_path)))
+    left = answer(Saying(lambda prompt: ""), Bytes(), exam, tmp_path)
+    found = predictions(tmp_path)
+    assert sorted(p.index for p in found) == list(range(10))
+    assert [one.index for one in left] == [10, 11]
+    made = [dict(r) for r in rows(found, "m", left)]
+    assert {(r["status"], r["n"], r["value"]) for r in made} == {("partial", 10, 0.0)}
+    assert "| qa_2 | 0.0 (0.0) * |" in context.summary(rows(found, "m", left), [])
+    longcontext.leave_out(tmp_path, [exam], left)
+    longcontext.leave_out(tmp_path, [exam], left[:1])  # made since, with another file
+    assert longcontext.left_out(tmp_path) == left[:1]
+    longcontext.leave_out(tmp_path, [replace(exam, seed=1)], left[1:])
+    assert longcontext.left_out(tmp_path) == left
+
+
+def test_what_the_model_has_no_place_for_is_refused_before_a_prompt_is_read(tmp_path: Path) -> None:
+    model = Saying(knows)
+    with pytest.raises(UserError, match="give --lengths up to 20000"):
+        answer(model, Bytes(), Exam((SINGLE,), (700, 20_001), count=1), tmp_path)
+    model.vocabulary = 100
+    with pytest.raises(UserError, match=r"The tokenizer bytes gives the id 1\d\d, and saying has only 100"):
+        answer(model, Bytes(), EXAM, tmp_path)
+    assert model.prompts == 0 and predictions(tmp_path) == []
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_what_was_answered_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether answers, figures or rows find no room."""
+    words = ("--lengths", "700", "--tasks", "niah_single_1", "--count", "3")
+    folder = tmp_path / "runs" / "ruler" / "model"
+
+    def full(*anything: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for module, name in ((longcontext, "_beside"), (context, "build"), (asking.store, "write_rows")):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(module, name, full)
+            run(patch, tmp_path, *words)
+        assert end.value.code == 2
+        assert "No room left in" in capsys.readouterr().err
+        assert len(predictions(folder)) == 3
+    run(monkeypatch, tmp_path, *words)
+    assert len(predictions(folder)) == 3
+
+
+def test_who_was_refused_has_not_claimed_the_folder(tmp_path: Path) -> None:
+    longcontext.claim(tmp_path, {"tokenizer": "a"})
+    longcontext.claim(tmp_path, {"tokenizer": "b"})
+    asked(knows, tmp_path)
+    with pytest.raises(UserError, match="another tokenizer"):
+        longcontext.claim(tmp_path, {"tokenizer": "a"})
+
+
+def test_a_second_process_says_that_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "ruler" / "model"
+    folder.mkdir(parents=True)
+    words = ("--lengths", "700", "--tasks", "niah_single_1", "--count", "2")
+    with locked(folder / ".lock"):
+        thread = threading.Thread(target=lambda: run(monkeypatch, tmp_path, *words))
+        thread.start()
+        thread.join(2)
+        assert thread.is_alive() and predictions(folder) == []
+    thread.join()
+    assert "Another process is asking in" in capsys.readouterr().out
+    assert len(predictions(folder)) == 2

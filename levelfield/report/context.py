@@ -17,6 +17,7 @@ from levelfield.report.tables import Column, Table, to_csv
 from levelfield.spec import Row
 
 LABEL = "answers found (%)"
+MARKS = {"partial": " *", "left_out": "left out"}
 Grid = dict[tuple[str, float], list[float]]
 
 
@@ -36,19 +37,27 @@ def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
     """A table of match by task and length with the strict score behind it, and below it the two blind readers."""
     lengths = sorted({length for row in rows if (length := _length(row)) is not None})
     by: dict[tuple[str, str], dict[int, float]] = {}
+    marks: dict[tuple[str, int], str] = {}
     for row in rows:
         if (length := _length(row)) is not None:
-            by.setdefault((row.get("task", ""), row.get("metric", "")), {})[length] = row.get("value", 0.0)
+            of_task = by.setdefault((row.get("task", ""), row.get("metric", "")), {})
+            if "value" in row:
+                of_task[length] = row["value"]
+            if mark := MARKS.get(row.get("status", "")):
+                marks[row.get("task", ""), length] = mark
     lines: list[tuple[str, ...]] = []
     for task in dict.fromkeys(task for task, _ in by):
         match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
-        lines.append((task, *(f"{match[n]:.1f} ({strict[n]:.1f})" if n in match else "" for n in lengths)))
+        texts = {n: f"{match[n]:.1f} ({strict[n]:.1f})" for n in match}
+        lines.append((task, *(texts.get(n, "") + marks.get((task, n), "") for n in lengths)))
     for name in dict.fromkeys(row.get("model", "") for row in baselines):
         mine = [row for row in baselines if row.get("model") == name]
         means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
         lines.append((f"{name}, mean of the tasks", *(f"{sum(v) / len(v):.1f}" if v else "" for v in means)))
     heads = Column("task"), *(Column(str(n), number=True) for n in lengths)
     text = f"RULER's match in percent, the strict score in brackets.\n\n{Table(heads, tuple(lines)).markdown()}"
+    if MARKS["partial"] in marks.values():
+        text += f"\n{MARKS['partial'].strip()} Without samples that do not fit this length.\n"
     gaps = tuple(
         (row.get("task", ""), str(_length(row)), f"{row.get('value', 0.0):+.1f} ± {1.96 * row.get('stderr', 0.0):.1f}")
         for row in rows
@@ -71,8 +80,8 @@ def tasks(rows: Sequence[Row]) -> Drawing | None:
     """One panel: tasks downwards, lengths to the right."""
     grid: Grid = {}
     for row in rows:
-        if row.get("metric") == "accuracy" and (length := _length(row)) is not None:
-            grid.setdefault((row.get("task", ""), float(length)), []).append(row.get("value", 0.0))
+        if row.get("metric") == "accuracy" and "value" in row and (length := _length(row)) is not None:
+            grid.setdefault((row.get("task", ""), float(length)), []).append(row["value"])
     models = {row.get("model", "") for row in rows}
     return heat.draw({", ".join(models): grid}, "task", (0.0, 100.0), LABEL) if grid else None
 

@@ -37,6 +37,17 @@ class Sources:
         """A short name of the essays."""
         return "emerson" if self.essays is None else Path(self.essays).name
 
+    def check(self) -> None:
+        """Raises UserError where one of the named files cannot be had. Reads essays and words, and only looks for the
+        others."""
+        if self.essays is not None:
+            essays(self.essays)
+        if self.words is not None:
+            dictionary(self.words)
+        for path in (self.squad, self.hotpot):
+            if path is not None and not Path(path).expanduser().is_file():
+                raise UserError(f"{path} does not exist: give the path of a file that does.")
+
 
 @cache
 def essays(source: str | None) -> tuple[str, ...]:
