@@ -9,13 +9,16 @@ from types import ModuleType
 
 import pytest
 import torch
+from foreign_files import BASE, WIDTH, random_weights, write_native
 
-from levelfield.foreign import begins, ends, generate
+from levelfield import asking, loading, store
+from levelfield import run as running
+from levelfield.foreign import begins, ends, generate, load
 from levelfield.foreign.places import find
 from levelfield.foreign.trained import trained
 from levelfield.mixers.attention import Attention
 from levelfield.objectives import Causal, Classify
-from levelfield.ruler.tokenizers import Bytes
+from levelfield.ruler.tokenizers import Bytes, World
 from levelfield.run import build_net
 from levelfield.spec import Model, Protocol, Run, UserError
 from levelfield.tasks.corpus import Corpus
@@ -92,3 +95,42 @@ def test_begins_and_ends() -> None:
         {3, 5},
         frozenset(),
     ]
+
+
+def of_ids(folder: Path, ids: int) -> Path:
+    """A random Mamba-2 of that many ids, in the layout of `mamba_ssm`, with a tokenizer of its own."""
+    embedding = torch.randn(ids, WIDTH, generator=torch.Generator().manual_seed(2))
+    more = {"backbone.embedding.weight": embedding, "lm_head.weight": embedding}
+    return write_native(folder, BASE | {"vocab_size": ids}, random_weights(BASE) | more)
+
+
+def test_bytes_are_the_tokenizer_of_any_model_with_ids_for_them(tmp_path: Path) -> None:
+    model, tokenizer = load(str(of_ids(tmp_path / "wide", 259)), tokenizer="bytes")
+    assert isinstance(tokenizer, Bytes) and model.begin == ()
+    text = "bytes: é"
+    assert model.logits(torch.tensor([list(text.encode())])).shape == (1, 9, 259)
+    (made,) = generate(model, [tokenizer.encode(text)], 4)
+    assert len(made) == 4 and isinstance(tokenizer.decode(made), str)
+    assert load(str(of_ids(tmp_path / "just", 256)), tokenizer="bytes")[0].vocabulary == 256
+    with pytest.raises(UserError, match="narrow has 255 ids, fewer than the 256 bytes: name its own tokenizer"):
+        load(str(of_ids(tmp_path / "narrow", 255)), tokenizer="bytes")
+
+
+def test_a_folder_of_the_name_bytes_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    of_ids(tmp_path / "bytes", 259)
+    assert isinstance(load("bytes", tokenizer="bytes")[1], World)
+
+
+def test_a_run_of_ours_is_asked_in_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(Corpus(64), TINY, Protocol("none", ()), 0)
+    (tmp_path / run.id).mkdir()
+    (tmp_path / run.id / "spec.json").write_text("{}")
+    monkeypatch.setattr(loading, "find_run", lambda name, out: run)
+    monkeypatch.setattr(store, "directory", lambda out, run: tmp_path / run.id)
+    monkeypatch.setattr(store, "complete", lambda where: True)
+    monkeypatch.setattr(running, "load_net", lambda run, where: build_net(run, Causal()))
+    asked = asking.Asked(run.id, device="cpu", out=tmp_path)
+    assert isinstance(asking.load(replace(asked, tokenizer="bytes"))[1], Bytes)
+    with pytest.raises(UserError, match="was trained here on bytes: leave out --tokenizer"):
+        asking.load(replace(asked, tokenizer="some/folder"))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from levelfield.foreign.published import reproduce
 from levelfield.foreign.texts import read_tokenizer
 from levelfield.foreign.weights import Folder
 from levelfield.ruler.sample import Tokenizer as Tokenizer
+from levelfield.ruler.tokenizers import Bytes
 from levelfield.spec import UserError
 
 
@@ -37,6 +39,7 @@ class Layout:
     decoder: Callable[[Mapping[str, Any], Mapping[str, Tensor], str], Decoder]
 
 
+BYTES = "bytes"  # the tokenizer that needs no file
 LAYOUTS = tuple(Layout(module.recognises, module.decoder) for module in (native, llama, llama2c, mamba, gemma, rwkv))
 
 
@@ -50,24 +53,44 @@ def load(
 ) -> tuple[LanguageModel, Tokenizer]:
     """The model of a folder or of a name on the Hugging Face hub, and its tokenizer.
 
-    tokenizer: a folder, file or name where it is not beside the model. published_bug: `levelfield.foreign.published`.
+    tokenizer: a folder, file or name where it is not beside the model, or "bytes", whose ids are 0 to 255.
+    published_bug: `levelfield.foreign.published`.
     transformers: leave the model to that library even where our layers know it.
     Raises UserError for a layout nobody here knows, and for files that are absent, broken or not of one model.
     """
     path = find(name)
     setup = Setup(name.rstrip("/").rsplit("/", 1)[-1], device, precision)
     folder = Folder(path)
-    text = read_tokenizer(find(tokenizer, weights=False) if tokenizer else path)
+    text = _tokenizer(tokenizer, path)
     known = [layout for layout in LAYOUTS if layout.recognises(folder.config)]
     if transformers or not known:
         if published_bug:
             raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out published_bug.")
         if "model_type" not in folder.config:
             raise UserError(f"{path} is of no layout known here: its config.json names neither model_type nor d_model.")
-        return Hub.read(path, setup, begins(text)), text
+        return _spells(Hub.read(path, setup, begins(text)), text), text
     decoder = known[0].decoder(folder.config, folder.tensors(), str(path))
-    model = assemble(decoder, setup, begins(text), ends(folder.config))
+    model = _spells(assemble(decoder, setup, begins(text), ends(folder.config)), text)
     return (reproduce(model) if published_bug else model), text
+
+
+def _tokenizer(name: str, path: Path) -> Tokenizer:
+    if name == BYTES and not Path(name).exists():
+        return Bytes()
+    return read_tokenizer(find(name, weights=False) if name else path)
+
+
+Model = TypeVar("Model", bound=LanguageModel)
+
+
+def _spells(model: Model, tokenizer: Tokenizer) -> Model:
+    """The same. Raises UserError where it has fewer ids than there are bytes and the tokenizer is of bytes."""
+    if isinstance(tokenizer, Bytes) and model.vocabulary < 256:
+        raise UserError(
+            f"{model.name} has {model.vocabulary} ids, fewer than the 256 bytes: name its own tokenizer instead of "
+            f"{BYTES}."
+        )
+    return model
 
 
 def begins(tokenizer: Tokenizer) -> tuple[int, ...]:
