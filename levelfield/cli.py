@@ -88,7 +88,7 @@ def plan(
         out: folder of run directories, to see what is done
         trials: recipes to try for every arm first (default: as the study says)
     """
-    from levelfield.loading import Source, choose
+    from levelfield.loading import Source, choose, matches
 
     loaded = Source.of(study, trials).load()
     if loaded.survey is not None:
@@ -99,8 +99,8 @@ def plan(
     from levelfield import planning, store, tuning
 
     effort = effort or "minutes"
-    chosen, tuned = tuning.state(loaded, effort, out)
-    runs = choose(chosen, effort, only)
+    chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
+    runs = choose(chosen, effort, only if loaded.search is None else "")
     done = sum(store.complete(store.directory(out, r)) for r in runs)
     say("\n".join([*planning.lines(runs, done, f"{loaded.name} at effort {effort}"), *tuned]))
 
@@ -136,7 +136,8 @@ def run(
     from levelfield.loading import Source
     from levelfield.worker import Order
 
-    _exit(commands.execute(Order(Source.of(study, trials), effort, out, data, only, device, threads), jobs, say))
+    order = Order(Source.of(study, trials), effort, out, data, only, device, threads)
+    _exit(commands.tune(order, jobs, say) and commands.execute(order, jobs, say))
 
 
 @app.command
@@ -171,6 +172,7 @@ def compare(
     from levelfield.worker import Order
 
     order = Order(Source("compare", mixer, tasks, protocols, trials), effort, out, data, device=device)
+    _exit(commands.tune(order, jobs, say))
     complete = commands.execute(order, jobs, say)
     commands.write_report(order.source, effort, out, to, say)
     _exit(complete)

@@ -29,18 +29,26 @@ from levelfield.worker import ERROR, Order
 Say = Callable[[str], None]
 
 
+def tune(order: Order, jobs: int | None, say: Say) -> bool:
+    """Do what is left of the trials that a study's runs need first; whether all are complete, as where none are."""
+    study = order.source.load()
+    if study.search is None or study.survey is not None:
+        return True
+    if not tuning.trials(study, order.wanted).runs(order.effort):
+        return True
+    say(f"Tuning: {study.search.trials} trials an arm, scored on validation.")
+    if execute(order.trials, jobs, say):
+        return True
+    say("The runs wait for their trials: mend what failed, then run the same command again to continue.")
+    return False
+
+
 def execute(order: Order, jobs: int | None, say: Say) -> bool:
-    """Run what is left of a study, its trials first where it has a search, and name the files; whether every run is
-    complete."""
+    """Run what is left of a study, whose trials `tune` has done, and name the files; whether every run is complete."""
     from levelfield.run import check
 
     declared = order.source.load()
-    if declared.search is not None and not order.trial:
-        say(f"Tuning: {declared.search.trials} trials an arm, scored on validation.")
-        if not execute(order.trials, jobs, say):
-            return False
-    study = order.load()
-    runs = order.choose(study)
+    study, runs = order.load()
     for run in runs:
         check(run)
     if jobs is not None and jobs < 1:
@@ -73,7 +81,8 @@ def write_report(source: Source, effort: Effort, out: Path, to: Path, say: Say) 
     from levelfield import report
 
     study = source.load()
-    for path in report.build(study, effort, store.read(out, study.name, effort), to / f"{study.name}-{effort}"):
+    results = store.read(out, study.name, effort, str(source))
+    for path in report.build(study, effort, results, to / f"{study.name}-{effort}"):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
 

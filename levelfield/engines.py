@@ -143,7 +143,7 @@ class Local:
 
     def execute(self, runs: Sequence[Run], screen: Screen) -> Outcome:
         """Blocks until every run is complete or failed. Raises UserError where no worker can start."""
-        study = self.order.load()
+        study, _ = self.order.load()
         self.fingerprint = self.order.source.fingerprint(runs)
         self.where = {run.id: store.directory(self.order.out, run) for run in runs}
         self.probes = {run.id: study.probes(run) for run in runs}

@@ -65,6 +65,10 @@ class Source:
             study = _guarded(_study_of(module, self.study), self.study, module.__file__ or "")
         return tuning.tuned_by(study, self.trials)
 
+    def __str__(self) -> str:
+        """In the words of the command line; a comparison without its tasks and protocols."""
+        return (self.mixer or self.study) + (f" --trials {self.trials}" if self.trials else "")
+
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Of the chosen runs and of the file that made them, where it is the user's own."""
         path = Path(self.study)

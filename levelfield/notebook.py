@@ -74,7 +74,7 @@ def compare(
     if study.search is not None:
         _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
         records, study = tuning.tried(study, effort, out), tuning.settled(study, out)
-    store.index(out, study.name, effort, choose(study, effort), records)
+    store.index(out, study.name, effort, choose(study, effort), records, trials)
     _run(study, effort, out, data, device, tested=True)
     results = store.read(out, study.name, effort)
     files = report.build(study, effort, results, to / f"{study.name}-{effort}")

@@ -85,7 +85,7 @@ class Search:
     `lr` and `weight_decay` are ranges of what the arm's own rates are multiplied by, in every phase alike. In
     logarithms a range falls into `trials` equal parts, whose middles are tried but for the one nearest to 1, which the
     arm's own recipe stands for; which decay goes with which rate is drawn once for all. Raises UserError for a search
-    that tries nothing.
+    that tries nothing. Parameters whose rate or decay a mixer fixes (`ParamRule`) keep it.
     """
 
     trials: int
@@ -98,6 +98,8 @@ class Search:
         for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
             if not 0 < low <= high < np.inf:
                 raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")
+        if self.lr[0] == self.lr[1] and self.weight_decay[0] == self.weight_decay[1]:
+            raise UserError("A search whose ranges are one factor each tries one recipe: widen lr or weight_decay.")
 
     def factors(self) -> list[tuple[float, float]]:
         """What to multiply lr and weight_decay by, trial by trial; the first leaves both as they are."""

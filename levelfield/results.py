@@ -25,7 +25,8 @@ class Results:
     flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
     record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
     `spec.describe(run)`. failures: run id -> why it did not finish, one sentence. trials: the recipes that were tried
-    before, one record each (task, model, protocol, the factors lr and weight_decay, validation, chosen, flops, wall_s).
+    before, one record each (arm: the first run that uses what was chosen, task, model, protocol, the factors lr and
+    weight_decay, chosen, validation, metric, unit, flops, wall_s).
     """
 
     rows: Sequence[Row] = ()

@@ -11,6 +11,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     done.json           written last: without it the run is not complete
     probe-NAME-*.jsonl  a probe's rows, written whole; named by its settings
 runs/studies/demo-minutes.json      which runs a study at an effort is made of
+runs/trials/                        the same for recipes that are tried first: no weights, no test
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from levelfield.results import Results
 from levelfield.spec import Probe, Row, Run, UserError, describe, digest
 
 DONE = "done.json"
+TRIALS = "trials"
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
 
@@ -144,15 +146,19 @@ def index(
     check_name("study", study)
     described = {run.id: describe(run) for run in runs}
     whole = {"study": study, "effort": effort, "runs": described}
-    whole |= {"trials": list(trials), "asked_trials": asked_trials} if trials else {}
+    whole |= {"trials": list(trials)} if trials else {}
+    whole |= {"asked_trials": asked_trials} if asked_trials else {}
     write_json(out / "studies" / f"{study}-{effort}.json", whole)
 
 
-def read(out: Path, study: str, effort: str) -> Results:
-    """All that has been measured for a study. Raises UserError where nothing was started."""
+def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
+    """All that has been measured for a study. Raises UserError where nothing was started.
+
+    asked: what the command line calls it, where that is not its name.
+    """
     path = out / "studies" / f"{study}-{effort}.json"
     if not path.exists():
-        command = f"levelfield run {study} --effort {effort} --out {out}"
+        command = f"levelfield run {asked or study} --effort {effort} --out {out}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
     known = read_json(path)
     specs: dict[str, Any] = known["runs"]

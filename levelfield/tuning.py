@@ -12,7 +12,7 @@ works on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,14 @@ from typing import Any
 from levelfield import store
 from levelfield.spec import Effort, Protocol, Run, Search, Study, UserError
 
-FOLDER = "trials"  # of the folder of runs
+FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
 SEED = 9_999  # of every trial, so that trials of an arm differ in their recipe alone
+Wanted = Callable[[Run], bool]
+
+
+def every(run: Run) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -34,81 +39,90 @@ class Trial:
     run: Run
 
 
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in their seed alone, and what is tried for them: nothing where nothing is trained."""
+
+    runs: tuple[Run, ...]
+    trials: tuple[Trial, ...]
+
+    def scores(self, out: Path) -> list[float]:
+        """Of its complete trials, in order."""
+        return [found for trial in self.trials if (found := score(trial.run, out)) is not None]
+
+    def tuned(self, scores: list[float]) -> list[Run]:
+        """The runs with the best recipe; `scores` are those of all trials."""
+        if not self.trials:
+            return list(self.runs)
+        best = self.trials[_best(scores)]
+        return [_with(run, best.lr, best.weight_decay, len(self.trials), run.seed) for run in self.runs]
+
+
 def tuned_by(study: Study, count: int) -> Study:
     """The study with a search of `count` trials an arm; the same where `count` is 0."""
     return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count)) if count else study
 
 
-def trials(study: Study, wanted: Callable[[Run], bool] = lambda run: True) -> Study:
+def trials(study: Study, wanted: Wanted = every) -> Study:
     """All trials, as a study; of the arms some run of which is `wanted`. Raises UserError where none is."""
-
-    def runs(effort: Effort) -> list[Run]:
-        found = [trial.run for _, tried in _arms(study, effort, wanted) for trial in tried]
-        if not found:
-            raise UserError(f"No arm of {study.name} is chosen: --only takes patterns of its run ids.")
-        return found
-
-    return replace(study, runs=runs, probes=lambda run: (), search=None)
+    return replace(study, runs=lambda effort: _runs(_arms(study, effort, wanted)), probes=lambda run: (), search=None)
 
 
-def settled(study: Study, out: Path) -> Study:
+def settled(study: Study, out: Path, wanted: Wanted = every) -> Study:
     """The study whose runs use what their arms' trials found best on validation; the same where there is no search.
 
-    Its `runs` leave out arms of which no trial is complete, and raise UserError where some are and some are not.
+    Its `runs` leave out arms whose trials are not all complete, and raise UserError where no arm has all of them.
     """
     if study.search is None:
         return study
 
     def runs(effort: Effort) -> list[Run]:
-        made: list[Run] = []
-        for own, tried in _arms(study, effort):
-            scores = [score(trial.run, out) for trial in tried]
-            if not tried:
-                made += own
-            elif any(found is not None for found in scores):
-                made += _chosen(own, tried, scores)
-        if not made:
-            raise UserError(f"{study.name} is tuned first: `levelfield run` does its trials, then its runs.")
+        found = [(arm, arm.scores(out)) for arm in _arms(study, effort, wanted)]
+        made = [run for arm, scores in found if len(scores) == len(arm.trials) for run in arm.tuned(scores)]
+        if found and not made:
+            done, total = sum(len(scores) for _, scores in found), sum(len(arm.trials) for arm, _ in found)
+            raise UserError(
+                f"{study.name} is tuned first, and {done} of {total} trials are done: `levelfield run` does the rest, "
+                "then the runs."
+            )
         return made
 
     return replace(study, runs=runs, search=None)
 
 
-def state(study: Study, effort: Effort, out: Path) -> tuple[Study, list[str]]:
-    """The study as far as its trials have settled it, and lines that say how far that is."""
+def state(study: Study, effort: Effort, out: Path, wanted: Wanted = every) -> tuple[Study, list[str]]:
+    """The `wanted` runs as far as trials have settled them, and lines that say how far that is."""
     search = study.search
     if search is None:
         return study, []
-    runs = [trial.run for _, tried in _arms(study, effort) for trial in tried]
-    done = sum(score(run, out) is not None for run in runs)
+    found = _arms(study, effort, wanted)
+    total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
     factors = ", ".join(f"({lr:.3g}, {decay:.3g})" for lr, decay in search.factors())
     lines = [
         "",
-        f"Tuning: {search.trials} trials an arm, {len(runs)} in all, {done} done; scored on validation.",
+        f"Tuning: {search.trials} trials an arm, {total} in all, {done} done; scored on validation.",
         f"  (lr, weight_decay) of every phase times {factors}",
     ]
-    return (settled(study, out) if done == len(runs) else study), lines
-
-
-def _chosen(own: Sequence[Run], tried: Sequence[Trial], scores: Sequence[float | None]) -> Iterator[Run]:
-    done = [found for found in scores if found is not None]
-    if len(done) < len(tried):
-        raise UserError(f"{len(done)} of {len(tried)} trials of {tried[0].run.id} are done: run the study again.")
-    best = tried[max(range(len(tried)), key=done.__getitem__)]
-    for run in own:
-        yield _with(run, best.lr, best.weight_decay, len(tried), run.seed)
+    if done == total:
+        return settled(study, out, wanted), lines
+    return replace(study, runs=lambda effort: [run for arm in found for run in arm.runs]), lines
 
 
 def tried(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
-    """Every complete trial as a record: its arm, factors, validation score (absent where it diverged) and cost."""
+    """Trials as records, arm by arm where all are complete: factors, score (absent where it diverged) and cost.
+
+    `arm` is the id of the first run that uses what was chosen.
+    """
     records: list[dict[str, Any]] = []
-    for _, arm in _arms(study, effort):
-        done = [(trial, found) for trial in arm if (found := score(trial.run, out)) is not None]
-        best = max(done, key=lambda pair: pair[1], default=None)
-        for trial, found in done:
+    for arm in _arms(study, effort):
+        scores = arm.scores(out)
+        if not scores or len(scores) < len(arm.trials):
+            continue
+        best, first = _best(scores), arm.tuned(scores)[0].id
+        for number, (trial, found) in enumerate(zip(arm.trials, scores, strict=True)):
             run = trial.run
-            record = {"task": run.task.name, "model": run.model.label, "protocol": run.protocol.name, "lr": trial.lr}
-            record |= {"weight_decay": trial.weight_decay, "chosen": best == (trial, found)}
+            record = {"arm": first, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
+            record |= {"lr": trial.lr, "weight_decay": trial.weight_decay, "chosen": number == best}
             record |= {"validation": found} if found > float("-inf") else {}
             record |= {key: _row(run, out)[key] for key in ("metric", "unit")}
             ledger = store.read_json(store.directory(out / FOLDER, run) / "ledger.json")
@@ -128,21 +142,35 @@ def _row(run: Run, out: Path) -> Any:
     return store.read_rows(store.directory(out / FOLDER, run) / "rows.jsonl")[0]
 
 
-def _arms(
-    study: Study, effort: Effort, wanted: Callable[[Run], bool] = lambda run: True
-) -> Iterator[tuple[list[Run], list[Trial]]]:
-    """The runs of each arm, which differ in their seed alone, and its trials; none where nothing is trained."""
+def _best(scores: list[float]) -> int:
+    """The first of the highest, so that the arm's own recipe stays where nothing is better."""
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def _runs(found: list[Arm]) -> list[Run]:
+    return [trial.run for arm in found for trial in arm.trials]
+
+
+def _arms(study: Study, effort: Effort, wanted: Wanted = every) -> list[Arm]:
+    """The arms of a study with a search, with those of their runs that are `wanted` as the study has them or as any
+    trial would leave them. Raises UserError where none is."""
     search = study.search
     assert search is not None
-    arms: dict[str, list[Run]] = {}
+    factors = search.factors()
+    grouped: dict[str, list[Run]] = {}
     for run in study.runs(effort):
         if run.seed == SEED:
             raise UserError(f"Seed {SEED} is that of trials: take another for {run.id}.")
-        arms.setdefault(replace(run, seed=SEED).id, []).append(run)
-    for runs in arms.values():
-        if any(wanted(run) for run in runs):
-            factors = search.factors() if runs[0].protocol.phases else []
-            yield runs, [Trial(a, b, _with(runs[0], a, b, search.trials, SEED)) for a, b in factors]
+        grouped.setdefault(replace(run, seed=SEED).id, []).append(run)
+    found: list[Arm] = []
+    for runs in grouped.values():
+        tries = factors if runs[0].protocol.phases else []
+        own = [r for r in runs if wanted(r) or any(wanted(_with(r, *f, search.trials, r.seed)) for f in tries)]
+        if own:
+            found.append(Arm(tuple(own), tuple(Trial(*f, _with(own[0], *f, search.trials, SEED)) for f in tries)))
+    if grouped and not found:
+        raise UserError(f"No arm of {study.name} is chosen: --only takes patterns of its run ids.")
+    return found
 
 
 def _with(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:

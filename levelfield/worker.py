@@ -48,16 +48,22 @@ class Order:
         """The order of the trials that this one needs first, in a folder of their own."""
         return replace(self, out=self.out / tuning.FOLDER, trial=True)
 
-    def load(self) -> Study:
-        """The study of what is to be run. Raises UserError as `Source.load` does."""
+    def load(self) -> tuple[Study, list[Run]]:
+        """The study of what is to be run, and those of its runs that `only` names.
+
+        A run that a search changes has two ids, and both name it. Raises UserError as `Source.load` does, and where
+        nothing is named.
+        """
         study = self.source.load()
         if self.trial:
-            return tuning.trials(study, lambda run: matches(run, self.only))
-        return tuning.settled(study, self.out)
+            study = tuning.trials(study, self.wanted)
+            return study, choose(study, self.effort)
+        if study.search is None:
+            return study, choose(study, self.effort, self.only)
+        return tuning.settled(study, self.out), choose(tuning.settled(study, self.out, self.wanted), self.effort)
 
-    def choose(self, study: Study) -> list[Run]:
-        """The runs of `load` that this order names. Raises UserError where there is none."""
-        return choose(study, self.effort, "" if self.trial else self.only)
+    def wanted(self, run: Run) -> bool:
+        return matches(run, self.only)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
@@ -78,8 +84,7 @@ def work(order: Order, fingerprint: str, answer: IO[str]) -> None:
         answer.flush()
 
     try:
-        study = order.load()
-        runs = order.choose(study)
+        study, runs = order.load()
     except UserError as error:
         reply("stop", str(error))
         return

@@ -15,8 +15,9 @@ import toys
 from levelfield import store, tuning
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run
+from levelfield.report.query import find_files
 from levelfield.results import Results
-from levelfield.spec import Run, Search, Study, UserError
+from levelfield.spec import Protocol, Run, Search, Study, UserError
 from levelfield.worker import Order
 
 
@@ -66,7 +67,9 @@ def test_factors_of_a_range_of_ten_both_ways() -> None:
     assert [lr for lr, _ in Search(5).factors()] == pytest.approx([1, 10**-0.8, 10**-0.4, 10**0.4, 10**0.8])
 
 
-@pytest.mark.parametrize("wrong", [{"trials": 1}, {"trials": 3, "lr": (0, 1)}, {"trials": 3, "lr": (2, 1)}])
+@pytest.mark.parametrize(
+    "wrong", [{"trials": 1}, {"trials": 3, "lr": (0, 1)}, {"trials": 3, "lr": (2, 1)}, {"trials": 3, "lr": (1, 1)}]
+)
 def test_a_search_that_tries_nothing_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError):
         Search(**wrong)  # type: ignore[arg-type]
@@ -158,11 +161,95 @@ def test_the_command_tunes_runs_and_reports(folder: Path, capsys: pytest.Capture
 def test_only_chooses_the_arms_that_are_tuned(folder: Path) -> None:
     (run, _) = toy_study().runs("smoke")
     order = Order(Source("toys.py", trials=3), "smoke", folder / "runs", folder / "data", only=run.id)
-    assert len(order.trials.choose(order.trials.load())) == 3
+    assert len(order.trials.load()[1]) == 3
     with pytest.raises(UserError, match="No arm"):
-        nowhere = replace(order, only="image-*").trials
-        nowhere.choose(nowhere.load())
+        replace(order, only="image-*").trials.load()
     assert Order.from_json(order.trials.to_json()) == order.trials
+
+
+def test_a_run_is_named_by_its_id_before_the_search_and_after_it(folder: Path) -> None:
+    study = toy_study()
+    written(study, folder, [0.5, 0.25, 0.75, 0.5])
+    order = Order(Source("toys.py", trials=4), "smoke", folder, folder / "data")
+    before, after = study.runs("smoke"), order.load()[1]
+    assert {run.id for run in before}.isdisjoint(run.id for run in after)
+    for old, new in zip(before, after, strict=True):
+        for name in (old.id, new.id, f"*-{new.seed}-*"):
+            whole, chosen = replace(order, only=name).load()
+            assert [run.id for run in chosen] == [new.id]
+            assert len(whole.runs("smoke")) == 2  # the index keeps the others
+            assert len(replace(order, only=name).trials.load()[1]) == 4
+
+
+def two_arms(folder: Path, trap: str = "", name: str = "") -> Study:
+    """The toys, and as many that are wider; `trap` is theirs."""
+    text = (folder / "toys.py").read_text()
+    wider = f"models += [Model((Trap({trap!r}),), depth=1, width=8, name={name!r} or None) for _ in models]"
+    text = text.replace("    return [Run(Toy()", f"    {wider}\n    return [Run(Toy()")
+    (folder / "toys.py").write_text(text.replace(", seed) for seed, model", ", at % RUNS) for at, model"))
+    return toy_study()
+
+
+def test_arms_that_are_half_tuned_wait_for_nobody_else(folder: Path) -> None:
+    study = two_arms(folder, name="wide")
+    runs = written(study, folder, [0.5] * 4)
+    (store.directory(folder / tuning.FOLDER, runs[0]) / store.DONE).unlink()
+    assert {run.model.label for run in tuning.settled(study, folder).runs("smoke")} == {"wide"}
+    assert {record["model"] for record in tuning.tried(study, "smoke", folder)} == {"wide"}
+    chosen, lines = tuning.state(study, "smoke", folder, lambda run: run.model.label == "wide")
+    assert "4 in all, 4 done" in lines[1]
+    assert {run.protocol.phases[0].recipe.tuning_trials for run in chosen.runs("smoke")} == {4}
+
+
+def test_arms_of_one_name_have_a_line_each(folder: Path) -> None:
+    from levelfield.report import tuned
+
+    study = two_arms(folder)
+    written(study, folder, [0.5, 0.75, None, 0.25])
+    store.index(
+        folder, "toys", "smoke", choose(tuning.settled(study, folder), "smoke"), tuning.tried(study, "smoke", folder)
+    )
+    found = tuned.by_arm(store.read(folder, "toys", "smoke"))
+    assert len({arm.model_label for arm in found}) == 2
+    for records in found.values():
+        assert [record["chosen"] for record in records] == [False, True, False, False]
+
+
+def test_trials_that_fail_are_told_and_nothing_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_arms(folder, trap="raise", name="wide")
+    assert command("run", "toys.py", "--effort", "smoke", "--trials", "2", "--jobs", "1") == 1
+    said = capsys.readouterr().out
+    assert "no such luck" in said
+    assert "The runs wait for their trials" in said
+    assert not (folder / "runs" / "studies").exists()
+    assert command("report", "toys.py", "--effort", "smoke", "--trials", "2") == 2
+    assert "`levelfield run toys.py --trials 2 --effort smoke" in capsys.readouterr().err
+
+
+def test_trials_are_not_among_the_rows_of_runs(folder: Path) -> None:
+    written(toy_study(), folder, [0.5] * 4)
+    store.write_rows(folder / "a-run" / "rows.jsonl", [])
+    assert find_files(folder) == [folder / "a-run" / "rows.jsonl"]
+    assert len(find_files(folder / tuning.FOLDER)) == 4
+
+
+def test_what_is_not_trained_has_no_trials(folder: Path) -> None:
+    study = replace(toy_study(), runs=lambda effort: [replace(run, protocol=untrained) for run in toys_runs])
+    untrained, toys_runs = Protocol("pretrained", ()), toy_study().runs("smoke")
+    assert tuning.trials(study).runs("smoke") == []
+    assert [run.id for run in tuning.settled(study, folder).runs("smoke")] == [run.id for run in study.runs("smoke")]
+    assert tuning.tried(study, "smoke", folder) == []
+
+
+def test_a_notebooks_run_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class may come from a file, which the command line can load."""
+    from levelfield import comparison, notebook
+
+    monkeypatch.setattr(comparison, "compare", lambda *_: toy_study(0))
+    monkeypatch.setattr(notebook, "load_user_mixer", lambda name: None)
+    found = notebook.compare("toys.py:Layer", effort="smoke", trials=2)
+    run_id = next(iter(found.ledgers))
+    assert find_run(run_id, folder / "runs", "toys.py").id == run_id
 
 
 def test_a_killed_search_goes_on(folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
 
-from levelfield import published
+from levelfield import published, store
 from levelfield.spec import Row, UserError
 
 TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
@@ -24,8 +24,10 @@ IDENTITY = ("source", "run", "task", "model", "protocol", "at", "split", "metric
 
 
 def find_files(out: Path) -> list[Path]:
-    """Files of rows below a folder: of runs (.jsonl) and of committed results (rows.csv)."""
-    return [*sorted(out.rglob("rows.jsonl")), *sorted(out.rglob("probe-*.jsonl")), *sorted(out.rglob("rows.csv"))]
+    """Files of rows below a folder: of runs (.jsonl), but not of trials in it, and of committed results (rows.csv)."""
+    measured = [*sorted(out.rglob("rows.jsonl")), *sorted(out.rglob("probe-*.jsonl"))]
+    runs = [path for path in measured if store.TRIALS not in path.relative_to(out).parts]
+    return [*runs, *sorted(out.rglob("rows.csv"))]
 
 
 def _read(path: Path) -> Iterable[Mapping[str, Any]]:

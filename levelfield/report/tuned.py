@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from levelfield.report import style
-from levelfield.report.cells import shown
+from levelfield.report.arms import Arm
+from levelfield.report.cells import arms_of, shown
 from levelfield.report.curves import end_labels
 from levelfield.report.plots import Drawing
 from levelfield.report.tables import DASH, Column, Table, duration, si
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 
 
-def by_arm(results: Results) -> dict[tuple[str, str, str], list[Record]]:
-    """(task, model, protocol) -> its trials, the arm's own recipe first."""
-    found: dict[tuple[str, str, str], list[Record]] = {}
+def by_arm(results: Results) -> dict[Arm, list[Record]]:
+    """Every arm's trials, its own recipe first."""
+    arms, found = arms_of(results), dict[Arm, list[Record]]()
     for record in results.trials:
-        found.setdefault((record["task"], record["model"], record["protocol"]), []).append(record)
+        found.setdefault(arms[record["arm"]], []).append(record)
     return found
 
 
@@ -45,16 +46,17 @@ def table(results: Results) -> Table:
         Column("FLOPs", True, "of all trials of the arm together"),
         Column("Wall time", True, "of all trials of the arm, one after another"),
     )
-    return Table(columns, tuple(_row(*arm, records) for arm, records in by_arm(results).items()))
+    return Table(columns, tuple(_row(arm, records) for arm, records in by_arm(results).items()))
 
 
-def _row(task: str, model: str, protocol: str, records: Sequence[Record]) -> tuple[str, ...]:
+def _row(arm: Arm, records: Sequence[Record]) -> tuple[str, ...]:
     chosen = next(record for record in records if record["chosen"])
     diverged = sum("validation" not in record for record in records)
     flops, wall = (sum(record[key] for record in records) for key in ("flops", "wall_s"))
     factors = [f"{chosen[key]:.3g}" for key in ("lr", "weight_decay")]
     scores = [_score(records[0]), _score(chosen)]
-    return (task, model, protocol, str(len(records)), str(diverged), *scores, *factors, si(flops), duration(wall))
+    names = (arm.task, arm.model_label, arm.protocol)
+    return (*names, str(len(records)), str(diverged), *scores, *factors, si(flops), duration(wall))
 
 
 def _score(record: Record) -> str:
@@ -70,15 +72,15 @@ def _shown(record: Record) -> float | None:
 def figure(results: Results) -> Drawing | None:
     """A panel per task; None where nothing was tuned."""
     arms = by_arm(results)
-    names = [(model, protocol) for _, model, protocol in arms]
-    tasks = list(dict.fromkeys(task for task, _, _ in arms))
+    names = [(arm.model_label, arm.protocol) for arm in arms]
+    tasks = list(dict.fromkeys(arm.task for arm in arms))
     if not tasks:
         return None
     look = style.looks(names)
     with style.canvas() as make:
         drawn, axes = style.panels(make, len(tasks), 3.3, columns=2)
         for panel, task in zip(axes, tasks, strict=True):
-            here = {(model, protocol): records for (of, model, protocol), records in arms.items() if of == task}
+            here = {(arm.model_label, arm.protocol): records for arm, records in arms.items() if arm.task == task}
             _panel(panel, here, look)
             panel.set_title(style.short(task, 26))
         style.protocol_legend(drawn, names)
