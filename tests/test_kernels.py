@@ -324,6 +324,16 @@ def test_short_convolutions_come_from_causal_conv1d(install: Install, biased: bo
     assert accelerated.notes() == []
 
 
+def test_the_tail_of_a_short_convolution_is_never_longer_than_what_was_read() -> None:
+    """A kernel sees no fewer steps than FEWEST and no more taps than it takes."""
+    (_, kernel), x = adapters.OPERATORS["short_conv"].kernels, torch.randn(2, accelerated.FEWEST, 6)
+    for taps in (2, adapters.MOST_TAPS):
+        weight = torch.randn(6, 1, taps)
+        assert kernel.takes((x, weight, None, None))
+        assert torch.equal(adapters._tail(x, taps), naive_short_conv(x, weight, None)[1])
+    assert not kernel.takes((x, torch.randn(6, 1, accelerated.FEWEST + 2), None, None))
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("past, shared, first", [(0, 1, 0), (7, 1, 3), (0, 2, 0), (50, 2, 2)])
 @pytest.mark.parametrize("causal", [True, False])

@@ -242,6 +242,9 @@ def _taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tenso
     return weight[:, 0].to(x.dtype).contiguous(), None if bias is None else bias.to(x.dtype)
 
 
+MOST_TAPS = 16  # as many as the fewest steps that come here, of which the tail is taken
+
+
 def _tail(x: Tensor, taps: int) -> Tensor:
     """The last W - 1 of at least as many steps."""
     return x[:, x.shape[1] - taps + 1 :]
@@ -363,8 +366,8 @@ OPERATORS: dict[str, Operator] = {
                 "fla.modules.causal_conv1d",
                 "causal_conv1d",
                 _conv_channels_last,
-                lambda x: x[3] is None and x[1].shape[2] > 1,
-                "inputs to start from",
+                lambda x: x[3] is None and 2 <= x[1].shape[2] <= MOST_TAPS,
+                f"inputs to start from, or other than 2 to {MOST_TAPS} taps",
             ),
         ),
         ("x", "weight", "bias", "tail"),
