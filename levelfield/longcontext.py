@@ -193,7 +193,8 @@ def answer(
     check(model, exam)
     left: list[LeftOut] = []
     known = {p.key for p in predictions(folder)}
-    _whole_lines(folder / PREDICTIONS)
+    for name in (PREDICTIONS, BASELINES):
+        _whole_lines(folder / name)
     with (folder / PREDICTIONS).open("a") as file:
         for task, _, samples in exam.groups(tokenizer, left.append):
             todo = [sample for sample in samples if sample.key not in known]

@@ -154,6 +154,16 @@ def test_a_line_that_a_kill_cut_off_is_asked_again(cut: int, tmp_path: Path) -> 
     assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
 
 
+def test_a_baseline_that_a_kill_cut_off_is_stored_again(tmp_path: Path) -> None:
+    exam = Exam((SINGLE,), (700,), count=2)
+    asked(knows, tmp_path, exam)
+    path = tmp_path / longcontext.BASELINES
+    assert (whole := path.read_text())
+    path.write_text(whole[:-20])
+    asked(knows, tmp_path, replace(exam, count=3))
+    assert {row.get("n") for row in longcontext.baseline_rows(tmp_path)} == {3}
+
+
 def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path) -> None:
     asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2), logit=float("nan"))
     found = predictions(tmp_path)
