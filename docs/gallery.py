@@ -136,10 +136,16 @@ def citation(key: str) -> str:
 
 
 def parity(label: str) -> list[str]:
-    """The rows of parity.md on this mixer: with what, and the largest error."""
+    """The rows of parity.md on this mixer: of which settings, with what, and the largest error."""
     rows = [line.strip("| ").split(" | ") for line in (DOCS / "parity.md").read_text().splitlines() if "|" in line]
-    found = [f"{row[1]}: {row[3]}" for row in rows if f"`{label}`" in row[0]]
+    found = [f"{row[1]}{_condition(row[0], label)}: {row[3]}" for row in rows if f"`{label}`" in row[0]]
     return found or ["with the paper's equations, written out in its test; with no other implementation"]
+
+
+def _condition(compared: str, label: str) -> str:
+    """What stands after the mixer's name, where other settings than its defaults were compared."""
+    rest = compared.partition(f"`{label}`")[2]
+    return f"; only with {rest.removeprefix(' with').strip(', ')}" if rest.startswith((", ", " with ")) else ""
 
 
 def _short(number: float) -> str:

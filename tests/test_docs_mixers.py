@@ -88,6 +88,7 @@ def test_speeds_and_parity_are_looked_up(columns: str, tmp_path: Path, monkeypat
     assert gallery.parity("lru") == [
         "`LRU`, NicolasZucchet/minimal-LRU, commit bbd71b1, JAX 0.10 (the paper's code is not public): 5e-15"
     ]
+    assert gallery.parity("s4")[-1].endswith('; only with `form="diagonal"`, `init="legs"`: 9e-7 relative')
     rows = ["s4,1024,ours,2.345", "s4,4096,theirs,9", "s4,4096,ours,", "s5,4096,ours,7", "s4,16384,ours,12.0"]
     path = tmp_path / "speed.csv"
     path.write_text("\n".join([f"{columns},length,side,us_per_token", *rows]))

@@ -106,7 +106,10 @@ def naive_attend_window(
 
 
 def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
-    """`attend` with scores lowered by slope * distance. slopes: (H,). Memory grows with K, not with Q * K."""
+    """`attend` with scores lowered by slope * distance. slopes: (H,).
+
+    Without gradients memory grows with K; with them the biases of all chunks are kept, Q * K numbers a head.
+    """
     length, parts = k.shape[2], []
     past = length - q.shape[2]
     steps = torch.arange(length, device=q.device)
