@@ -101,9 +101,10 @@ def markdown(card: Card) -> str:
 
 def _about(task: Task) -> str:
     kind = task.input
-    inputs = f"{kind.symbols} symbols" if isinstance(kind, Tokens) else f"{kind.channels} channels"
+    output = describe(task.output)["kind"].lower()
+    number, unit = (kind.symbols, "symbol") if isinstance(kind, Tokens) else (kind.channels, "channel")
     pair = f", {task.documents} documents an example" if task.documents > 1 else ""
-    return f"{inputs}, at most {task.max_length:,} steps{pair}; output {describe(task.output)['kind'].lower()}"
+    return f"{number} {unit}{'s' * (number > 1)}, at most {task.max_length:,} steps{pair}; output {output}"
 
 
 def _steps(examples: Examples) -> tuple[int, int, int, int]:

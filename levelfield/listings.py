@@ -21,9 +21,9 @@ def tasks() -> Iterator[Line]:
 
 def _task(task: Task) -> str:
     given = task.input
-    left = f"{given.symbols} symbols" if isinstance(given, Tokens) else f"{given.channels} channels"
+    number, unit = (given.symbols, "symbol") if isinstance(given, Tokens) else (given.channels, "channel")
     pair = " twice" if task.documents == 2 else ""
-    return f"{left}, up to {task.max_length:,} steps{pair}, {_output(task)}"
+    return f"{number} {unit}{'s' * (number > 1)}, up to {task.max_length:,} steps{pair}, {_output(task)}"
 
 
 def _output(task: Task) -> str:

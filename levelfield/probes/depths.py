@@ -1,5 +1,6 @@
-"""Where in a sequence of what length can a model still find it? Scores by depth and format, at shares and multiples of
-the training length (huang2024, sections 4.2 to 4.4; the depth sweep of needle tests).
+"""Where in a sequence of what length can a model still find it? Scores by depth and format, at half to 8x length.
+
+The lengths are multiples of the training length (huang2024, sections 4.2 to 4.4; the depth sweep of needle tests).
 
     length=64  .98      length=512,depth=4  .31      length=512,format=essay  .27
 """
