@@ -61,7 +61,7 @@ def compare(
     to: Path | str = "report",
     trials: int = 0,
 ) -> Comparison:
-    """Train a mixer beside baselines under every protocol at equal budget, and report.
+    """Train a mixer beside baselines of equal parameters at equal budget, and report.
 
     mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
