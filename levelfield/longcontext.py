@@ -204,6 +204,8 @@ def answer(
             def done(number: int, made: Sequence[int], todo: list[Sample] = todo, task: RulerTask = task) -> bool:
                 return settled(task, tokenizer.decode(made), todo[number].references)
 
+            if todo:  # before the answers, so that no kill can come between
+                _beside(folder, task, samples)
             stop: Stop = either(ends(model.ends), done)
             prompts = [np.concatenate([np.array(model.begin, np.int32), sample.ids]) for sample in todo]
             for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
@@ -214,8 +216,6 @@ def answer(
                 file.write(store.to_line(vars(found)))
                 file.flush()
                 told(found)
-            if todo:
-                _beside(folder, task, samples)
         os.fsync(file.fileno())
     return left
 
