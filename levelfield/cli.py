@@ -102,7 +102,10 @@ def plan(
     chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
     runs = choose(chosen, effort, only if loaded.search is None else "")
     done = sum(store.complete(store.directory(out, r)) for r in runs)
-    say("\n".join([*planning.lines(runs, done, f"{loaded.name} at effort {effort}"), *tuned]))
+    for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}"):
+        say(line)
+    for line in tuned:
+        say(line)
 
 
 @app.command

@@ -187,7 +187,9 @@ def answer(sql: str, out: Path) -> None:
     """Prints what a query over measured and printed rows gives."""
     from levelfield.report.query import find_files, query
 
-    columns, records = query(sql, find_files(out))
+    if not (files := find_files(out)):
+        print(f"Nothing is measured in {out}/: `rows` is empty. Name another folder with --out.", file=sys.stderr)
+    columns, records = query(sql, files)
     console = Console()
     if not console.is_terminal:
         csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])

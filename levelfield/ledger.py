@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from levelfield.model import Net
 
 LONG = 4096  # steps up to which FLOPs are counted by passing the example through the network
+LARGE = 2_000_000_000  # parameters times steps
 
 
 def _fft(shape: Sequence[int], dims: Sequence[int], *_: Any, out_shape: Sequence[int], **__: Any) -> int:
@@ -85,15 +86,15 @@ _RULES = {
 def flops_per_example(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
     """Forward and backward, per example of `batch`, which must lie on the CPU as `net` must. Gradients are cleared.
 
-    Beyond LONG steps, where a pass would take a CPU minutes, the operators are counted on tensors without values. What
-    opaque mixers do to those is unknown: then it is a T + b T^2 through the counts at LONG / 2 and LONG steps.
+    Beyond LONG steps, and for LARGE networks, where a pass would take a CPU many seconds, the operators are counted on
+    tensors without values. What opaque mixers do to those is unknown: beyond LONG steps it is a T + b T^2 there,
+    through the counts at LONG / 2 and LONG steps.
     """
     length = batch.raw.shape[1]
-    if length <= LONG:
-        return _count(net, batch, objective, task)
     if any(mixer.opaque for mixer in net.model.mixers):
-        return _fit(net, batch, objective, task)
-    return _count_without_values(net, batch, objective, task)
+        return (_count if length <= LONG else _fit)(net, batch, objective, task)
+    large = task.documents == 1 and parameters(net)["parameters"] * length > LARGE
+    return (_count_without_values if length > LONG or large else _count)(net, batch, objective, task)
 
 
 def _count_without_values(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:

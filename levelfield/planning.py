@@ -11,8 +11,9 @@ The cost per example is counted on one made-up sequence of the task's full lengt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -24,7 +25,19 @@ from levelfield.report.arms import Arm, differences, group
 from levelfield.report.cells import arms_of
 from levelfield.results import Results
 from levelfield.run import build_net, check
-from levelfield.spec import Examples, Run, StepLabels, Task, Tokens, UserError, Values, describe
+from levelfield.spec import (
+    Examples,
+    Model,
+    Objective,
+    Protocol,
+    Run,
+    StepLabels,
+    Task,
+    Tokens,
+    UserError,
+    Values,
+    describe,
+)
 
 
 @dataclass(frozen=True)
@@ -63,14 +76,19 @@ def cost(run: Run) -> Cost:
 
 def _cost(run: Run) -> Cost:
     check(run)
-    one = Loaded(example(run.task), torch.device("cpu")).gather(torch.tensor([0]))
-    counted, each = 0, []
-    for objective in [phase.objective for phase in run.protocol.phases] or [default_objective(run.task)]:
-        assert isinstance(objective, Trainable)
-        net = build_net(run, objective)
-        counted = parameters(net)["parameters"]
-        each.append(flops_per_example(net, one, objective, run.task))
-    return Cost(counted, each[-1], _total(run, each))
+    objectives = [phase.objective for phase in run.protocol.phases] or [default_objective(run.task)]
+    counts = [_count(run.task, run.model, objective) for objective in objectives]
+    size, flops = counts[-1]
+    return Cost(size, flops, _total(run, [each for _, each in counts]))
+
+
+@cache
+def _count(task: Task, model: Model, objective: Objective) -> tuple[int, float]:
+    """Parameters, and FLOPs of an example, once for all protocols that share an objective."""
+    assert isinstance(objective, Trainable)
+    net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
+    one = Loaded(example(task), torch.device("cpu")).gather(torch.tensor([0]))
+    return parameters(net)["parameters"], flops_per_example(net, one, objective, task)
 
 
 def _total(run: Run, each: Sequence[float]) -> float | None:
@@ -100,17 +118,18 @@ def phases(run: Run) -> str:
     return ", then ".join(parts) or "as given"
 
 
-def lines(runs: Sequence[Run], done: int, title: str) -> list[str]:
-    """The whole plan as text."""
+def lines(runs: Sequence[Run], done: int, title: str) -> Iterator[str]:
+    """The whole plan as text, task by task as it is counted, which takes a while for long sequences."""
     specs = {run.id: describe(run) for run in runs}
     arms = arms_of(Results(specs=specs))
     by_task: dict[str, dict[Arm, list[Run]]] = {}
     for run in runs:
         by_task.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
-    text = [f"{title}: {len(runs)} runs, {done} done"]
+    yield f"{title}: {len(runs)} runs, {done} done"
     for task, found in by_task.items():
-        text += ["", task, *_table(found), "", *_differences(task, found)]
-    return text
+        yield from ("", task)
+        yield from _table(found)
+        yield from ("", *_differences(task, found))
 
 
 def _table(found: Mapping[Arm, Sequence[Run]]) -> list[str]:

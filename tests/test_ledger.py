@@ -87,14 +87,16 @@ def test_fourier_transforms_are_counted():
     assert 4 * one <= counted <= 5 * one + 1
 
 
+@pytest.mark.parametrize("limit", ["LONG", "LARGE"])
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("kind", ["none", "attention", "blocks", "fft"])
-def test_long_examples_are_counted_without_values(
-    kind: str, norm: Literal["layer", "batch"], monkeypatch: pytest.MonkeyPatch
+def test_long_examples_and_large_networks_are_counted_without_values(
+    kind: str, norm: Literal["layer", "batch"], limit: str, monkeypatch: pytest.MonkeyPatch
 ):
     exact = flops(kind, feedforward=40, norm=norm)
-    monkeypatch.setattr(ledger, "LONG", T // 2)
+    monkeypatch.setattr(ledger, limit, T // 2)
     monkeypatch.setattr(ledger, "_fit", None)
+    monkeypatch.setattr(ledger, "_count", None)
     assert flops(kind, feedforward=40, norm=norm) == exact
 
 
