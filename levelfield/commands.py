@@ -187,9 +187,10 @@ def answer(sql: str, out: Path) -> None:
     """Prints what a query over measured and printed rows gives."""
     from levelfield.report.query import find_files, query
 
-    if not (files := find_files(out)):
-        print(f"Nothing is measured in {out}/: `rows` is empty. Name another folder with --out.", file=sys.stderr)
+    files = find_files(out)
     columns, records = query(sql, files)
+    if not files:
+        print(f"Nothing is measured in {out}/: `rows` is empty. Name another folder with --out.", file=sys.stderr)
     console = Console()
     if not console.is_terminal:
         csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])
