@@ -19,6 +19,7 @@ from levelfield.report.compare import pairs
 from levelfield.report.query import find_files, query
 from levelfield.report.stats import summarise, t_95
 from levelfield.report.tables import DASH, duration, number, si
+from levelfield.results import Results
 from levelfield.spec import Published, Row, UserError
 
 
@@ -62,6 +63,14 @@ def test_curve_takes_its_place_from_row_or_model():
     said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]
     again = curves.lines_along(replace(results, rows=[*results.rows, *said]), "listops", "kernel", "accuracy")
     assert again.along[0].points == conv.points and again.level == lines.level
+
+
+def test_a_probe_may_name_what_it_draws_without_renaming_its_run() -> None:
+    probed = Row(run="a", task="t", model="conv", protocol="scratch", at="kernel=5", value=0.5)
+    own = Row(run="a", task="t", model="conv5", protocol="scratch", value=0.5)
+    for rows in ([own, probed], [probed, own]):
+        assert arms_of(Results(rows)) == {"a": Arm("t", "conv5", "scratch")}
+    assert arms_of(Results([probed])) == {"a": Arm("t", "conv", "scratch")}
 
 
 def test_models_named_by_their_place_are_one_line():

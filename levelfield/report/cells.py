@@ -144,9 +144,12 @@ def arms_of(results: Results) -> dict[str, Arm]:
     """Run id -> arm, for planned and measured runs alike; runs that share all names get a `variant`."""
     tasks = tuple(dict.fromkeys(row.get("task", "") for row in results.rows))
     named = {run: _named(run, spec, tasks) for run, spec in results.specs.items()}
-    for row in results.rows:
-        if not is_baseline(row):
-            named[row.get("run", "")] = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+    for row in (row for row in results.rows if not is_baseline(row)):
+        arm = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+        if row.get("at"):  # a probe may name what it draws, such as conv for conv5 and conv9 alike
+            named.setdefault(row.get("run", ""), arm)
+        else:
+            named[row.get("run", "")] = arm
     groups: dict[Arm, list[str]] = {}
     for run, arm in named.items():
         groups.setdefault(arm, []).append(run)
