@@ -20,8 +20,8 @@ CLIP = re.compile(r"\.txt$|/[0-9][0-9a-f]+_nohash_\d+\.wav$")  # lists, and the 
 
 
 def part(real: Path, into: Path) -> Path:
-    """Returns `into`, an empty folder, with all folders that `real` has, but few reviews and clips of the archives."""
-    for folder in (p for p in real.iterdir() if p.is_dir()):
+    """Returns `into`, an empty folder, with all that `real` has, but few reviews and clips of the archives."""
+    for folder in real.iterdir():
         make, pattern = MADE.get(folder.name, (None, ""))
         whole = sorted(folder.glob(pattern)) if make else []
         if make and whole:

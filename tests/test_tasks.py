@@ -44,15 +44,17 @@ EXAMPLES: dict[str, Task] = {f"{n}-{i}": task for n, m in MODULES.items() for i,
 every_task = pytest.mark.parametrize("task", [pytest.param(task, id=name) for name, task in EXAMPLES.items()])
 
 
-@cache
 def sources() -> Path | None:
     """Real data, of the largest sets a part: each of them is built several times below."""
-    real = os.environ.get("LEVELFIELD_TEST_DATA")
-    if not real:
-        return None
+    real = os.environ.get("LEVELFIELD_TEST_DATA")  # other files' tests set it to fixtures of their own
+    return few(Path(real)) if real else None
+
+
+@cache
+def few(real: Path) -> Path:
     folder = tempfile.mkdtemp(prefix="levelfield-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return part(Path(real), Path(folder))
+    return part(real, Path(folder))
 
 
 @cache
