@@ -18,14 +18,6 @@ from levelfield.ops.shortconv import short_conv
 from levelfield.spec import UserError
 
 
-def check_heads(name: str, keys: int, values: int, heads: int) -> None:
-    """Raise UserError where so many channels, of all heads' keys and values, cannot be split into heads."""
-    if heads < 1 or min(keys, values) < 1 or keys % heads or values % heads:
-        raise UserError(
-            f"{name} cannot split {keys} key and {values} value channels into {heads} heads: choose a divisor of both."
-        )
-
-
 def check_taps(name: str, taps: int) -> None:
     """Raise UserError where the short convolutions would have no tap."""
     if taps < 1:

@@ -18,10 +18,11 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.attend import attend_sloped
 from levelfield.ops.carried import Carried
 from levelfield.ops.initial import linear
-from levelfield.spec import MixerConfig, UserError
+from levelfield.spec import MixerConfig
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Alibi(MixerConfig):
     complexity: ClassVar[str] = "T^2 D"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Alibi cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Alibi", width, self.heads)
         return AlibiLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:

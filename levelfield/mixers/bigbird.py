@@ -22,6 +22,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.attend import visible
 from levelfield.ops.heads import split_heads
 from levelfield.ops.initial import linear
@@ -51,8 +52,7 @@ class BigBird(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if causal:
             raise UserError("BigBird sees the end of its sequence, so it is bidirectional only: build no causal model.")
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"BigBird cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("BigBird", width, self.heads)
         if self.block < 1 or self.random < 0:
             raise UserError(f"BigBird(block={self.block}, random={self.random}): give block >= 1 and random >= 0.")
         if self.window < 1 or self.window % 2 == 0:

@@ -24,7 +24,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._memory import HeadNorm, check_heads, check_taps, query_key_value, short_convs, state_size
+from levelfield.mixers._heads import check_channels
+from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.delta import delta_rule
 from levelfield.ops.initial import linear
@@ -54,7 +55,7 @@ class DeltaNet(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("DeltaNet reads in one direction: build it as causal.")
-        check_heads("DeltaNet", *self.channels(width), self.heads)
+        check_channels("DeltaNet", *self.channels(width), self.heads)
         check_taps("DeltaNet", self.conv)
         return DeltaNetLayer(self, width, generator)
 

@@ -24,7 +24,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._memory import HeadNorm, check_heads, check_taps, query_key_value, short_convs, state_size
+from levelfield.mixers._heads import check_channels
+from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.delta import delta_rule
 from levelfield.ops.gatednorm import gated_norm
@@ -60,7 +61,7 @@ class GatedDeltaNet(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("GatedDeltaNet reads in one direction: build it as causal.")
-        check_heads("GatedDeltaNet", *self.channels(width), self.heads)
+        check_channels("GatedDeltaNet", *self.channels(width), self.heads)
         check_taps("GatedDeltaNet", self.conv)
         if not (0 < self.dt_min <= self.dt_max and self.a_max > 0):
             raise UserError("GatedDeltaNet needs 0 < dt_min <= dt_max and a positive a_max.")

@@ -19,7 +19,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._memory import check_heads, state_size
+from levelfield.mixers._heads import check_channels
+from levelfield.mixers._memory import state_size
 from levelfield.ops.carried import Carried
 from levelfield.ops.chunked import decayed_attention
 from levelfield.ops.gatednorm import gated_norm
@@ -49,7 +50,7 @@ class GLA(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if not causal:
             raise UserError("GLA reads in one direction: build it as causal.")
-        check_heads("GLA", *self.channels(width), self.heads)
+        check_channels("GLA", *self.channels(width), self.heads)
         if self.gate_rank < 1 or self.gate_divisor <= 0:
             raise UserError("GLA needs a gate_rank of at least 1 and a positive gate_divisor.")
         return GLALayer(self, width, generator)

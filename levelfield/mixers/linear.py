@@ -17,11 +17,12 @@ from typing import ClassVar
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.carried import Carried
 from levelfield.ops.heads import split_heads
 from levelfield.ops.initial import linear
 from levelfield.ops.kernelized import attend_features, attend_features_causal
-from levelfield.spec import MixerConfig, UserError
+from levelfield.spec import MixerConfig
 
 EPS = 1e-6  # of the denominator, as in the authors' code
 
@@ -38,8 +39,7 @@ class Linear(MixerConfig):
     complexity: ClassVar[str] = "T D^2 / heads"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Linear cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Linear", width, self.heads)
         return LinearLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:

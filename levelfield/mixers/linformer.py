@@ -20,6 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.initial import linear
 from levelfield.spec import MixerConfig, UserError
 
@@ -46,8 +47,7 @@ class Linformer(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if causal:
             raise UserError("Linformer cannot be causal: each projected key mixes all steps. Use it bidirectionally.")
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Linformer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Linformer", width, self.heads)
         if self.rank < 1 or self.bound < 1:
             raise UserError(f"Linformer(rank={self.rank}, bound={self.bound}) is empty: give at least 1 of both.")
         return LinformerLayer(self, width, generator)

@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.attend import attend, attend_window
 from levelfield.ops.carried import Carried
 from levelfield.ops.heads import split_heads
@@ -45,8 +46,7 @@ class Longformer(MixerConfig):
     complexity: ClassVar[str] = "T D (window + global_steps)"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Longformer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Longformer", width, self.heads)
         if self.window < 2 or self.window % 2:
             raise UserError(f"Longformer's window has two equal sides: give an even number, not {self.window}.")
         if self.global_steps < 0:

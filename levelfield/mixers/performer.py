@@ -23,6 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.carried import Carried
 from levelfield.ops.heads import split_heads
 from levelfield.ops.initial import linear
@@ -48,8 +49,7 @@ class Performer(MixerConfig):
     complexity: ClassVar[str] = "T D features"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Performer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Performer", width, self.heads)
         if self.features < 1:
             raise UserError(f"Performer(features={self.features}) is none: give at least 1; 256 is common.")
         return PerformerLayer(self, width, causal, generator)

@@ -22,6 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.carried import Carried
 from levelfield.ops.initial import linear
 from levelfield.ops.lsh import angular_hash, lsh_attention, lsh_attention_onward
@@ -49,8 +50,7 @@ class Reformer(MixerConfig):
     complexity: ClassVar[str] = "T D chunk rounds + T log T heads rounds"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"Reformer cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("Reformer", width, self.heads)
         if self.chunk < 1 or self.rounds < 1:
             raise UserError(
                 f"Reformer(chunk={self.chunk}, rounds={self.rounds}) looks at nothing: give at least 1 of both."

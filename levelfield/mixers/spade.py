@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._heads import check_width
 from levelfield.ops.carried import Carried
 from levelfield.ops.dplr import bilinear, dplr_kernel
 from levelfield.ops.fftconv import fft_conv
@@ -62,8 +63,7 @@ class SPADE(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 0 or self.state % 2:
             raise UserError(f"SPADE's state is a number of conjugate pairs: choose an even one or 0, not {self.state}.")
-        if self.heads < 1 or width % self.heads:
-            raise UserError(f"SPADE cannot split width {width} into {self.heads} heads: choose a divisor of it.")
+        check_width("SPADE", width, self.heads)
         if self.window < 1:
             raise UserError(f"SPADE(window={self.window}) looks at nothing: give a number of steps.")
         if self.copies < 1 or width % self.copies:
