@@ -53,8 +53,9 @@ def demo(
     from levelfield.worker import Order
 
     order = Order(Source("demo"), "minutes", out, data)
-    complete = commands.execute(order, jobs, say)
-    commands.write_report(order.source, order.effort, out, to, say)
+    study = order.source.load()
+    complete = commands.execute(order, study, jobs, say)
+    commands.write_report(order.source, study, order.effort, out, to, say)
     _exit(complete)
 
 
@@ -140,7 +141,8 @@ def run(
     from levelfield.worker import Order
 
     order = Order(Source.of(study, trials), effort, out, data, only, device, threads)
-    _exit(commands.tune(order, jobs, say) and commands.execute(order, jobs, say))
+    declared = order.source.load()
+    _exit(commands.tune(order, declared, jobs, say) and commands.execute(order, declared, jobs, say))
 
 
 @app.command
@@ -175,9 +177,10 @@ def compare(
     from levelfield.worker import Order
 
     order = Order(Source("compare", mixer, tasks, protocols, trials), effort, out, data, device=device)
-    _exit(commands.tune(order, jobs, say))
-    complete = commands.execute(order, jobs, say)
-    commands.write_report(order.source, effort, out, to, say)
+    study = order.source.load()
+    _exit(commands.tune(order, study, jobs, say))
+    complete = commands.execute(order, study, jobs, say)
+    commands.write_report(order.source, study, effort, out, to, say)
     _exit(complete)
 
 
@@ -207,7 +210,7 @@ def report(
 
         surveying.write_report(loaded, out, to, say)
     else:
-        commands.write_report(source, effort, out, to, say)
+        commands.write_report(source, loaded, effort, out, to, say)
 
 
 @app.command

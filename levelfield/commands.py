@@ -1,7 +1,7 @@
 """What the longer commands do, once their words have been understood.
 
-execute(Order(Source("demo"), "minutes", out, data), jobs, say)      run a study in the local engine, on a screen
-write_report(Source("demo"), "minutes", out, to, say)                its report
+execute(Order(source, "minutes", out, data), source.load(), jobs, say)   run a study in the local engine, on a screen
+write_report(source, source.load(), "minutes", out, to, say)             its report
 prepare("all", root, None, (), say), verify("all", root, say)            data
 """
 
@@ -23,32 +23,31 @@ from levelfield import cards, data, download, progress, store, tasks, tuning
 from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose
-from levelfield.spec import Effort, Report, Run, Task, UserError, closest
+from levelfield.spec import Effort, Report, Run, Study, Task, UserError, closest
 from levelfield.worker import ERROR, Order
 
 Say = Callable[[str], None]
 
 
-def tune(order: Order, jobs: int | None, say: Say) -> bool:
-    """Do what is left of the trials that a study's runs need first; whether all are complete, as where none are."""
-    study = order.source.load()
+def tune(order: Order, study: Study, jobs: int | None, say: Say) -> bool:
+    """Do what is left of the trials that the order's study needs first; whether all are complete, as where none are."""
     if study.search is None or study.survey is not None:
         return True
     if not tuning.trials(study, order.wanted).runs(order.effort):
         return True
     say(f"Tuning: {study.search.trials} trials an arm, scored on validation.")
-    if execute(order.trials, jobs, say):
+    if execute(order.trials, study, jobs, say):
         return True
     say("The runs wait for their trials: mend what failed, then run the same command again to continue.")
     return False
 
 
-def execute(order: Order, jobs: int | None, say: Say) -> bool:
-    """Run what is left of a study, whose trials `tune` has done, and name the files; whether every run is complete."""
+def execute(order: Order, declared: Study, jobs: int | None, say: Say) -> bool:
+    """Run what is left of the order's study, as its source declares it, whose trials `tune` has done, and name the
+    files; whether every run is complete."""
     from levelfield.run import check
 
-    declared = order.source.load()
-    study, runs = order.load()
+    study, runs = order.chosen(declared)
     for run in runs:
         check(run)
     if jobs is not None and jobs < 1:
@@ -76,11 +75,10 @@ def _conclude(name: str, order: Order, runs: list[Run], outcome: Outcome, say: S
         say(f"  failed: {run_id}: {why} (see {order.out / run_id / ERROR})")
 
 
-def write_report(source: Source, effort: Effort, out: Path, to: Path, say: Say) -> None:
-    """The report of what has been measured so far."""
+def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Path, say: Say) -> None:
+    """The report of what has been measured so far of the study that the source declares."""
     from levelfield import report
 
-    study = source.load()
     results = store.read(out, study.name, effort, str(source))
     for path in report.build(study, effort, results, to / f"{study.name}-{effort}"):
         if path.suffix != ".svg":  # each figure is there as .png too

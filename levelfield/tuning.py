@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from levelfield import store
-from levelfield.spec import Effort, Protocol, Run, Search, Study, UserError
+from levelfield.spec import Effort, Run, Search, Study, UserError
 
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
@@ -124,22 +124,24 @@ def tried(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
             record = {"arm": first, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
             record |= {"lr": trial.lr, "weight_decay": trial.weight_decay, "chosen": number == best}
             record |= {"validation": found} if found > float("-inf") else {}
-            record |= {key: _row(run, out)[key] for key in ("metric", "unit")}
-            ledger = store.read_json(store.directory(out / FOLDER, run) / "ledger.json")
+            where = store.directory(out / FOLDER, run)
+            row, ledger = _row(where), store.read_json(where / "ledger.json")
+            record |= {key: row[key] for key in ("metric", "unit")}
             records.append(record | {"flops": ledger["flops"], "wall_s": ledger["wall_s"]})
     return records
 
 
 def score(run: Run, out: Path) -> float | None:
     """A trial's validation score: None where it is not complete, minus infinity where it diverged."""
-    if not store.complete(store.directory(out / FOLDER, run)):
+    where = store.directory(out / FOLDER, run)
+    if not store.complete(where):
         return None
-    row = _row(run, out)
+    row = _row(where)
     return float("-inf") if row["status"] == "diverged" else row.get("value", float("-inf"))
 
 
-def _row(run: Run, out: Path) -> Any:
-    return store.read_rows(store.directory(out / FOLDER, run) / "rows.jsonl")[0]
+def _row(where: Path) -> Any:
+    return store.read_rows(where / "rows.jsonl")[0]
 
 
 def _best(scores: list[float]) -> int:
@@ -187,5 +189,4 @@ def _with(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> R
         )
         for phase in run.protocol.phases
     )
-    protocol: Protocol = replace(run.protocol, phases=phases)
-    return replace(run, protocol=protocol, seed=seed)
+    return replace(run, protocol=replace(run.protocol, phases=phases), seed=seed)

@@ -49,12 +49,14 @@ class Order:
         return replace(self, out=self.out / tuning.FOLDER, trial=True)
 
     def load(self) -> tuple[Study, list[Run]]:
-        """The study of what is to be run, and those of its runs that `only` names.
+        """`chosen` of the study that the source has now. Raises UserError as `Source.load` does too."""
+        return self.chosen(self.source.load())
 
-        A run that a search changes has two ids, and both name it. Raises UserError as `Source.load` does, and where
-        nothing is named.
+    def chosen(self, study: Study) -> tuple[Study, list[Run]]:
+        """What the study is once its trials are done, or that of its trials, and those of its runs that `only` names.
+
+        A run that a search changes has two ids, and both name it. Raises UserError where nothing is named.
         """
-        study = self.source.load()
         if self.trial:
             study = tuning.trials(study, self.wanted)
             return study, choose(study, self.effort)
