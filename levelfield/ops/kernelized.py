@@ -3,7 +3,8 @@
     y_i = sum_j (q_i . k_j) v_j / sum_j (q_i . k_j)        q_i, k_j: features, none negative
 
 Bidirectionally the sums over j are one matrix and one vector per head. In the causal direction they are a running
-state, computed in chunks by `chunked.decayed_attention`, with the denominator as one more value channel of ones:
+state, computed in chunks by `chunked.decayed_attention`, with the denominator as one more value channel of ones; on a
+CPU, where nothing decays, by `sums.attend_by_sums`:
 
     y = attend_features(q, k, v, mask, eps=1e-6)                  # (B, H, T, F) features, (B, H, T, V) values
     y, state = attend_features_causal(q, k, v, log_decay, state, eps=1e-6)
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from levelfield.ops.chunked import decayed_attention
+from levelfield.ops.sums import attend_by_sums
 
 
 def attend_features(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eps: float) -> Tensor:
@@ -42,7 +44,19 @@ def attend_features_causal(
 
     log_decay: (B, H, T), what all sums before a step are multiplied by, or None for nothing; state: as returned.
     """
+    if log_decay is None and v.device.type == "cpu":
+        return _summed(q, k, v, state, eps)
     if log_decay is None:
         log_decay = v.new_zeros(v.shape[:-1])
     y, state = decayed_attention(q, k, F.pad(v, (0, 1), value=1.0), log_decay, state)
     return y[..., :-1] / (y[..., -1:] + eps), state
+
+
+def _summed(q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(q.dtype, torch.float32)
+    if state is None:
+        state = v.new_zeros(*v.shape[:2], k.shape[3], v.shape[3] + 1, dtype=wide)
+    q, k, v = (x.to(wide).transpose(1, 2) for x in (q, k, v))
+    with torch.autocast(q.device.type, enabled=False):
+        y, memory, total = attend_by_sums(q, k, v, state[..., :-1].to(wide), state[..., -1:].to(wide), eps)
+    return y.transpose(1, 2), torch.cat([memory, total], -1)
