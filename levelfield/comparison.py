@@ -20,7 +20,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import arm
-from levelfield.spec import Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
+from levelfield.spec import UNTUNED, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
 from levelfield.verdicts import Key, Seeds, scores
 
 BASELINES: tuple[MixerConfig, ...] = (
@@ -62,7 +62,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         probes=probes,
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
-            "Unless it was run with --trials, one untuned recipe serves every arm: tune all alike before you claim.",
+            UNTUNED,
             "With two seeds a side, one side is wholly above the other by luck once in three times: take more.",
         ),
     )

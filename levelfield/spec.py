@@ -345,6 +345,10 @@ class Probe(ABC):
         """Rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns."""
 
 
+UNTUNED = "One untuned recipe for every arm, so an architecture that wants another one is at a disadvantage."
+"""Among a study's deviations, until its arms are tuned alike."""
+
+
 @dataclass(frozen=True)
 class Study:
     """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows.

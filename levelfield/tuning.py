@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from levelfield import store
-from levelfield.spec import Effort, Run, Search, Study, UserError
+from levelfield.spec import UNTUNED, Effort, Run, Search, Study, UserError
 
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
@@ -60,7 +60,10 @@ class Arm:
 
 def tuned_by(study: Study, count: int) -> Study:
     """The study with a search of `count` trials an arm; the same where `count` is 0."""
-    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count)) if count else study
+    if not count:
+        return study
+    left = tuple(text for text in study.deviations if text != UNTUNED)
+    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), deviations=left)
 
 
 def trials(study: Study, wanted: Wanted = every) -> Study:

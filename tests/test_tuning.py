@@ -17,7 +17,7 @@ from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run
 from levelfield.report.query import find_files
 from levelfield.results import Results
-from levelfield.spec import Protocol, Run, Search, Study, UserError
+from levelfield.spec import UNTUNED, Protocol, Run, Search, Study, UserError
 from levelfield.worker import Order
 
 
@@ -270,3 +270,9 @@ def test_a_report_without_trials_says_nothing_of_tuning() -> None:
     from levelfield.report import tuned
 
     assert tuned.figure(Results()) is None
+
+
+def test_a_tuned_study_is_not_called_untuned() -> None:
+    study = Source("demo").load()
+    assert set(study.deviations) - set(tuning.tuned_by(study, 2).deviations) == {UNTUNED}
+    assert tuning.tuned_by(study, 0) is study

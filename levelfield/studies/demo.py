@@ -19,7 +19,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
-from levelfield.spec import Effort, Model, Probe, Row, Run, Study, View
+from levelfield.spec import UNTUNED, Effort, Model, Probe, Row, Run, Study, View
 from levelfield.verdicts import Key, Seeds, floors, scores
 
 KERNELS = (3, 5, 9, 17)  # of the locality curve, steps a layer sees
@@ -131,7 +131,7 @@ study = Study(
     verdict=verdict,
     deviations=(
         "Tasks and models are far smaller than any paper's; no printed number belongs beside these.",
-        "One untuned recipe for every arm, so an architecture that wants another one is at a disadvantage.",
+        UNTUNED,
         "Two seeds show gross differences only.",
     ),
 )

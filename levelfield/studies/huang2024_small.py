@@ -25,7 +25,7 @@ from levelfield.model import Net
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.probes.depths import Depths
 from levelfield.protocols import scratch
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
+from levelfield.spec import UNTUNED, Block, Duration, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
 from levelfield.verdicts import floors, scores
 
 NAME = "needle"
@@ -54,7 +54,7 @@ class Size:
 
 SIZES: dict[Effort, Size] = {
     "smoke": Size(16, 3, 32, 8, 8, steps=4, batch=8, lr=2e-3, seeds=1),
-    "minutes": Size(48, 3, 128, 16, 16, steps=1_500, batch=32, lr=2e-3),
+    "minutes": Size(48, 3, 128, 16, 16, steps=3_000, batch=32, lr=2e-3),
     "hours": Size(256, 6, 768, 64, 64, steps=30_000, batch=64, lr=1e-3),
     "paper": Size(512, 12, 1_536, 64, 128, steps=100_000, batch=64, lr=6e-4),
 }
@@ -192,7 +192,7 @@ study = Study(
     deviations=(
         "Made-up words in place of text, and models thousands of times smaller than the paper's: no printed number "
         "belongs beside these.",
-        "One untuned recipe for every arm, so an architecture that wants another one is at a disadvantage.",
+        UNTUNED,
         "Parameters are made equal by the width of the feed-forward layers.",
     ),
 )
