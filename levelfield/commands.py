@@ -71,8 +71,12 @@ def _conclude(name: str, order: Order, runs: list[Run], outcome: Outcome, say: S
     if len(runs) <= 12:
         for run_id in sorted(outcome.done):
             say(f"  {order.out / run_id}/rows.jsonl")
+    reasons: dict[str, list[str]] = {}
     for run_id, why in outcome.failed.items():
-        say(f"  failed: {run_id}: {why} (see {order.out / run_id / ERROR})")
+        reasons.setdefault(why, []).append(run_id)
+    for why, (first, *others) in reasons.items():
+        alike = f" and {len(others)} more alike" if others else ""
+        say(f"  failed: {first}{alike}: {why} (see {order.out / first / ERROR})")
 
 
 def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Path, say: Say) -> None:

@@ -282,7 +282,8 @@ def _restored(record: dict[str, Any]) -> Prediction:
 
 def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) -> list[Row]:
     """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
-    Where samples were `left` out the status is "partial"; of cells without any other it is "left_out".
+    Where samples were `left` out the status is "partial"; of cells without any other it is "left_out". An average has
+    the worst status of its tasks.
 
     `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
     tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
@@ -295,7 +296,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
         scored = p, score(p.ruler_task, p.text, p.references)
         (chosen if at else cells).setdefault((name, p.length), []).append(scored)
     made: list[Row] = []
-    averages: dict[tuple[int, str], list[float]] = {}
+    averages: dict[tuple[int, str], list[tuple[float, str]]] = {}
     fewer = {(one.task.partition("@")[0], one.length) for one in left}
     for (name, length), whole in ({**chosen, **cells}).items():
         placed = chosen.get((name, length), whole)
@@ -305,10 +306,12 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
             values = [v for _, v in _percent(whole, metric)]
             made.append(_row(model, name, f"length={length}", column, values, status))
             made += _by_depth(name, length, column, _percent(placed, metric), model)
-            averages.setdefault((length, column), []).append(fmean(values))
-    for (length, metric), means in averages.items():
-        if len(means) == len(RULER):
-            made.append(_row(model, "ruler_average", f"length={length}", metric, means, "ok"))
+            averages.setdefault((length, column), []).append((fmean(values), status))
+    for (length, metric), parts in averages.items():
+        if len(parts) == len(RULER):
+            means, statuses = zip(*parts, strict=True)
+            worst = next((status for status in ("diverged", "partial") if status in statuses), "ok")
+            made.append(_row(model, "ruler_average", f"length={length}", metric, means, worst))
     for name, length in sorted(fewer - {**chosen, **cells}.keys()):
         made += [_row(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]
     return made

@@ -22,7 +22,7 @@ from toy_ruler import hotpot_file
 from levelfield import asking, cli, longcontext
 from levelfield.disk import locked
 from levelfield.foreign import LanguageModel
-from levelfield.longcontext import Exam, Prediction, answer, predictions, rows
+from levelfield.longcontext import Exam, LeftOut, Prediction, answer, predictions, rows
 from levelfield.report import context
 from levelfield.ruler import Bytes, Needle, Sources, generate, named, score
 from levelfield.ruler.settled import settled
@@ -207,6 +207,14 @@ def test_the_average_is_of_all_thirteen_or_absent() -> None:
     table = {(r["task"], r["metric"]): r["value"] for r in map(dict, rows(found, "m"))}
     assert table["ruler_average", "accuracy"] == pytest.approx(100 * fmean(scores))
     assert ("ruler_average", "accuracy") not in {(r.get("task"), r.get("metric")) for r in rows(found[:-1], "m")}
+
+    def worst(rows: Sequence[Row]) -> set[str]:
+        return {r.get("status", "") for r in rows if r.get("task") == "ruler_average"}
+
+    left = [LeftOut(names[3], 64, 1, "sound", "base", 0, "it does not fit")]
+    assert worst(rows(found, "m")) == {"ok"} and worst(rows(found, "m", left)) == {"partial"}
+    found[5] = replace(found[5], status="diverged")
+    assert worst(rows(found, "m", left)) == {"diverged"}
 
 
 @settings(max_examples=300, deadline=None)
