@@ -19,6 +19,7 @@ import json
 import lzma
 import os
 import shutil
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ from levelfield.transfer import PATIENCE, Patience, Rejected, discard, transfer
 
 MIRROR = "LEVELFIELD_MIRROR"  # environment: addresses of own mirrors, separated by blanks
 CHUNK = 2**20
+PUBLISHED = "published"
+TARS = (".tar.gz", ".tgz", "lra_release.gz")  # the last is the one whose name does not say so
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,9 @@ def _published(archive: Archive) -> str | None:
 def _expected(archive: Archive, path: Path) -> tuple[str, str, str] | None:
     """(kind, digest, where it is from) that the file must have; None before the first download of one without any."""
     if archive.sha256:
-        return "sha256", archive.sha256, "published"
+        return "sha256", archive.sha256, PUBLISHED
     if archive.md5:
-        return "md5", archive.md5, "published"
+        return "md5", archive.md5, PUBLISHED
     record = _record(path)
     return ("sha256", record.sha256, "recorded at the first download") if record else None
 
@@ -136,6 +139,8 @@ def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str]
     else:
         kind, digest, origin = expected
         fault = None if found[kind] == digest else f"gave a file of {kind} {found[kind]} where {digest} is {origin}"
+        if fault and origin != PUBLISHED:
+            fault += f" (if the first was a wrong file, remove {_note(path)} too)"
     if fault:
         discard(partial)
         raise Rejected(fault)
@@ -150,12 +155,15 @@ def broken(path: Path, name: str, report: Report = silent) -> str | None:
             return f"gave a damaged file (its {member} has a wrong checksum)" if member else None
         if not name.endswith((".gz", ".tgz", ".xz")):
             return None
+        if name.endswith(TARS):
+            with tarfile.open(path, "r|*") as archive:
+                archive.next()
         done = 0
         with lzma.open(path) if name.endswith(".xz") else gzip.open(path) as file:
             while block := file.read(CHUNK):
                 done += len(block)
                 report(f"checking {name}", done, 0)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ValueError) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, ValueError) as error:
         return f"gave a truncated or damaged file ({str(error).rstrip('.')})"
     return None
 

