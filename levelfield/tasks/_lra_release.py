@@ -11,6 +11,7 @@ Pathfinder-128.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import lzma
 import os
@@ -22,7 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from levelfield.disk import locked
 from levelfield.spec import Archive, Report, UserError, silent
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
@@ -81,9 +81,11 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        lock = (target.parent / f".{target.name}.lock").open("w")
     except OSError as error:
         raise _no_room(target, error) from error
-    with locked(target.parent / f".{target.name}.lock"):
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be unpacking the same
         return target if target.is_dir() else _unpack(path, folder, target, wanted, report)
 
 
