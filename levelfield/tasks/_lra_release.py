@@ -79,13 +79,8 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
     target = path.parent / UNPACKED / folder
     if target.is_dir():
         return target
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = (target.parent / f".{target.name}.lock").open("w")
-    except OSError as error:
-        raise _no_room(target, error) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be unpacking the same
+    with path.open("rb") as archive:
+        fcntl.flock(archive, fcntl.LOCK_EX)  # another process may be unpacking it
         return target if target.is_dir() else _unpack(path, folder, target, wanted, report)
 
 
