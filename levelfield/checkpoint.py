@@ -58,7 +58,7 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
     tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
     numbers = {name: _plain(getattr(state, name)) for name in _NUMBERS}
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
-    content = save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata=header)
+    content = save({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
     partial = where / f".{name}.partial"
     try:

@@ -20,7 +20,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import arm
-from levelfield.spec import UNTUNED, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
+from levelfield.spec import UNTUNED, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View, digest
 from levelfield.verdicts import Key, Seeds, scores
 
 BASELINES: tuple[MixerConfig, ...] = (
@@ -31,15 +31,16 @@ BASELINES: tuple[MixerConfig, ...] = (
 
 
 def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[str] = ()) -> Study:
-    """The study of one mixer; `names` of tasks, by default every generated one, and of protocols.
+    """The study of one mixer; `names` of tasks, by default those of `small.TASKS`, and of protocols.
 
-    Raises UserError for an unknown name, and for whatever the contract finds wrong with the mixer.
+    Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
+    for an unknown name, and for whatever the contract finds wrong with the mixer.
     """
     names, protocols = tuple(names) or small.TASKS, tuple(protocols) or ("scratch", "spt_masked")
-    for causal in {p == "spt_causal" or n in small.CAUSAL for p in protocols for n in names}:
-        contract.check(mixer, 64, causal)
 
     def runs(effort: Effort) -> tuple[Run, ...]:
+        for causal in {p == "spt_causal" or n in small.CAUSAL for p in protocols for n in names}:
+            _check(mixer, small.SIZES[effort].width, causal, max(task(name, effort).max_length for name in names))
         arms = [
             (task(name, effort), arm(model, protocol), protocol)
             for name in names
@@ -49,7 +50,7 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         return tuple(Run(*one, seed) for one in arms for seed in range(small.SIZES[effort].seeds))
 
     return Study(
-        name=f"compare-{own_name(mixer)}",
+        name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
         claim=f"At equal steps and parameters, {own_name(mixer)} scores higher than the baselines.",
         runs=runs,
         views=(
@@ -66,6 +67,11 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
             "With two seeds a side, one side is wholly above the other by luck once in three times: take more.",
         ),
     )
+
+
+@cache
+def _check(mixer: MixerConfig, width: int, causal: bool, longest: int) -> None:
+    contract.check(mixer, width, causal, longest=longest)
 
 
 def task(name: str, effort: Effort) -> Task:

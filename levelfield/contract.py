@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from levelfield.spec import MixerConfig, UserError
 from levelfield.usermixer import UserMixer, load_user_mixer, told, user_mixer
@@ -25,18 +27,38 @@ STIR = 0.05
 
 
 def check(
-    config: MixerConfig, width: int, causal: bool, length: int = 33, padding: bool = True, device: str = "cpu"
+    config: MixerConfig,
+    width: int,
+    causal: bool,
+    length: int = 33,
+    padding: bool = True,
+    device: str = "cpu",
+    longest: int | None = None,
 ) -> None:
     """Raise UserError, in one sentence, on the first rule that the layer of `config` breaks.
 
     Shapes, finite outputs and gradients, repeatability in eval mode, no memory between calls, length 1, independence
     of batch neighbours, no future in the causal direction, and with `padding` no influence of padded steps on real
-    ones. Parameters that never get a gradient only raise a warning. Takes well under a second on a CPU; `device` is
-    for modules that run nowhere else.
+    ones; that the weights alone, stored and loaded, make the same layer; a pass at `longest` steps, where given.
+    Parameters that never get a gradient only raise a warning. Takes well under a second on a CPU; `device` is for
+    modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
     """
+    try:
+        _check(config, width, causal, length, padding, device)
+        if longest is not None:
+            net = _build(config, width, causal, config.label).to(device)
+            with torch.no_grad():
+                _call(net, config.label, torch.zeros(1, longest, width, device=device), None)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's own layer raises
+        raise UserError(f"{config.label} fails in the contract check: {told(error)}") from error
+
+
+def _check(config: MixerConfig, width: int, causal: bool, length: int, padding: bool, device: str) -> None:
     name = config.label
     length = min(length, config.max_length or length)
     net = _build(config, width, causal, name).to(device)
@@ -45,12 +67,14 @@ def check(
     def normal(batch: int, steps: int) -> Tensor:
         return torch.randn(batch, steps, width, generator=generator).to(device)
 
+    _stored(net, name)
     with torch.random.fork_rng(_devices(device)):
         idle = _rules(net, name, normal(3, length), normal(3, length), causal, padding)
         _bounds(net, config, causal, normal)
         _stir(net, generator)
         if torch.isfinite(net(normal(2, length), None)).all():
             idle &= _rules(net, name, normal(3, length), normal(3, length), causal, padding)
+        _restored(net, _build(config, width, causal, name).to(device), name, normal(3, length))
     if idle:
         warnings.warn(
             f"{name} has parameters that get no gradient: {', '.join(sorted(idle))}; remove or use them.", stacklevel=2
@@ -86,6 +110,43 @@ def _build(config: MixerConfig, width: int, causal: bool, name: str) -> nn.Modul
     return net.eval()
 
 
+def _stored(net: nn.Module, name: str) -> None:
+    """All that a run keeps of the layer are tensors, and they are there before its first call."""
+    for key, value in net.state_dict().items():
+        if isinstance(value, (UninitializedParameter, UninitializedBuffer)):
+            raise UserError(f"{name} does not know the size of '{key}' when it is built: take it from the width.")
+        if not isinstance(value, Tensor):
+            raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
+
+
+def _restored(net: nn.Module, again: nn.Module, name: str, x: Tensor) -> None:
+    """Built once more, with the weights that a run stores, the layer that was trained says the same."""
+    shared = {id(value) for value in net.parameters()}
+    for key, value in again.named_parameters():
+        if id(value) in shared:
+            raise UserError(f"{name} shares '{key}' between layers and runs: make it anew in every __init__.")
+    kept, own = net.state_dict(), again.state_dict()
+    for key in sorted(kept.keys() ^ own.keys()):
+        raise UserError(f"{name} makes or drops '{key}' after it was built: make all of it in __init__.")
+    for key, value in kept.items():
+        if value.shape != own[key].shape:
+            raise UserError(
+                f"{name} changes the shape of '{key}' after it was built: register it with persistent=False."
+            )
+    try:
+        deepcopy(net)
+    except Exception as error:
+        hint = " (nn.utils.weight_norm: take nn.utils.parametrizations.weight_norm)" if "deepcopy" in str(error) else ""
+        raise UserError(f"{name} cannot be copied after a call: {told(error)}{hint}") from error
+    with torch.no_grad():
+        again.load_state_dict({key: value.clone() for key, value in kept.items()})
+        if _differ(_call(net, name, x, None), _call(again, name, x, None)):
+            raise UserError(
+                f"{name} does not give the same output after its weights are stored and loaded: keep what changes in "
+                "training in parameters or persistent buffers, and draw with torch's global generator in __init__."
+            )
+
+
 def _shape(net: nn.Module, name: str, x: Tensor) -> None:
     if not torch.isfinite(_call(net, name, x, None)).all():
         raise UserError(
@@ -107,8 +168,8 @@ def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
     if y.shape != x.shape:
         shapes = f"an input of shape {tuple(x.shape)} into {tuple(y.shape)}"
         raise UserError(f"{name} turns {shapes}: a mixer keeps (batch, length, width).")
-    if not y.is_floating_point():
-        raise UserError(f"{name} returns {y.dtype} numbers: a mixer returns real floating-point ones.")
+    if not y.is_floating_point() or torch.promote_types(x.dtype, y.dtype) != x.dtype:
+        raise UserError(f"{name} returns {y.dtype} numbers for {x.dtype} ones: end its forward with `.to(x.dtype)`.")
     return y
 
 
@@ -222,6 +283,12 @@ def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
         y = _call(net, name, x, mask)
         if not y.requires_grad:
             raise UserError(f"{name} cuts the gradient: its output does not depend on its input and parameters.")
+        known = {id(x), *map(id, net.parameters())}
+        if shapes := [tuple(leaf.shape) for leaf in _leaves(y) if id(leaf) not in known]:
+            raise UserError(
+                f"{name} uses a parameter of shape {shapes[0]} that it does not register, so that nothing trains it: "
+                "keep modules in an nn.ModuleList and parameters in an nn.ParameterList."
+            )
         # Squares at growing weights: a plain sum is blind to whatever a normalisation holds constant.
         (y.square() * torch.linspace(0.5, 1.5, y.numel(), device=y.device).view_as(y)).sum().backward()
         grads = {key: value.grad for key, value in net.named_parameters() if value.grad is not None}
@@ -234,6 +301,20 @@ def _gradients(net: nn.Module, name: str, x: Tensor, padding: bool) -> set[str]:
     net.zero_grad()
     net.eval()
     return idle
+
+
+def _leaves(y: Tensor) -> list[Tensor]:
+    """The tensors that a backward pass through y would give gradients."""
+    found, seen, left = [], set(), [y.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+        left += [before for before, _ in node.next_functions]
+    return found
 
 
 def _stir(net: nn.Module, generator: Generator) -> None:

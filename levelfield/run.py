@@ -227,7 +227,7 @@ class _Work:
         (self.where / "error.txt").unlink(missing_ok=True)
 
     def _save_weights(self, net: Net) -> None:
-        tensors = {k: v.detach().cpu().contiguous() for k, v in net.state_dict().items()}
+        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in net.state_dict().items()}  # tied ones apart
         with explained(self.where):
             save_file(tensors, self.where / "weights.safetensors")
 

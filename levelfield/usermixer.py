@@ -6,7 +6,7 @@
 
 The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in WIDTHS, or as its first
 required parameter) and, where it has one, `causal`. The hash of the source is a field, so another source is another
-run; other files that it imports are not hashed.
+run: of a file, with the files of its folder that it imports; of a class, with what it refers to.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class UserMixer(MixerConfig):
         arguments = constructor_arguments(cls, width, causal, dict(self.settings))
         seed = int(torch.randint(2**32, (), generator=generator))
         try:
-            with _own_randomness(seed):
+            with _apart(seed), _importable(self.path):
                 return UserLayer(cls(**arguments), self.takes_mask)
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise UserError(f"{self.name}({shown}) fails: {told(error)}") from error
 
@@ -107,9 +107,10 @@ def load_user_mixer(where: str) -> UserMixer:
         raise UserError(f"'{where}' names no class: write FILE.py:Name, such as mine.py:Mine.")
     name, settings = _parsed(call)
     source = _read(path)
-    sha = hashlib.sha256(source).hexdigest()
+    beside = _beside(path, source)
+    sha = hashlib.sha256(b"\0".join([source, *beside.values()])).hexdigest()
     if (sha, name) not in _CLASSES:
-        _CLASSES[sha, name] = _find(_import(path, source, sha), name, path)
+        _CLASSES[sha, name] = _find(_import(path, source, sha, beside), name, path)
     return _mixer(_CLASSES[sha, name], path, sha, settings)
 
 
@@ -117,7 +118,7 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
     """From a class, such as one in a notebook cell. Its source is hashed, or its byte code where none is kept."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
-    sha = hashlib.sha256(b"".join(_identity(c) for c in cls.__mro__ if not _is_torch(c))).hexdigest()
+    sha = hashlib.sha256(_identity(cls)).hexdigest()
     _CLASSES[sha, cls.__name__] = cls
     return _mixer(cls, "", sha, settings or {})
 
@@ -198,21 +199,78 @@ def _read(path: str) -> bytes:
         raise UserError(f"Cannot read {path} ({error.strerror}): give the path of a Python file.") from error
 
 
-def _import(path: str, source: bytes, sha: str) -> ModuleType:
-    """Run the very bytes that were hashed as a module; their folder is importable meanwhile, as for a script."""
+def _beside(path: str, source: bytes) -> dict[Path, bytes]:
+    """The files of the same folder that a file imports by name, and those that they do: where they lie, what they hold.
+
+    Read off the syntax, so it is the same whatever else has been imported, and whether an import is reached or not.
+    """
+    folder = Path(path).resolve().parent
+    found: dict[Path, bytes] = {}
+    left = [(Path(path).resolve(), source)]
+    while left:
+        at, content = left.pop()
+        for file in _imported(at, content, folder):
+            if file not in found and file != Path(path).resolve():
+                found[file] = file.read_bytes()
+                left.append((file, found[file]))
+    return dict(sorted(found.items()))
+
+
+def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
+    """Files below the folder that one file's import statements may mean."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return  # importing it will say so
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            targets = [(folder, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = at.parents[node.level - 1] if 0 < node.level <= len(at.parents) else folder
+            module = [node.module] if node.module else []
+            targets = [(base, ".".join([*module, alias.name])) for alias in node.names]
+        else:
+            continue
+        for base, dotted in targets:
+            parts = dotted.split(".")
+            if parts[0] == __package__:
+                continue
+            for place in (base.joinpath(*parts[: i + 1]) for i in range(len(parts))):
+                files = (place.with_suffix(".py"), place / "__init__.py")
+                yield from (file for file in files if folder in file.parents and file.is_file())
+
+
+def _import(path: str, source: bytes, sha: str, beside: Mapping[Path, bytes]) -> ModuleType:
+    """Run these very bytes as a module, and the files beside it anew, which may have been imported before."""
     module = ModuleType(f"_user_{sha[:16]}")
     module.__file__ = path
-    folder = str(Path(path).resolve().parent)
+    folder = Path(path).resolve().parent
+    for file in beside:
+        place = file.relative_to(folder).with_suffix("")
+        name = ".".join(place.parts[:-1] if place.name == "__init__" else place.parts)
+        if name in sys.modules and not _is_installed(sys.modules[name]):
+            del sys.modules[name]
     sys.modules[module.__name__] = module
-    sys.path.insert(0, folder)
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        with _apart(0), _importable(path):
+            exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        raise UserError(f"{path} fails when imported: {told(error)}") from error
-    finally:
-        sys.path.remove(folder)
+        fix = "; for a file beside it write `from helper import ...`" if "relative import" in str(error) else ""
+        raise UserError(f"{path} fails when imported: {told(error)}{fix}") from error
     return module
+
+
+@contextmanager
+def _importable(path: str) -> Iterator[None]:
+    """The folder of a file is searched for modules meanwhile, as for a script; nothing where there is no file."""
+    folder = [str(Path(path).resolve().parent)] if path else []
+    sys.path[:0] = folder
+    try:
+        yield
+    finally:
+        for each in folder:
+            sys.path.remove(each)
 
 
 def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
@@ -229,12 +287,67 @@ def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
 
 
 def _identity(cls: type) -> bytes:
-    """The class's source, or where none is kept (a notebook before Python 3.13) its byte code and constants."""
-    try:
-        return inspect.getsource(cls).encode()
-    except (OSError, TypeError):
-        members = {key: value for key, value in sorted(vars(cls).items()) if key != "__firstlineno__"}
-        return b"\0".join(key.encode() + _bytes(value) for key, value in members.items())
+    """The class's byte code and constants, and those of all that it names in its own module or closes over.
+
+    Source alone knows neither a closure nor a helper, and a file may have changed since it was imported.
+    """
+    return b"\0".join(_named(cls, set()))
+
+
+def _named(value: Any, seen: set[int]) -> Iterator[bytes]:
+    """`value` and, at any depth, the user's classes, functions and plain values that it refers to."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, type):
+        if _is_foreign(value):
+            yield f"{value.__module__}.{value.__qualname__}".encode()
+            return
+        members = sorted((k, v) for k, v in vars(value).items() if k not in _NO_PART)
+        yield value.__qualname__.encode()
+        for key, member in members:
+            yield key.encode()
+            yield from _named(member, seen)
+        for base in value.__bases__:
+            yield from _named(base, seen)
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield from _named(value.__func__, seen)
+    elif isinstance(value, property):
+        for each in (value.fget, value.fset):
+            yield from _named(each, seen)
+    elif isinstance(value, FunctionType) and not _is_foreign(value):
+        yield _bytes(value)
+        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
+        found = {k: c.cell_contents for k, c in cells.items() if k != "__class__"}
+        found |= {k: value.__globals__[k] for k in sorted(_names(value.__code__)) if k in value.__globals__}
+        for key, member in found.items():
+            yield key.encode()
+            yield from _named(member, seen)
+    elif isinstance(value, ModuleType):
+        yield value.__name__.encode()
+    else:
+        yield _bytes(value)
+
+
+_NO_PART = {"__firstlineno__", "__dict__", "__weakref__", "__doc__", "__module__", "__static_attributes__"}
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _is_foreign(value: Any) -> bool:
+    module = sys.modules.get(value.__module__)
+    return value.__module__ == "builtins" or (module is not None and _is_installed(module))
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Of Python or an installed package, which is the same wherever it is named."""
+    file = getattr(module, "__file__", None)
+    if module.__name__ == "__main__" or module.__name__.startswith("_user_"):
+        return False
+    return file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib")
 
 
 def _bytes(value: object) -> bytes:
@@ -264,9 +377,20 @@ def _is_torch(cls: type) -> bool:
 
 
 @contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
-    """Seed what a constructor may draw from (torch, NumPy, random) and put its former state back afterwards."""
+def _apart(seed: int) -> Iterator[None]:
+    """Seed what a user's code may draw from (torch, NumPy, random); put that and torch's settings back afterwards, for
+    other arms are trained in the same process."""
     kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
+    dtype, device, precision = (
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.get_float32_matmul_precision(),
+    )
+    grad, threads, exact = (
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
@@ -276,3 +400,12 @@ def _own_randomness(seed: int) -> Iterator[None]:
         finally:
             random.setstate(kept)
             np.random.set_state(numpy_kept)  # noqa: NPY002
+            torch.set_default_dtype(dtype)
+            if torch.get_default_device() != device:
+                torch.set_default_device(device)
+            if torch.get_float32_matmul_precision() != precision:
+                torch.set_float32_matmul_precision(precision)
+            torch.set_grad_enabled(grad)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(exact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -301,7 +302,10 @@ def test_compare_puts_a_users_module_beside_baselines_that_share_task_protocol_a
     assert runs[0].model.label == "mine"
     assert len({run.model.label for run in runs}) > 2
     assert len({digest((run.task, run.protocol, run.model.block, run.model.depth)) for run in runs}) == 1
-    assert load_study("mine.py:Mine").name == study.name == "compare-mine"
+    assert re.fullmatch("compare-mine-[0-9a-f]{6}", study.name)
+    assert load_study("mine.py:Mine").name == study.name
+    (here / "mine.py").write_text(MINE.format(body="self.inner(x) + x"))
+    assert load_study("mine.py:Mine").name != study.name, "another source has a report of its own"
 
 
 @pytest.mark.parametrize(

@@ -280,3 +280,77 @@ def test_a_parent_class_is_part_of_the_identity() -> None:
     other = text.replace("2 *", "3 *")
     assert user_mixer(_cell(text)).source_sha256 != user_mixer(_cell(other)).source_sha256
     assert user_mixer(Child).source_sha256 != user_mixer(Mean).source_sha256
+
+
+def test_a_class_is_also_what_it_refers_to() -> None:
+    """Closures, globals and helpers, which its own source does not show."""
+
+    def made(inner: Any) -> type[nn.Module]:
+        class Mine(nn.Module):
+            def __init__(self, width: int) -> None:
+                super().__init__()
+                self.inner = inner(width)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.inner(x)
+
+        return Mine
+
+    def one(width: int) -> nn.Module:
+        return nn.Linear(width, width)
+
+    def other(width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(width, width), nn.Tanh())
+
+    first, second, again = (user_mixer(made(inner)) for inner in (one, other, one))
+    assert first.source_sha256 == again.source_sha256 != second.source_sha256
+    layers = [mixer.build(4, causal=False, layer=0, generator=Generator()) for mixer in (first, second)]
+    assert [len(list(layer.modules())) for layer in layers] == [3, 5]
+
+
+def test_an_edited_file_beside_it_is_another_source_and_is_read_anew(mine: str) -> None:
+    """At any depth, and where it is imported in a function only."""
+    folder = Path(mine).parent
+    (folder / "deeper.py").write_text("GAIN = 1.0\n")
+    (folder / "helper.py").write_text("from deeper import GAIN\n")
+    shas, gains = [], []
+    for gain in ("1.0", "7.0"):
+        (folder / "deeper.py").write_text(f"GAIN = {gain}\n")
+        mixer = load_user_mixer(f"{mine}:Decay")
+        layer = mixer.build(4, causal=True, layer=0, generator=Generator())
+        shas.append(mixer.source_sha256)
+        gains.append(layer.inner.gain)  # pyright: ignore[reportAttributeAccessIssue]
+    assert gains == [1.0, 7.0] and shas[0] != shas[1]
+    sys.modules.pop("helper"), sys.modules.pop("deeper")
+
+
+def test_what_a_file_imports_when_it_is_built_is_found_and_hashed(tmp_path: Path) -> None:
+    source = """
+from torch import nn
+
+class Late(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        from late_helper import FACTOR
+        self.factor = FACTOR
+    def forward(self, x):
+        return x * self.factor
+"""
+    (tmp_path / "late.py").write_text(source)
+    (tmp_path / "late_helper.py").write_text("FACTOR = 2\n")
+    mixer = load_user_mixer(f"{tmp_path}/late.py:Late")
+    assert mixer.build(4, causal=False, layer=0, generator=Generator())(torch.ones(1, 1, 4), None).sum() == 8
+    (tmp_path / "late_helper.py").write_text("FACTOR = 3\n")
+    assert load_user_mixer(f"{tmp_path}/late.py:Late").source_sha256 != mixer.source_sha256
+
+
+def test_settings_of_torch_that_a_file_changes_are_put_back(tmp_path: Path) -> None:
+    """Or the arms beside it would be trained in float64, under the name of the others."""
+    lines = ("set_default_dtype(torch.float64)", "set_grad_enabled(False)", "use_deterministic_algorithms(True)")
+    body = "class Mine(torch.nn.Linear):\n    def __init__(self, width):\n        super().__init__(width, width)\n"
+    (tmp_path / "loud.py").write_text("import torch\n" + "".join(f"torch.{line}\n" for line in lines) + body)
+    mixer = load_user_mixer(f"{tmp_path}/loud.py:Mine")
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    layer = mixer.build(4, causal=False, layer=0, generator=Generator())
+    assert {p.dtype for p in layer.parameters()} == {torch.float32}

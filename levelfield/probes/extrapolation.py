@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +24,8 @@ class Extrapolation(Probe):
     examples: int = 500
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """A row at "length=L" for every L the model takes; lengths beyond its bound are absent.
+        """A row at "length=L" for every L the model takes; lengths beyond its bound are absent, and those from which on
+        somebody's own layer, whose bound nobody knows, raises: a warning says why.
 
         Raises UserError where the task has only one length.
         """
@@ -34,7 +36,14 @@ class Extrapolation(Probe):
                 return
             longer = run.task if factor == 1 else run.task.at_length(length, self.examples)
             splits = load(longer)
-            row = score_row(longer, label_scores(net, longer, splits["test"]), f"length={length}")
+            try:
+                scores = label_scores(net, longer, splits["test"])
+            except Exception as error:
+                if factor == 1 or not any(mixer.opaque for mixer in run.model.mixers):
+                    raise
+                warnings.warn(f"{run.model.label} takes no {length} steps: {error}", stacklevel=2)
+                return
+            row = score_row(longer, scores, f"length={length}")
             yield row
             prior = longer.baselines(splits["train"], splits["test"]).get("label_prior")
             if prior is not None:

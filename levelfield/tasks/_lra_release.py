@@ -99,17 +99,13 @@ def _unpack(path: Path, folder: str, target: Path, wanted: Callable[[str], bool]
             raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
         os.replace(partial, target)
     except OSError as error:
-        raise _no_room(target, error) from error
+        raise UserError(
+            f"Cannot unpack {folder} into {target.parent} ({error.strerror}): free some space there, or copy the "
+            "archive to a folder that can be written."
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
-
-
-def _no_room(target: Path, error: OSError) -> UserError:
-    return UserError(
-        f"Cannot unpack {target.name} into {target.parent} ({error.strerror}): free some space there, or copy the "
-        "archive to a folder that can be written."
-    )
 
 
 def _plain(raw: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
