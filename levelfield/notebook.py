@@ -50,8 +50,8 @@ class Comparison:
 
 def compare(
     mixer: type[nn.Module] | str,
-    tasks: Sequence[str] = (),
-    protocols: Sequence[str] = (),
+    tasks: Sequence[str] | str = (),
+    protocols: Sequence[str] | str = (),
     effort: Effort = "minutes",
     *,
     settings: Mapping[str, Any] | None = None,
@@ -63,12 +63,14 @@ def compare(
 ) -> Comparison:
     """Train a mixer beside baselines of equal parameters at equal budget, and report.
 
-    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". tasks, protocols: names, or one;
+    by default as on the command line. settings: for its constructor.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
     out, data, to = Path(out), Path(data), Path(to)
+    tasks, protocols = ((given,) if isinstance(given, str) else given for given in (tasks, protocols))
     study = tuning.tuned_by(comparison.compare(config, tasks, protocols), trials)
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:

@@ -115,8 +115,8 @@ def test_the_same_class_from_python(tmp_path: Path):
     counts = {run.split("-")[1]: ledger["parameters"] for run, ledger in found.ledgers.items()}
     assert len(counts) == 4
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/done.json")}
-    again = levelfield.compare(
-        Decay, ["recall"], ["scratch"], "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
+    again = levelfield.compare(  # one name needs no list
+        Decay, "recall", "scratch", "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
     )
     assert list(again.rows) == list(found.rows)
     assert before == {p: p.stat().st_mtime_ns for p in before}
