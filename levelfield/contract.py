@@ -165,7 +165,7 @@ def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         raise UserError(f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {told(error)}") from error
     if not isinstance(y, Tensor):
         part = ", such as y[0]" if isinstance(y, tuple) else ""
-        part = ", such as y.last_hidden_state" if hasattr(y, "last_hidden_state") else part
+        part = ", such as y.last_hidden_state" if isinstance(getattr(y, "last_hidden_state", None), Tensor) else part
         raise UserError(f"{name} returns a {type(y).__name__}: a mixer returns one tensor of its input's shape{part}.")
     if y.shape != x.shape:
         shapes = f"an input of shape {tuple(x.shape)} into {tuple(y.shape)}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import lzma
 import os
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import fixtures_bidmc as fixture
@@ -13,10 +15,12 @@ import pytest
 import test_tasks
 from fingerprints import fingerprint
 
+from levelfield import data
 from levelfield.spec import SPLITS, UserError
 from levelfield.tasks import _bidmc_overlap as overlap
 from levelfield.tasks import _bidmc_records as records
 from levelfield.tasks import _bidmc_ts as ts
+from levelfield.tasks import bidmc
 from levelfield.tasks.bidmc import Bidmc, carve, target_range
 
 
@@ -58,6 +62,15 @@ def test_a_fault_in_a_ts_file_is_named_with_its_line(tmp_path: Path, text: str, 
     path.write_text(text)
     with pytest.raises(UserError, match=rf"X_TRAIN\.ts.*{message}"):
         ts.read(path, 3, 2)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_byte_order_mark_before_a_ts_file_is_skipped(tmp_path: Path, compress: bool) -> None:
+    text = b"\xef\xbb\xbf@problemName x\n@data\n1,2,3:4,5,6:7\n"
+    path = tmp_path / ("X_TRAIN.ts.xz" if compress else "X_TRAIN.ts")
+    path.write_bytes(lzma.compress(text) if compress else text)
+    x, y = ts.read(path, 3, 2)
+    assert (x.tolist(), y.tolist()) == ([[[1, 4], [2, 5], [3, 6]]], [7])
 
 
 def test_the_ts_reader_agrees_with_aeon(monash: Path) -> None:
@@ -232,6 +245,81 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path, physionet: Path) -> Non
     (tmp_path / "bidmc_01_Signals.csv").write_text("Time [s], RESP, PLETH\n0,0,0\n")
     with pytest.raises(UserError, match="has no column II"):
         Bidmc().build(tmp_path)
+
+
+def one_record(folder: Path) -> Path:
+    fixture.write_physionet(folder, recordings=1, seconds=33)
+    return folder
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    expected = records.read(one_record(tmp_path), ("hr",), 1, records_report)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = records.read(tmp_path, ("hr",), 1, records_report)
+    assert np.array_equal(found.x, expected.x) and np.array_equal(found.y, expected.y)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3_999])
+def test_a_record_shorter_than_a_window_is_named(tmp_path: Path, rows: int) -> None:
+    path = one_record(tmp_path) / "bidmc_01_Signals.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[: rows + 1]))
+    with pytest.raises(UserError, match=rf"bidmc_01_Signals\.csv has {rows:,} samples, fewer than a window's 4,000"):
+        records.read(tmp_path, ("hr",), 1, records_report)
+
+
+def test_a_monitor_without_values_is_named(tmp_path: Path) -> None:
+    """Only a header, or no value in any window."""
+    numerics = one_record(tmp_path) / "bidmc_01_Numerics.csv"
+    header = "Time [s], HR, PULSE, RESP, SpO2\n"
+    numerics.write_text(header)
+    with pytest.raises(UserError, match=r"bidmc_01_Numerics\.csv has a header and no values"):
+        Bidmc("hr").build(tmp_path)
+    numerics.write_text(header + "".join(f"{second},,,,\n" for second in range(34)))
+    with pytest.raises(UserError, match=r"No window of .* has every value of hr"):
+        Bidmc("hr").build(tmp_path)
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_a_cell_too_long_for_the_csv_reader_is_named(tmp_path: Path, line: int) -> None:
+    path = one_record(tmp_path) / "bidmc_01_Signals.csv"
+    lines = path.read_text().splitlines()
+    lines[line] += "0" * 140_000
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"bidmc_01_Signals\.csv is damaged \(field larger"):
+        records.read(tmp_path, ("hr",), 1, records_report)
+
+
+def test_only_a_part_of_the_records_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few records, or as many as there should be of which one is short."""
+    folder = fixture.write_physionet(tmp_path / "bidmc_csv", recordings=4, seconds=33)
+    task = Bidmc("hr", stride=1)
+    with pytest.warns(UserWarning, match=r"bidmc_csv is only a part of the official release: 4 records, 0 of them"):
+        at = data.prepare(task, tmp_path / "data", folder)
+    (note,) = data.manifest(at)["notes"]
+    assert note.endswith("where there should be 53 of 60,001.")
+    monkeypatch.setattr(records, "RECORDS", 4)
+    monkeypatch.setattr(records, "ROWS", 33 * 125 + 1)
+    assert heard(lambda: records.read(folder, ("hr",), 1, records_report)) == []
+    path = folder / "bidmc_04_Signals.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]))
+    (told,) = heard(lambda: records.read(folder, ("hr",), 1, records_report))
+    assert "4 records, 3 of them of 4,126 samples" in told
+
+
+def test_only_a_part_of_the_archives_windows_is_told(monash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Bidmc("hr", "windows", "monash")
+    with pytest.warns(UserWarning, match=r"only a part of the official files: 32 windows, where there should be 7,949"):
+        task.build(monash)
+    monkeypatch.setattr(bidmc, "WINDOWS", 32)
+    assert heard(lambda: task.build(monash)) == []
+
+
+def heard(call: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call()
+    return [str(warning.message) for warning in told]
 
 
 def test_the_contract_holds_on_the_fixture(physionet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

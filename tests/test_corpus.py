@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -109,17 +110,49 @@ def test_a_file_named_by_itself_is_text_whatever_its_ending(tmp_path: Path) -> N
         ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}\n', r"a.jsonl, line 2 has no text"),
         ("a.jsonl", b'{"text": "x"}\n{"text"\n', r"a.jsonl, line 2 is not JSON"),
         ("a.json", b'[{"text": 3}]', r"a.json, entry 0 has no text"),
-        ("a.txt.gz", gzip.compress(b"long enough text" * 9, mtime=0)[:20], r"a.txt.gz is damaged"),
-        ("a.txt.xz", lzma.compress(b"long enough text" * 9)[:20], r"a.txt.xz is damaged"),
-        ("a.zip", b"no zip", r"a.zip is damaged"),
-        ("a.tar", b"no tar" * 200, r"a.tar is damaged"),
+        ("a.txt.gz", gzip.compress(b"long enough text" * 9, mtime=0)[:20], r"a.txt.gz cannot be read \(.+\): copy"),
+        ("a.txt.xz", lzma.compress(b"long enough text" * 9)[:20], r"a.txt.xz cannot be read \(.+\): copy it again"),
+        ("a.zip", b"no zip", r"a.zip cannot be read \(.+\): copy it again"),
+        ("a.tar", b"no tar" * 200, r"a.tar cannot be read \(.+\): copy it again"),
         ("a.txt", b"", r"There is no text in"),
+        ("a.json", b"[" * 200_000, r"a.json is not JSON"),
+        ("a.jsonl", b'{"text": "x"}\n' + b'{"a":' * 200_000, r"a.jsonl, line 2 is not JSON"),
+        ("a.txt", bz2.compress(b"some text"), r"a.txt is packed with bzip2"),
+        ("a.txt", b"\x28\xb5\x2f\xfd\0", r"a.txt is packed with bzip2 or zstd"),
     ],
 )
 def test_damaged_files_are_named(name: str, data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError, match=message):
         documents(tmp_path / name, silent)
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, 1), (2, 99)], ids=["a password", "an unknown method"])
+def test_a_zip_that_cannot_be_unpacked_here_is_named(at: int, value: int, tmp_path: Path) -> None:
+    """The flags and the method of its file, in the header before it and in the list at the end."""
+    path = in_zip(tmp_path, [b"some text"])
+    data = bytearray(path.read_bytes())
+    for place in (6, data.index(b"PK\1\2") + 8):
+        data[place + at] = value
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"books.zip cannot be read \(.+\): copy it again, or unpack it") as caught:
+        documents(path, silent)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_macos_hides_are_no_text(tmp_path: Path) -> None:
+    """Beside the texts in a folder, and in __MACOSX in an archive."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"a text")
+    (folder / "._a.txt").write_bytes(b"\0\5\x16\7")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed, tarfile.open(tmp_path / "a.tar", "w") as tarred:
+        for name in ("a.txt", "._a.txt"):
+            inner = f"__MACOSX/{name}" if name.startswith(".") else name
+            packed.write(folder / name, inner)
+            tarred.add(folder / name, inner)
+    for place in (folder, tmp_path / "a.zip", tmp_path / "a.tar"):
+        assert documents(place, silent) == [b"a text"]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(2, 9))
@@ -184,6 +217,8 @@ def test_a_file_inside_and_its_hash(tmp_path: Path) -> None:
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--from FILE_OR_FOLDER"):
         Corpus().build(None)
+    with pytest.raises(UserError, match=r"nowhere does not exist: give the file or folder that holds your text"):
+        Corpus().build(tmp_path / "nowhere")
     (tmp_path / "short.txt").write_bytes(b"only this")
     with pytest.raises(UserError, match="too short for a window in test"):
         Corpus().build(tmp_path)
@@ -231,6 +266,21 @@ def test_unlabelled_reviews_join_train(tmp_path: Path) -> None:
     assert added < unlabelled and 20 <= len(added) < 30 and held not in added
     with pytest.raises(UserError, match="train reviews"):
         ImdbText(unlabelled=True).build(folder)
+
+
+def test_a_copy_without_its_unlabelled_reviews_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the tiny set declared to be the official one; the labelled reviews are all there."""
+    copies = {n: fixtures_imdb.write(tmp_path / str(n), "tar", fixtures_imdb.reviews(n)) for n in (0, 29, 30)}
+    found = _imdb.read(copies[0], "imdb_unsup", whole=False)
+    monkeypatch.setattr(_imdb, "PER_KIND", fixtures_imdb.PER_KIND)
+    monkeypatch.setattr(_imdb, "UNLABELLED", 30)
+    content = {split: _imdb.content([r for r in found if r.split == split]) for split in ("train", "test")}
+    monkeypatch.setattr(_imdb, "CONTENT", content)
+    for count in (0, 29):
+        with pytest.raises(UserError, match="does not hold 30 unlabelled reviews: get the whole set"):
+            ImdbText(unlabelled=True).build(copies[count])
+    assert len(_imdb.read(copies[0], "imdb_text")) == 160
+    assert len(_imdb.read(copies[30], "imdb_unsup", kinds=(*_imdb.KINDS, "unsup"))) == 190
 
 
 @pytest.mark.slow

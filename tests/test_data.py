@@ -156,6 +156,25 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(data.load(TASK, tmp_path)["train"]) == 20
 
 
+@pytest.mark.parametrize(
+    "write", ["numpy.save(root / 'a.npy', numpy.zeros(10**6))", "(root / 'a').write_bytes(bytes(10**6))"]
+)
+def test_a_file_that_may_not_grow_is_one_sentence(tmp_path: Path, write: str) -> None:
+    """As on a full disk: NumPy says only how much it wrote, other writers have a number."""
+    lines = [
+        "import resource, signal",
+        "from levelfield.disk import explained",
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))",
+        "with explained(root, '--data'):",
+        f"    {write}",
+    ]
+    process = child("\n".join(lines), tmp_path / "log", tmp_path)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"UserError: No room left in {tmp_path}: free some space" in said.splitlines()[-1]
+
+
 def failing_save(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The third array does not fit."""
     save, calls = np.save, []

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -245,7 +246,7 @@ def test_without_a_checksum_the_first_download_is_the_measure(server: Server, tm
     fetch(archive, tmp_path)
     (tmp_path / "a.gz").unlink()
     server.files["/x/a.gz"] = Served(gzip.compress(b"another"), etag='"2"')
-    with pytest.raises(UserError, match=rf"where {SHA256} is recorded at the first download"):
+    with pytest.raises(UserError, match=rf"where {SHA256} is recorded at the first download .*remove .*a\.gz\.json"):
         fetch(archive, tmp_path)
     assert names(tmp_path) == ["a.gz.json"]
 
@@ -261,6 +262,20 @@ def test_without_a_checksum_what_is_truncated_is_found(
     with pytest.raises(UserError, match="gave a truncated or damaged file"):
         fetch(Archive(name, (f"{server.url}/x",)), tmp_path)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["lra_release.gz", "a.tar.gz", "a.tgz"])
+def test_without_a_checksum_what_is_packed_but_no_archive_is_found(server: Server, tmp_path: Path, name: str) -> None:
+    """Such as a web page that the server compressed."""
+    server.files["/x"] = Served(gzip.compress(b"<html>Sign in</html>" * 100))
+    with pytest.raises(UserError, match="gave a truncated or damaged file"):
+        fetch(Archive(name, (f"{server.url}/x",)), tmp_path)
+    assert names(tmp_path) == []
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    server.files["/x"] = Served(made.getvalue(), etag='"2"')
+    assert fetch(Archive(name, (f"{server.url}/x",)), tmp_path) == made.getvalue()
 
 
 def zipped() -> bytes:

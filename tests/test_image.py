@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import pickle
 import re
@@ -184,6 +185,29 @@ def test_truncated_and_altered_archives(tmp_path: Path, form: tiny.Form) -> None
         with pytest.raises(UserError) as call:
             GRAY.build(archive)
         assert "cs.toronto.edu" in sentence(call)
+
+
+@pytest.mark.parametrize("form", ["python", "binary"])
+def test_an_archive_that_was_decompressed_is_read(tmp_path: Path, form: tiny.Form) -> None:
+    assert form in ("python", "binary")
+    archive = tiny.pack(tiny.write(tmp_path / "made", form), form)
+    expected = COLOUR.build(archive)
+    plain = tmp_path / archive.name.removesuffix(".gz")
+    plain.write_bytes(gzip.decompress(archive.read_bytes()))
+    for sources in (plain, tmp_path):
+        assert np.array_equal(COLOUR.build(sources)["train"].x, expected["train"].x)
+    plain.write_bytes(plain.read_bytes()[:100_000])
+    with pytest.raises(UserError, match="truncated or damaged") as call:
+        COLOUR.build(plain)
+    sentence(call)
+
+
+@pytest.mark.parametrize("form", ["python", "binary"])
+def test_a_batch_named_by_itself_is_not_called_damaged(tmp_path: Path, form: tiny.Form) -> None:
+    batch = next(tiny.write(tmp_path, form).glob("*/data_batch_1*"))
+    with pytest.raises(UserError, match=r"data_batch_1(\.bin)? is no archive: .* the folder that holds") as call:
+        COLOUR.build(batch)
+    sentence(call)
 
 
 @pytest.mark.parametrize("form", ["python", "binary"])

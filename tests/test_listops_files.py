@@ -39,6 +39,13 @@ def test_official_files_are_read(tmp_path: Path, compress: bool) -> None:
     assert splits["train"].slices["root"].tolist() == ["MAX", "SM", "MIN"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+    path = write(tmp_path) / "basic_train.tsv"
+    expected = SMALL.build(tmp_path)["train"]
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert np.array_equal(SMALL.build(tmp_path)["train"].x, expected.x)
+
+
 def test_official_files_are_found_where_the_release_puts_them(tmp_path: Path) -> None:
     home = tmp_path / "lra_release" / "listops-1000"
     home.mkdir(parents=True)

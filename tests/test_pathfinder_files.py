@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from levelfield.spec import SPLITS, UserError
+from levelfield.tasks import _pathfinder_release
 from levelfield.tasks._pathfinder_draw import draw, seeds
 from levelfield.tasks._pathfinder_release import FOLDERS, find_release, list_images
 from levelfield.tasks._pathfinder_settings import Difficulty, parameters
@@ -84,6 +85,23 @@ def test_the_generators_own_metadata_is_read_too(release: Path) -> None:
     assert np.array_equal(OFFICIAL.build(release)["train"].x, before["train"].x)
 
 
+def test_files_that_macos_hides_are_no_metadata(release: Path) -> None:
+    before = OFFICIAL.build(release)
+    _metadata(release).with_name("._9.npy").write_bytes(b"\0\5\x16\7")
+    assert np.array_equal(OFFICIAL.build(release)["train"].x, before["train"].x)
+
+
+def test_only_a_part_of_the_release_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = r"pathfinder32/curv_contour_length_14 is only a part .* 40 images in 2 metadata files, .* 200,000 in 200"
+    with pytest.warns(UserWarning, match=told):
+        OFFICIAL.build(release)
+    monkeypatch.setattr(_pathfinder_release, "METADATA", 2)
+    monkeypatch.setattr(_pathfinder_release, "IMAGES", COUNT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OFFICIAL.build(release)
+
+
 def test_nothing_is_unpickled(release: Path) -> None:
     file = next(release.glob("pathfinder32/curv_contour_length_14/metadata/9.npy"))
     np.save(file, np.array([["imgs/9", object]], dtype=object), allow_pickle=True)
@@ -137,6 +155,7 @@ def _metadata(root: Path) -> Path:
         (lambda root: Image.new("L", (64, 64)).save(_first_image(root)), "64 x 64 pixels"),
         (lambda root: _metadata(root).write_text("imgs/9 sample_0.png 0 2 1.0\n"), "line 1"),
         (lambda root: _metadata(root).write_bytes(b"\xff\xfe"), "neither text nor"),
+        (lambda root: _metadata(root).write_bytes(b""), r"9\.npy is empty"),
         (lambda root: [f.unlink() for f in _metadata(root).parent.iterdir()], "missing or incomplete"),
     ],
 )
@@ -173,6 +192,7 @@ def test_the_reference_images_are_read_whole(test_data: Path, tmp_path: Path) ->
         archive.extractall(tmp_path, filter="data")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* only a part of the official")
         splits = OFFICIAL.build(tmp_path)
         easy = replace(OFFICIAL, difficulty="easy").build(tmp_path)
     assert [len(splits[s]) for s in SPLITS] == [640, 80, 80] and sum(len(easy[s]) for s in SPLITS) == 100

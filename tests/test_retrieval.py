@@ -105,6 +105,19 @@ def test_files_may_be_compressed_and_end_without_a_line_end(tmp_path: Path) -> N
     assert {s: read(e) for s, e in SMALL.build(tmp_path).items()} == EXPECTED
 
 
+def test_a_byte_order_mark_is_no_part_of_the_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in plain(tmp_path).iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    for block in (files.BLOCK, 5):
+        monkeypatch.setattr(files, "BLOCK", block)
+        assert {s: read(e) for s, e in SMALL.build(tmp_path).items()} == EXPECTED
+
+
+def test_a_table_named_by_itself_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.tsv is one table and no archive: name the folder that holds it"):
+        SMALL.build(plain(tmp_path) / "new_aan_pairs.train.tsv")
+
+
 texts = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1, max_size=30)
 rows_of = st.lists(st.tuples(st.sampled_from(["0", "1", "0.0", "1.0"]), texts, texts, texts, texts), min_size=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from levelfield.ruler.questions import hotpot, squad
 from levelfield.ruler.readers import copy_last, guess
 from levelfield.ruler.scores import clean, string_match_all, string_match_part
 from levelfield.ruler.sentences import starts
-from levelfield.ruler.sources import essays
+from levelfield.ruler.sources import dictionary, essays
 from levelfield.spec import UserError
 
 CASES = [  # prediction, references, string_match_all, string_match_part: worked out by hand
@@ -125,10 +126,66 @@ def test_files_of_other_layouts_are_refused(tmp_path: Path, content: str) -> Non
         hotpot(str(path))
 
 
+QUESTIONS = {
+    "no questions": [[], {"data": []}],
+    "strings for questions": [["who?"], {"data": [{"paragraphs": [{"context": "c", "qas": ["who?"]}]}]}],
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_sets_with_nothing_to_ask_are_refused(tmp_path: Path, kind: str) -> None:
+    for reader, content in zip((hotpot, squad), QUESTIONS[kind]):
+        path = tmp_path / f"{reader.__name__}.json"
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=rf"{path.name} (is not in|has no question).*give the official"):
+            reader(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", '{"text": "caf\xe9"}'.encode("latin-1"), "is damaged, or no text in UTF-8"),
+        ("a.json.xz", lzma.compress(b'{"data": []}' * 9)[:-20], "is damaged, or no text in UTF-8"),
+        ("a.json", b'{"data": [', "is not JSON"),
+        ("a.json", b"[" * 200_000, "is not JSON"),
+    ],
+)
+def test_a_damaged_source_is_one_sentence(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for reader in (squad, hotpot, essays, dictionary):
+        with pytest.raises(UserError, match=rf"{name} {message} \(") as caught:
+            reader(str(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_essays_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"text": 5}')
+    with pytest.raises(UserError, match="is not an essay file of RULER"):
+        essays(str(tmp_path / "a.json"))
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    for write, reader in ((squad_file, squad), (hotpot_file, hotpot)):
+        path = Path(write(tmp_path))
+        marked = tmp_path / f"marked_{path.name}"
+        marked.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert reader(str(marked)) == reader(str(path))
+
+
+def test_words_end_where_their_lines_do(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbfpear\r\napple\r\n\r\nfig")
+    assert dictionary(str(tmp_path / "words.txt")) == ("apple", "fig", "pear")
+    (tmp_path / "words.json").write_text('["pear", 3]')
+    with pytest.raises(UserError, match=r"words\.json holds more than words"):
+        dictionary(str(tmp_path / "words.json"))
+
+
 def test_essays_of_the_user(tmp_path: Path) -> None:
     words = [f"w{i}" for i in range(200)]
     (tmp_path / "b.txt").write_text(" ".join(words[100:]))
     (tmp_path / "a.txt").write_text("  ".join(words[:100]) + "\n")
+    (tmp_path / "._a.txt").write_bytes(b"\0\5\x16\7\xff")
     assert essays(str(tmp_path)) == tuple(words)
     (tmp_path / "e.json").write_text(json.dumps({"text": " ".join(words)}))
     assert essays(str(tmp_path / "e.json")) == tuple(words)

@@ -202,6 +202,8 @@ def test_lists_that_are_not_as_released_are_refused(tmp_path: Path) -> None:
         (fixture.wav(np.zeros(8, np.int16))[:-4], "holds 6 of 8 samples"),
         (fixture.wav(np.zeros(0, np.int16)), "holds 0 of 0 samples"),
         (b"RIFF", "no readable wav"),
+        (b"", r"no readable wav file \(\w.+\): get the release again"),
+        (fixture.wav(np.zeros(8, np.int16)).replace(b"fmt \x10", b"fmt \xff"), r"no readable wav file \(\w.+\): get"),
         (b"fLaC" + bytes(40), "no readable wav"),
     ],
 )
@@ -218,6 +220,14 @@ def test_what_is_missing_is_one_sentence(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"neither speech_commands_v0\.02\.tar\.gz nor a folder"):
         Speech().build(tmp_path)
     with pytest.raises(UserError, match=r"35 of 84,843 train.*Speech\(train=35, val=35, test=35\)"):
+        Speech().build(tree)
+
+
+def test_a_part_that_would_itself_be_refused_is_not_advised(tmp_path: Path) -> None:
+    tree = fixture.write(tmp_path / "speech_commands")
+    for name in fixture.names("val"):
+        (tree / name).unlink()
+    with pytest.raises(UserError, match=r"35 of 84,843 train, 0 of 9,981 val, .* clips: get the whole release\.$"):
         Speech().build(tree)
 
 

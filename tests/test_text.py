@@ -269,7 +269,7 @@ def test_the_official_set(test_data: Path) -> None:
             counts.update(review.text.decode()[:4095])
     assert sorted(c for c in counts if counts[c] >= 15) == list(CHARACTERS)
     with pytest.raises(UserError, match=r"The test reviews .* are not the official ones"):
-        _imdb._check([found[0]._replace(text=b"good app"), *found[1:]], test_data, True)
+        _imdb._check([found[0]._replace(text=b"good app"), *found[1:]], test_data, _imdb.KINDS)
 
 
 @pytest.mark.slow

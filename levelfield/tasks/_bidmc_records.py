@@ -14,6 +14,7 @@ import csv
 import io
 import lzma
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ SECONDS = 32
 LENGTH = RATE * SECONDS
 CHANNELS = ("PLETH", "II")
 COLUMNS = {"hr": "HR", "rr": "RESP", "spo2": "SpO2"}
+RECORDS, ROWS = 53, 60_001  # of the release: records, and samples of each
 SIGNALS = re.compile(r"bidmc_(\d+)_Signals\.csv(\.xz)?")
 
 
@@ -58,8 +60,10 @@ def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Win
     """All windows, record by record. targets: of COLUMNS, or ("beats",). Raises UserError for what is missing."""
     files = _listing(at)
     parts: list[Windows] = []
+    whole_records = 0
     for done, (record, name) in enumerate(sorted(_signals(files).items()), start=1):
         signals = _table(files[name](), CHANNELS, name)
+        whole_records += len(signals) == ROWS
         starts = np.arange(0, len(signals) - LENGTH + 1, stride * RATE)
         if not len(starts):
             raise UserError(
@@ -70,6 +74,14 @@ def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Win
         whole = np.isfinite(x).all((1, 2)) & np.isfinite(y).all(1)
         parts.append(Windows(x[whole], y[whole], np.full(int(whole.sum()), record)))
         report(f"reading records of {at.name}", done, len(_signals(files)))
+    if not any(len(part.x) for part in parts):
+        raise UserError(f"No window of {at.name} has every value of {', '.join(targets)}: get the whole release.")
+    if not whole_records == len(parts) == RECORDS:
+        warnings.warn(
+            f"{at.name} is only a part of the official release: {len(parts)} records, {whole_records} of them of "
+            f"{ROWS:,} samples, where there should be {RECORDS} of {ROWS:,}.",
+            stacklevel=2,
+        )
     return Windows(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("x", "y", "record")))
 
 
@@ -136,6 +148,8 @@ def _targets(
     if reader is None:
         raise UserError(f"{signals} has no {name} beside it, which holds the monitor's values: get the whole release.")
     table = _table(reader(), ("Time [s]", *(COLUMNS[target] for target in targets)), name)
+    if not len(table):
+        raise UserError(f"{name} has a header and no values: download it again.")
     second, values = np.floor(table[:, 0] + 1e-6).astype(int), table[:, 1:]
     inside = [(second >= start) & (second < start + SECONDS) for start in starts]
     return np.array([values[here].mean(0) if here.any() else np.full(len(targets), np.nan) for here in inside])

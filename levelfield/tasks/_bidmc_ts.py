@@ -22,6 +22,8 @@ import numpy as np
 
 from levelfield.spec import Report, UserError, silent
 
+TEXT = "utf-8-sig"  # with or without a byte order mark
+
 
 def read(path: Path, length: int, channels: int, report: Report = silent) -> tuple[np.ndarray, np.ndarray]:
     """Every series of `length` steps and `channels` channels, and its target. Raises UserError with file and line."""
@@ -48,7 +50,7 @@ def _data(path: Path) -> Iterator[tuple[int, str]]:
     """Number and text of every line after @data, whose header has been checked."""
     tags: dict[str, str] = {}
     begun = False
-    with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as file:
+    with lzma.open(path, "rt", encoding=TEXT) if path.suffix == ".xz" else path.open(encoding=TEXT) as file:
         for number, text in enumerate(file, start=1):
             line = text.strip()
             if not line or line.startswith("#"):

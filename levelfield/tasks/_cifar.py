@@ -2,10 +2,10 @@
 
     splits(Path("downloads"), task="image", train=50_000, test=10_000, convert=to_gray)
 
-takes a folder with `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, either of them unpacked, parquet files of a data
-hub, or one .npz; or the archive or .npz itself. Pictures are kept in the order of the official files. Every whole block
-of 10,000 is compared with the MD5 of the official binary batch, in every form, so a lossy, reordered or damaged copy is
-refused. Nothing in a file is executed: the pickled batches are read by `_unpickle.py`.
+takes a folder with `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, either of them without .gz or unpacked, parquet
+files of a data hub, or one .npz; or the archive or .npz itself. Pictures are kept in the order of the official files.
+Every whole block of 10,000 is compared with the MD5 of the official binary batch, in every form, so a lossy, reordered
+or damaged copy is refused. Nothing in a file is executed: the pickled batches are read by `_unpickle.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -47,7 +48,7 @@ OFFICIAL_TRAIN = (
     "53f37980c15c3d472c316c40844f3f0d",
 )
 OFFICIAL_TEST = ("803d5f7f4d78ea53de84dbe85f74fb6d",)
-ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
+ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz", "cifar-10-python.tar", "cifar-10-binary.tar")
 OFFICIAL = (
     Archive(  # its page prints the MD5
         ARCHIVES[0],
@@ -193,11 +194,11 @@ def _reader(sources: Path, report: Report) -> Reader:
 
 
 def _archive(path: Path, report: Report) -> Fetch:
-    """The batches of a .tar.gz, read in one pass; nothing is written to disk."""
+    """The batches of a .tar.gz or .tar, read in one pass; nothing is written to disk."""
     wanted = [name + ending for name in (*TRAIN_BATCHES, *TEST_BATCHES) for ending in ("", ".bin")]
     held: dict[str, bytes] = {}
     try:
-        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 name = Path(member.name).name
                 if name in wanted and member.isfile() and member.size <= LARGEST_MEMBER:
@@ -209,6 +210,22 @@ def _archive(path: Path, report: Report) -> Fetch:
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise UserError(f"{path} is truncated or damaged ({error}): download it again from {PAGE}.") from error
     return held.get
+
+
+def _opened(path: Path) -> gzip.GzipFile | BinaryIO:
+    """Raises UserError for a file that neither is packed by gzip nor begins as a tar does."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.open(path)
+    try:
+        tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        raise UserError(
+            f"{path} is no archive: name {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE}, or the folder that holds the "
+            "batches."
+        )
+    return path.open("rb")
 
 
 def _folder(folder: Path) -> Fetch:

@@ -53,7 +53,7 @@ def documents(place: Path, report: Report) -> list[bytes]:
             found += [text for text in _in_file(path, whole=place.is_file()) if text]
         except DAMAGED as error:
             raise UserError(
-                f"{path} is damaged ({str(error).splitlines()[0]}): copy it again, or unpack it."
+                f"{path} cannot be read ({str(error).splitlines()[0]}): copy it again, or unpack it."
             ) from error
         report("reading text", done, len(paths))
     if not found:

@@ -94,7 +94,7 @@ def parse(file: IO[bytes], path: Path, count: int, report: Report = silent) -> R
 
 
 def _check_header(path: Path, file: IO[bytes]) -> None:
-    if file.readline().rstrip(b"\r\n") != b"Source\tTarget":
+    if file.readline().removeprefix(release.MARK).rstrip(b"\r\n") != b"Source\tTarget":
         raise UserError(f"{path.name}, line 1 is not the header 'Source<TAB>Target' of the official ListOps files.")
 
 

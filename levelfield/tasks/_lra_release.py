@@ -30,14 +30,22 @@ RELEASE = (Archive("lra_release.gz", (URL,)),)  # nobody published a checksum
 NAMES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
 INNER = "lra_release/lra_release/"
 UNPACKED = "unpacked"  # folder beside the archive
+MARK = b"\xef\xbb\xbf"  # of byte order, before the text of some tables
 STEP = 2**24  # bytes of the archive between two reports
 
 
 def find(sources: Path) -> Path | None:
     """The archive itself, or the one in the folder."""
     if sources.is_file():
-        return sources
+        return itself(sources)
     return next((sources / name for name in NAMES if (sources / name).is_file()), None)
+
+
+def itself(path: Path) -> Path:
+    """An archive that was named by itself. Raises UserError for a table, which is only one of three."""
+    if ".tsv" in path.suffixes:
+        raise UserError(f"{path} is one table and no archive: name the folder that holds it.")
+    return path
 
 
 def members(path: Path, report: Report = silent) -> Iterator[tuple[str, IO[bytes]]]:

@@ -29,6 +29,7 @@ FOLDERS: dict[Difficulty, str] = {
 KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"  # 0 bytes in the release itself
 COMMANDS = {32: "pathfinder_official", 64: "pathfinder64_official", 128: "pathx_official", 256: "pathx256_official"}
 RELEASE = archives.RELEASE
+METADATA, IMAGES = 200, 200_000  # files of each set, and the images that they list
 _MEMBER = re.compile(r"metadata/\d+\.npy|imgs/\d+/sample_\d+\.png")
 Listed = tuple[Path, int]  # an image's file and its label
 
@@ -95,6 +96,12 @@ def list_images(root: Path, difficulty: Difficulty) -> list[Listed]:
             if len(fields) < 4 or fields[3] not in ("0", "1"):
                 raise UserError(f"{file}, line {line}: expected 'folder file number label ...' with label 0 or 1.")
             listed.append((folder / fields[0] / fields[1], int(fields[3])))
+    if (len(files), len(listed)) != (METADATA, IMAGES):
+        warnings.warn(
+            f"{root.name}/{folder.name} is only a part of the official release: {len(listed):,} images in "
+            f"{len(files)} metadata files, where there should be {IMAGES:,} in {METADATA}.",
+            stacklevel=2,
+        )
     return _without_empty(listed, root)
 
 

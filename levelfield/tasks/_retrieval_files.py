@@ -60,7 +60,7 @@ def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, rep
             "folder and run `levelfield data prepare retrieval --from FOLDER`."
         )
     if sources.is_file():
-        return _from_archive(sources, counts, encode, report)
+        return _from_archive(release.itself(sources), counts, encode, report)
     paths: dict[SplitName, Path] = {}
     for split in SPLITS:
         if found := _find(sources, (NAMES[split], f"{NAMES[split]}.xz")):
@@ -132,9 +132,10 @@ def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Rep
 
 def _blocks(stream: IO[bytes], where: str, count: int) -> Iterator[tuple[bytes, np.ndarray]]:
     """Whole rows, `count` in all: bytes, and the row's start, four tabs and end in them, (rows, 6)."""
-    rest, done = b"", 0
+    rest, done, mark = b"", 0, release.MARK
     while done < count:
-        chunk = stream.read(BLOCK)
+        chunk = stream.read(BLOCK).removeprefix(mark)
+        mark = b""
         block = rest + (chunk or (b"\n" if rest else b""))  # the last row may have no line end
         cut = block.rfind(b"\n") + 1
         block, rest = block[:cut], block[cut:]

@@ -15,6 +15,7 @@ Inputs stay as they are in the files. Targets are rescaled so that the training 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from levelfield.tasks._bidmc_records import CHANNELS, LENGTH, RATE, SECONDS
 
 PAGE = "https://physionet.org/content/bidmc/1.0.0/"
 ZENODO = {"hr": ("HR", 4001456), "rr": ("RR", 4001463), "spo2": ("SpO2", 4001464)}
+WINDOWS = 7_949  # of both files of a target
 DEPOSIT = "https://zenodo.org/record"
 RELEASE = Archive(records.ARCHIVE, (f"https://physionet.org/static/published-projects/bidmc/{records.ARCHIVE}",))
 
@@ -140,6 +142,12 @@ class Bidmc(Task):
         parts = [ts.read(_locate(sources, name), LENGTH, len(CHANNELS), report) for name in self._files]
         x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
         report(f"reading {self.name}", len(x), len(x))
+        if len(x) != WINDOWS:
+            warnings.warn(
+                f"{' and '.join(self._files)} are only a part of the official files: {len(x):,} windows, where there "
+                f"should be {WINDOWS:,}.",
+                stacklevel=2,
+            )
         return records.Windows(x, y[:, None], np.full(len(x), -1))
 
     def _rows(self, windows: records.Windows, keys: list[set[int]]) -> dict[SplitName, np.ndarray]:
@@ -171,7 +179,9 @@ def carve(count: int) -> dict[SplitName, np.ndarray]:
     Raises UserError for fewer than four, of which some split would have none.
     """
     if count < 4:
-        raise UserError(f"{count} cannot be split in three: BIDMC's recordings are 53, their windows 7,949.")
+        raise UserError(
+            f"{count} cannot be split in three: BIDMC's recordings are {records.RECORDS}, their windows {WINDOWS:,}."
+        )
     order = np.random.RandomState(0).permutation(count)
     aside = order[: -(-3 * count // 10)]
     second = np.random.RandomState(1).permutation(len(aside))

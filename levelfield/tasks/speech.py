@@ -126,7 +126,8 @@ class Speech(Task):
         if any(have[split] < counts[split] for split in SPLITS):
             wanted = ", ".join(f"{have[split]:,} of {counts[split]:,} {split}" for split in SPLITS)
             given = ", ".join(f"{split}={have[split]}" for split in SPLITS)
-            raise UserError(f"{at} holds {wanted} clips: get the whole release, or take a part with Speech({given}).")
+            part = f", or take a part with Speech({given})" if min(have.values()) >= 1 < have["train"] else ""
+            raise UserError(f"{at} holds {wanted} clips: get the whole release{part}.")
         return {split: found.names[split][: counts[split]] for split in SPLITS}
 
     def _read(
