@@ -289,8 +289,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
     tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
     at chosen depths and at depths of their own, the former are shown by depth and the latter as a whole.
     """
-    cells: dict[tuple[str, int], list[Scored]] = {}
-    chosen: dict[tuple[str, int], list[Scored]] = {}
+    cells, chosen = {}, {}  # (task, length) -> scored answers
     for p in found:
         name, at, _ = p.task.partition("@")
         scored = p, score(p.ruler_task, p.text, p.references)
@@ -300,8 +299,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
     fewer = {(one.task.partition("@")[0], one.length) for one in left}
     for (name, length), whole in ({**chosen, **cells}).items():
         placed = chosen.get((name, length), whole)
-        status = _status(whole)
-        status = "partial" if status == "ok" and (name, length) in fewer else status
+        status = "partial" if _status(whole) == "ok" and (name, length) in fewer else _status(whole)
         for metric, column in COLUMNS.items():
             values = [v for _, v in _percent(whole, metric)]
             made.append(_row(model, name, f"length={length}", column, values, status))
@@ -310,7 +308,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
     for (length, metric), parts in averages.items():
         if len(parts) == len(RULER):
             means, statuses = zip(*parts, strict=True)
-            worst = next((status for status in ("diverged", "partial") if status in statuses), "ok")
+            worst = min(statuses, key=("diverged", "partial", "ok").index)
             made.append(_row(model, "ruler_average", f"length={length}", metric, means, worst))
     for name, length in sorted(fewer - {**chosen, **cells}.keys()):
         made += [_row(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]

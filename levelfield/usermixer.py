@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
+from levelfield.usersource import beside, identity, is_installed
 
 WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
 _CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> class
@@ -107,10 +108,10 @@ def load_user_mixer(where: str) -> UserMixer:
         raise UserError(f"'{where}' names no class: write FILE.py:Name, such as mine.py:Mine.")
     name, settings = _parsed(call)
     source = _read(path)
-    beside = _beside(path, source)
-    sha = hashlib.sha256(b"\0".join([source, *beside.values()])).hexdigest()
+    others = beside(path, source)
+    sha = hashlib.sha256(b"\0".join([source, *others.values()])).hexdigest()
     if (sha, name) not in _CLASSES:
-        _CLASSES[sha, name] = _find(_import(path, source, sha, beside), name, path)
+        _CLASSES[sha, name] = _find(_import(path, source, sha, others), name, path)
     return _mixer(_CLASSES[sha, name], path, sha, settings)
 
 
@@ -118,7 +119,7 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
     """From a class, such as one in a notebook cell. Its source is hashed, or its byte code where none is kept."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
-    sha = hashlib.sha256(_identity(cls)).hexdigest()
+    sha = hashlib.sha256(identity(cls)).hexdigest()
     _CLASSES[sha, cls.__name__] = cls
     return _mixer(cls, "", sha, settings or {})
 
@@ -199,56 +200,15 @@ def _read(path: str) -> bytes:
         raise UserError(f"Cannot read {path} ({error.strerror}): give the path of a Python file.") from error
 
 
-def _beside(path: str, source: bytes) -> dict[Path, bytes]:
-    """The files of the same folder that a file imports by name, and those that they do: where they lie, what they hold.
-
-    Read off the syntax, so it is the same whatever else has been imported, and whether an import is reached or not.
-    """
-    folder = Path(path).resolve().parent
-    found: dict[Path, bytes] = {}
-    left = [(Path(path).resolve(), source)]
-    while left:
-        at, content = left.pop()
-        for file in _imported(at, content, folder):
-            if file not in found and file != Path(path).resolve():
-                found[file] = file.read_bytes()
-                left.append((file, found[file]))
-    return dict(sorted(found.items()))
-
-
-def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
-    """Files below the folder that one file's import statements may mean."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return  # importing it will say so
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            targets = [(folder, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = at.parents[node.level - 1] if 0 < node.level <= len(at.parents) else folder
-            module = [node.module] if node.module else []
-            targets = [(base, ".".join([*module, alias.name])) for alias in node.names]
-        else:
-            continue
-        for base, dotted in targets:
-            parts = dotted.split(".")
-            if parts[0] == __package__:
-                continue
-            for place in (base.joinpath(*parts[: i + 1]) for i in range(len(parts))):
-                files = (place.with_suffix(".py"), place / "__init__.py")
-                yield from (file for file in files if folder in file.parents and file.is_file())
-
-
-def _import(path: str, source: bytes, sha: str, beside: Mapping[Path, bytes]) -> ModuleType:
+def _import(path: str, source: bytes, sha: str, others: Mapping[Path, bytes]) -> ModuleType:
     """Run these very bytes as a module, and the files beside it anew, which may have been imported before."""
     module = ModuleType(f"_user_{sha[:16]}")
     module.__file__ = path
     folder = Path(path).resolve().parent
-    for file in beside:
+    for file in others:
         place = file.relative_to(folder).with_suffix("")
         name = ".".join(place.parts[:-1] if place.name == "__init__" else place.parts)
-        if name in sys.modules and not _is_installed(sys.modules[name]):
+        if name in sys.modules and not is_installed(sys.modules[name]):
             del sys.modules[name]
     sys.modules[module.__name__] = module
     try:
@@ -284,96 +244,6 @@ def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
         raise UserError(f"{path} defines no nn.Module class, so there is no {name} in it.")
     own = [k for k, v in modules.items() if v.__module__ == module.__name__]
     raise UserError(f"{path} defines no class {name}: {closest(name, own or list(modules))}")
-
-
-def _identity(cls: type) -> bytes:
-    """The class's byte code and constants, and those of all that it names in its own module or closes over.
-
-    Source alone knows neither a closure nor a helper, and a file may have changed since it was imported.
-    """
-    return b"\0".join(_named(cls, set()))
-
-
-def _named(value: Any, seen: set[int]) -> Iterator[bytes]:
-    """`value` and, at any depth, the user's classes, functions and plain values that it refers to."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, type):
-        if _is_foreign(value):
-            yield f"{value.__module__}.{value.__qualname__}".encode()
-            return
-        members = sorted((k, v) for k, v in vars(value).items() if k not in _NO_PART)
-        yield value.__qualname__.encode()
-        for key, member in members:
-            yield key.encode()
-            yield from _named(member, seen)
-        for base in value.__bases__:
-            yield from _named(base, seen)
-    elif isinstance(value, (staticmethod, classmethod)):
-        yield from _named(value.__func__, seen)
-    elif isinstance(value, property):
-        for each in (value.fget, value.fset):
-            yield from _named(each, seen)
-    elif isinstance(value, FunctionType) and not _is_foreign(value):
-        yield _bytes(value)
-        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
-        found = {k: c.cell_contents for k, c in cells.items() if k != "__class__"}
-        found |= {k: value.__globals__[k] for k in sorted(_names(value.__code__)) if k in value.__globals__}
-        for key, member in found.items():
-            yield key.encode()
-            yield from _named(member, seen)
-    elif isinstance(value, ModuleType):
-        yield value.__name__.encode()
-    else:
-        yield _bytes(value)
-
-
-_NO_PART = {"__firstlineno__", "__dict__", "__weakref__", "__doc__", "__module__", "__static_attributes__"}
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
-    return set(code.co_names).union(*inner)
-
-
-def _is_foreign(value: Any) -> bool:
-    module = sys.modules.get(value.__module__)
-    return value.__module__ == "builtins" or (module is not None and _is_installed(module))
-
-
-def _is_installed(module: ModuleType) -> bool:
-    """Of Python or an installed package, which is the same wherever it is named."""
-    file = getattr(module, "__file__", None)
-    if module.__name__ == "__main__" or module.__name__.startswith("_user_"):
-        return False
-    return file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib")
-
-
-def _bytes(value: object) -> bytes:
-    """The same in every process: code and plain values in full, other objects by their type alone."""
-    match value:
-        case CodeType():
-            return b"\0".join(map(_bytes, (value.co_code, value.co_names, value.co_varnames, value.co_consts)))
-        case FunctionType():
-            return b"\0".join(map(_bytes, (value.__code__, value.__defaults__, value.__kwdefaults__)))
-        case staticmethod() | classmethod():
-            return _bytes(value.__func__)
-        case property():
-            return b"\0".join(map(_bytes, (value.fget, value.fset)))
-        case tuple() | list():
-            return b"(" + b"\0".join(map(_bytes, value)) + b")"
-        case frozenset() | set():
-            return b"{" + b"\0".join(sorted(map(_bytes, value))) + b"}"  # a set has another order in every process
-        case dict():
-            return b"\0".join(_bytes(key) + b":" + _bytes(item) for key, item in value.items())
-        case bool() | int() | float() | complex() | str() | bytes() | None:
-            return repr(value).encode()
-    return type(value).__qualname__.encode()
-
-
-def _is_torch(cls: type) -> bool:
-    return cls.__module__ == "builtins" or cls.__module__.split(".")[0] == "torch"
 
 
 @contextmanager
