@@ -51,6 +51,11 @@ class Saved:
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.tensors.items() if k.startswith(f"{prefix}/")}
 
 
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, in one piece and each with memory of its own, tied weights too, as safetensors wants them."""
+    return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+
+
 def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> None:
     """Save, then remove all but this checkpoint and the one before it. Raises UserError on a full disk."""
     tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
@@ -58,7 +63,7 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
     tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
     numbers = {name: _plain(getattr(state, name)) for name in _NUMBERS}
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
-    content = save({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata=header)
+    content = save(apart(tensors), metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
     partial = where / f".{name}.partial"
     try:

@@ -47,18 +47,16 @@ def check(
     would hide every fault until training moves it.
     """
     try:
-        _check(config, width, causal, length, padding, device)
-        if longest is not None:
-            net = _build(config, width, causal, config.label).to(device)
-            with torch.no_grad():
-                _call(net, config.label, torch.zeros(1, longest, width, device=device), None)
+        _check(config, width, causal, length, padding, device, longest)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
         raise UserError(f"{config.label} fails in the contract check: {told(error)}") from error
 
 
-def _check(config: MixerConfig, width: int, causal: bool, length: int, padding: bool, device: str) -> None:
+def _check(
+    config: MixerConfig, width: int, causal: bool, length: int, padding: bool, device: str, longest: int | None
+) -> None:
     name = config.label
     length = min(length, config.max_length or length)
     net = _build(config, width, causal, name).to(device)
@@ -71,6 +69,9 @@ def _check(config: MixerConfig, width: int, causal: bool, length: int, padding: 
     with torch.random.fork_rng(_devices(device)):
         idle = _rules(net, name, normal(3, length), normal(3, length), causal, padding)
         _bounds(net, config, causal, normal)
+        if longest is not None:
+            with torch.no_grad():
+                _call(net, name, torch.zeros(1, longest, width, device=device), None)
         _stir(net, generator)
         if torch.isfinite(net(normal(2, length), None)).all():
             idle &= _rules(net, name, normal(3, length), normal(3, length), causal, padding)

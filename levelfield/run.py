@@ -227,9 +227,8 @@ class _Work:
         (self.where / "error.txt").unlink(missing_ok=True)
 
     def _save_weights(self, net: Net) -> None:
-        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in net.state_dict().items()}  # tied ones apart
         with explained(self.where):
-            save_file(tensors, self.where / "weights.safetensors")
+            save_file(checkpoint.apart(net.state_dict()), self.where / "weights.safetensors")
 
     def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
         machine = {

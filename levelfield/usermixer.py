@@ -16,7 +16,7 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +116,7 @@ def load_user_mixer(where: str) -> UserMixer:
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """From a class, such as one in a notebook cell. Its source is hashed, or its byte code where none is kept."""
+    """From a class, such as one in a notebook cell. What it is made of is hashed (`usersource.identity`)."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()
@@ -246,21 +246,22 @@ def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
     raise UserError(f"{path} defines no class {name}: {closest(name, own or list(modules))}")
 
 
+_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # of torch, for the whole process
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_default_device, torch.set_default_device),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+)
+
+
 @contextmanager
 def _apart(seed: int) -> Iterator[None]:
     """Seed what a user's code may draw from (torch, NumPy, random); put that and torch's settings back afterwards, for
     other arms are trained in the same process."""
     kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
-    dtype, device, precision = (
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.get_float32_matmul_precision(),
-    )
-    grad, threads, exact = (
-        torch.is_grad_enabled(),
-        torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    settings = [read() for read, _ in _SETTINGS]
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
@@ -270,12 +271,6 @@ def _apart(seed: int) -> Iterator[None]:
         finally:
             random.setstate(kept)
             np.random.set_state(numpy_kept)  # noqa: NPY002
-            torch.set_default_dtype(dtype)
-            if torch.get_default_device() != device:
-                torch.set_default_device(device)
-            if torch.get_float32_matmul_precision() != precision:
-                torch.set_float32_matmul_precision(precision)
-            torch.set_grad_enabled(grad)
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(exact)
+            for (read, write), before in zip(_SETTINGS, settings, strict=True):
+                if read() != before:
+                    write(before)

@@ -126,10 +126,6 @@ def _bytes(value: object) -> bytes:
             return b"\0".join(map(_bytes, (value.co_code, value.co_names, value.co_varnames, value.co_consts)))
         case FunctionType():
             return b"\0".join(map(_bytes, (value.__code__, value.__defaults__, value.__kwdefaults__)))
-        case staticmethod() | classmethod():
-            return _bytes(value.__func__)
-        case property():
-            return b"\0".join(map(_bytes, (value.fget, value.fset)))
         case tuple() | list():
             return b"(" + b"\0".join(map(_bytes, value)) + b")"
         case frozenset() | set():

@@ -75,8 +75,7 @@ def _forward(
 
 def _pairs(left: Tensor, right: Tensor) -> Tensor:
     """Products of a chunk's steps with those up to themselves, zeros with later ones: (n, m, H, c, c)."""
-    lower = torch.ones(left.shape[3], left.shape[3], dtype=left.dtype, device=left.device).tril_()
-    return (left @ right.mT).mul_(lower)
+    return (left @ right.mT).tril_()
 
 
 def _plus(into: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -139,8 +138,7 @@ def _pull_back(
 ) -> None:
     """Gradients of q, k and v of one part, of those of n and d (`given`, `fall`) and of the sums after its chunks."""
     memories, totals = (x[part.rows, part.bounds][:, :-1] for x in kept[1:])
-    lower = torch.ones(part.size, part.size, dtype=qs.dtype, device=qs.device).tril_()
-    scores = (given @ vs.mT).add_(fall).mul_(lower)
+    scores = (given @ vs.mT).add_(fall).tril_()
     place(_plus((scores @ ks).add_(fall * totals.mT), given, memories.mT), part, out[0])
     place(_plus((scores.mT @ qs).add_(pulls[1].mT), vs, pulls[0].mT), part, out[1])
     place(_plus(_pairs(qs, ks).mT @ given, ks, pulls[0]), part, out[2])

@@ -160,12 +160,9 @@ def _table(data: bytes, wanted: tuple[str, ...], name: str) -> np.ndarray:
     rows = csv.reader(io.StringIO(data.decode("utf-8-sig", errors="replace")))
     try:
         header = [cell.strip() for cell in next(rows, [])]
-    except csv.Error as error:
-        raise UserError(f"{name} is damaged ({error}): download it again.") from error
-    if missing := [column for column in wanted if column not in header]:
-        raise UserError(f"{name} has no column {missing[0]}: it has {', '.join(header)}.")
-    places = [header.index(column) for column in wanted]
-    try:
+        if missing := [column for column in wanted if column not in header]:
+            raise UserError(f"{name} has no column {missing[0]}: it has {', '.join(header)}.")
+        places = [header.index(column) for column in wanted]
         table = np.array([[float(row[place].strip() or "nan") for place in places] for row in rows if row])
     except (ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{name} is damaged ({error}): download it again.") from error
