@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from levelfield.ops.accelerated import attempt
 
@@ -108,23 +108,32 @@ def naive_attend_window(
 def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
     """`attend` with scores lowered by slope * distance. slopes: (H,).
 
-    Without gradients memory grows with K; with them the biases of all chunks are kept, Q * K numbers a head.
+    The bias of a pair depends on how far ahead the key is, and on nothing else. So with the queries of a chunk in
+    reverse, all rows of biases are one line read from one place after another: a view, which costs no memory.
     """
     length, parts = k.shape[2], []
-    past = length - q.shape[2]
-    steps = torch.arange(length, device=q.device)
-    hidden = None if mask is None else ~visible(mask)
+    past, width = length - q.shape[2], q.shape[3]
+    if mask is not None:
+        q, k, v = _walled(q, k, v, visible(mask))
+    ahead = torch.arange(1 - length, length, device=q.device)
+    line = (ahead.abs() * -slopes[:, None]).to(q.dtype)
+    if causal:
+        line = line.masked_fill(ahead > 0, -torch.inf)
     for start in range(past, length, CHUNK):
         end = min(start + CHUNK, length)
-        seen = slice(0, end if causal else length)
-        ahead = steps[seen] - steps[start:end, None]
-        bias = (ahead.abs() * -slopes[:, None, None]).to(q.dtype)
-        if causal:
-            bias = bias.masked_fill(ahead > 0, -torch.inf)
-        if hidden is not None:
-            bias = bias.masked_fill(hidden[..., seen], -torch.inf)
-        parts.append(_softmax(q[:, :, start - past : end - past], k[:, :, seen], v[:, :, seen], bias))
-    return torch.cat(parts, 2)
+        seen = end if causal else length
+        shape, strides = (1, len(slopes), end - start, seen), (0, line.stride(0), 1, 1)
+        bias = line.as_strided(shape, strides, length - end)  # its first row is of the last query and the first key
+        some = q[:, :, start - past : end - past].flip(2)
+        y = scaled_dot_product_attention(some, k[:, :, :seen], v[:, :, :seen], bias, scale=width**-0.5)
+        parts.append(y.flip(2))
+    return torch.cat(parts, 2)[..., :width]
+
+
+def _walled(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """More channels, in which a query scores all keys that are not `seen`, (B, 1, 1, K), as low as a number can say."""
+    wall = k.new_zeros(1).masked_fill(~seen.mT, torch.finfo(k.dtype).min / 32)
+    return pad(q, (0, 8), value=1.0), torch.cat([k, wall.expand(*k.shape[:3], 8)], 3), pad(v, (0, 8))
 
 
 def stretches(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
