@@ -33,7 +33,7 @@ def part(real: Path, into: Path) -> Path:
 
 
 def _reviews(whole: Path, into: Path) -> None:
-    few = {name[0].decode(): text for name, text in _imdb._files(whole) if int(name[3]) < REVIEWS}
+    few = {name[0].decode(): text for name, text in _imdb._files(whole, _imdb.KINDS) if int(name[3]) < REVIEWS}
     (into / "aclImdb.tar").write_bytes(pack(few))
 
 

@@ -113,13 +113,14 @@ def test_the_layer_is_the_equations(config: Mega, causal: bool) -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("block", [1 << 18, 40])
+@pytest.mark.parametrize(("block", "rows"), [(1 << 18, 256), (40, 1), (1, 4)])
 @pytest.mark.parametrize("weigh", ["softmax", "laplace"])
 @pytest.mark.parametrize(("queries", "causal"), [(13, False), (13, True), (5, True)])
 def test_attention_in_blocks_is_score_after_score(
-    monkeypatch: pytest.MonkeyPatch, block: int, weigh: Weigh, queries: int, causal: bool
+    monkeypatch: pytest.MonkeyPatch, block: int, rows: int, weigh: Weigh, queries: int, causal: bool
 ) -> None:
     monkeypatch.setattr(relative, "CPU_BLOCK", block)
+    monkeypatch.setattr(relative, "ROWS", rows)
     q, k, v, bias = (normal(*s, seed=len(s) + s[0]) for s in ((2, queries, 4), (2, 13, 4), (2, 13, 6), (33,)))
     mask = None if causal else torch.arange(13) < torch.tensor([[9], [0]])
     sources = [part.requires_grad_() for part in (q, k, v, bias)]

@@ -25,7 +25,8 @@ from torch.autograd.function import once_differentiable
 
 Weigh = Literal["softmax", "laplace"]
 MU, SIGMA = 0.707107, 0.282095  # sqrt(1/2) and sqrt(1/(4 pi)), as rounded in the paper
-CPU_BLOCK, BLOCK = 1 << 18, 1 << 26  # scores made at a time, on a CPU so that they stay in its cache
+CPU_BLOCK, BLOCK = 1 << 20, 1 << 26  # scores made at a time, on a CPU so that they are near its cache
+ROWS = 256  # queries at a time however many keys there are, because products of a few rows are slow
 
 
 def attend_distances(
@@ -159,7 +160,7 @@ def _blocks(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> Iterator[tuple[
     """
     (size, queries), keys = q.shape[:2], k.shape[1]
     most = CPU_BLOCK if q.device.type == "cpu" else BLOCK
-    step = max(1, min(queries, most // keys))
+    step = min(queries, max(ROWS, most // keys))
     group = max(1, most // (step * keys)) if step == queries else 1
     for start in range(0, queries, step):
         end = min(start + step, queries)

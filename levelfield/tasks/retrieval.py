@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -30,6 +30,7 @@ from levelfield.tasks import _retrieval_files as files
 OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
 UNKNOWN, END, CHARACTERS = 95, 96, 97  # symbols after the 95 printable ASCII characters, and how many in all
 CONTINUED = 255  # a byte that goes on with a character of UTF-8, and is no symbol
+RECENT = 1000  # texts whose words are remembered; a paper is in many pairs, and all words of the release are 10 GB
 STEP = 2  # percent between the classes of the slice `overlap`
 
 _SYMBOLS = np.full(256, UNKNOWN, np.uint8)
@@ -118,13 +119,15 @@ class Retrieval(Task):
 
     def _overlap(self, examples: Examples) -> np.ndarray:
         """The Jaccard index of the two texts' sets of words as kept, in percent, down to a multiple of STEP: (N,)."""
-        words = [self._words(examples.sequence(i)) for i in range(2 * len(examples))]
-        shared = [len(a & b) / max(1, len(a | b)) for a, b in zip(words[::2], words[1::2])]
-        return (100 * np.array(shared) / STEP).astype(np.int64) * STEP
+        words, shared = lru_cache(RECENT)(self._words), np.empty(len(examples))
+        for pair in range(len(examples)):
+            first, second = (words(examples.sequence(2 * pair + i).tobytes()) for i in range(2))
+            both = len(first & second)
+            shared[pair] = both / max(1, len(first) + len(second) - both)
+        return (100 * shared / STEP).astype(np.int64) * STEP
 
-    def _words(self, document: np.ndarray) -> set[bytes]:
+    def _words(self, text: bytes) -> set[bytes]:
         """Runs of letters, in lower case."""
-        text = document.tobytes()
         if self.level == "characters":
             text = text.translate(_WRITTEN)
         return set(text.translate(_LOWER).split())
