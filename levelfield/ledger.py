@@ -93,7 +93,7 @@ def flops_per_example(net: Net, batch: Batch, objective: Trainable, task: Task) 
     length = batch.raw.shape[1]
     if any(mixer.opaque for mixer in net.model.mixers):
         return (_count if length <= LONG else _fit)(net, batch, objective, task)
-    large = task.documents == 1 and parameters(net)["parameters"] * length > LARGE
+    large = parameters(net)["parameters"] * length > LARGE
     return (_count_without_values if length > LONG or large else _count)(net, batch, objective, task)
 
 

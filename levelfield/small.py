@@ -18,6 +18,7 @@ from levelfield.tasks.listops import ListOps
 from levelfield.tasks.mqar import MQAR
 from levelfield.tasks.needle import Needle
 from levelfield.tasks.pathfinder import Pathfinder
+from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.recall import Recall
 
 SPT_SHARE = 0.4
@@ -92,6 +93,12 @@ SIZED: dict[str, dict[Effort, Task]] = {
         "minutes": Induction(32, 8, train=20_000, val=500, test=2_000),
         "hours": Induction(256, 15),
         "paper": Induction(256, 15, train=400_000),
+    },
+    "pulse": {
+        "smoke": Pulse(4, train=64, val=32, test=32),
+        "minutes": Pulse(8, val=500),
+        "hours": Pulse(32, train=50_000),
+        "paper": Pulse(160, train=100_000),
     },
 }
 TASKS = ("listops", "recall", "pathfinder")
