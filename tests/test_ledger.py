@@ -20,7 +20,9 @@ from levelfield.mixers.attention import Attention
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.ops.attend import attend_blocks
+from levelfield.planning import example
 from levelfield.spec import Block, Examples, MixerConfig, Model
+from levelfield.tasks.retrieval import Retrieval
 from levelfield.usermixer import user_mixer
 
 T, D, B = 32, 16, 3
@@ -98,6 +100,17 @@ def test_long_examples_and_large_networks_are_counted_without_values(
     monkeypatch.setattr(ledger, "_fit", None)
     monkeypatch.setattr(ledger, "_count", None)
     assert flops(kind, feedforward=40, norm=norm) == exact
+
+
+def test_pairs_of_documents_are_counted_without_values(monkeypatch: pytest.MonkeyPatch):
+    task = Retrieval(length=T)
+    model = Model((Attention(2),), 1, D, block=Block(feedforward=40), pair="interaction")
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    one = Loaded(example(task), torch.device("cpu")).gather(torch.tensor([0]))
+    exact = flops_per_example(net, one, Classify(), task)
+    monkeypatch.setattr(ledger, "LARGE", 0)
+    monkeypatch.setattr(ledger, "_count", None)
+    assert flops_per_example(net, one, Classify(), task) == exact
 
 
 def test_blocks_of_attention_are_counted_as_far_as_they_see():
