@@ -30,6 +30,7 @@ from torch import Generator, Tensor, nn
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.usersource import beside, identity, is_installed
 
+MASKS = {"mask": True, "key_padding_mask": False, "src_key_padding_mask": False}  # argument: what it is at real steps
 WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
 _CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> class
 
@@ -58,7 +59,7 @@ class UserMixer(MixerConfig):
         seed = int(torch.randint(2**32, (), generator=generator))
         try:
             with _apart(seed), _importable(self.path):
-                return UserLayer(cls(**arguments), self.takes_mask)
+                return UserLayer(cls(**arguments), _mask_argument(cls))
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -82,14 +83,17 @@ class UserMixer(MixerConfig):
 class UserLayer(nn.Module):
     """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
 
-    def __init__(self, inner: nn.Module, takes_mask: bool) -> None:
+    def __init__(self, inner: nn.Module, argument: str | None) -> None:
+        """argument: the module's name for the mask, one of MASKS, or None."""
         super().__init__()
-        self.inner, self.takes_mask = inner, takes_mask
+        self.inner, self.argument = inner, argument
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None -> what the module returns."""
-        if self.takes_mask:
-            return self.inner(x, mask=mask)
+        if self.argument is not None:
+            if mask is not None and not MASKS[self.argument]:
+                mask = ~mask & mask.any(-1, keepdim=True)  # torch's attention gives NaN where all is padding
+            return self.inner(x, **{self.argument: mask})
         if mask is None:
             return self.inner(x)
         real = mask.unsqueeze(-1)
@@ -162,7 +166,7 @@ def _mixer(cls: type[nn.Module], path: str, sha: str, settings: Mapping[str, Any
         hash(tuple(frozen.values()))
     except (TypeError, ValueError) as error:
         raise UserError(f"The settings of {cls.__name__} must be numbers, text, None or tuples of them.") from error
-    return UserMixer(path, cls.__name__, sha, _takes_mask(cls), tuple(sorted(frozen.items())))
+    return UserMixer(path, cls.__name__, sha, _mask_argument(cls) is not None, tuple(sorted(frozen.items())))
 
 
 def _frozen(value: Any) -> Any:
@@ -170,14 +174,14 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _takes_mask(cls: type[nn.Module]) -> bool:
+def _mask_argument(cls: type[nn.Module]) -> str | None:
     parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if extra := [name for name in required[1:] if name != "mask"]:
+    if extra := [name for name in required[1:] if name not in MASKS]:
         raise UserError(
             f"{cls.__name__}.forward needs {' and '.join(extra)}: a mixer's forward takes (x) or (x, mask)."
         )
-    return any(p.name == "mask" for p in parameters)
+    return next((p.name for p in parameters if p.name in MASKS), None)
 
 
 def _parsed(call: str) -> tuple[str, dict[str, Any]]:

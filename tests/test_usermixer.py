@@ -354,3 +354,13 @@ def test_settings_of_torch_that_a_file_changes_are_put_back(tmp_path: Path) -> N
     assert not torch.are_deterministic_algorithms_enabled()
     layer = mixer.build(4, causal=False, layer=0, generator=Generator())
     assert {p.dtype for p in layer.parameters()} == {torch.float32}
+
+
+def test_layers_of_torch_get_their_own_kind_of_mask() -> None:
+    """True at padding there. Without it, real steps would attend to padding and the contract would be broken."""
+    mixer = user_mixer(nn.TransformerEncoderLayer, {"nhead": 2, "dim_feedforward": 16, "batch_first": True})
+    assert mixer.takes_mask
+    check(mixer, 8, causal=False, length=12)
+    layer = _build(mixer, causal=False).eval()
+    x, mask = torch.randn(2, 5, 8, generator=Generator().manual_seed(0)), torch.arange(5) < torch.tensor([[5], [3]])
+    torch.testing.assert_close(layer(x, mask)[1:, :3], layer(x[1:, :3], None))
