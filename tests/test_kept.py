@@ -154,6 +154,24 @@ def test_a_length_that_the_task_has_is_tried() -> None:
         check(Made(limited), WIDTH, causal=False, padding=False, longest=41)
 
 
+@pytest.mark.parametrize("ahead", [100, 1], ids=["far", "next-chunk"])
+def test_a_future_beyond_the_first_steps_is_seen(ahead: int) -> None:
+    """Within 33 steps both layers are causal: one looks a hundred steps ahead, one from each 64th step to the next."""
+
+    def peeking() -> nn.Module:
+        class Peeking(Around):
+            def also(self, y: Tensor) -> Tensor:
+                steps = torch.arange(y.shape[1])
+                seen = torch.where((steps + 1) % (64 if ahead == 1 else 1) == 0, steps + ahead, 1_000_000)
+                return y + torch.cat([y, torch.zeros_like(y[:, :1])], 1)[:, seen.clamp(max=y.shape[1])]
+
+        return Peeking()
+
+    check(Made(peeking), WIDTH, causal=True, padding=False)
+    with pytest.raises(UserError, match="is built as causal, but its output at step"):
+        check(Made(peeking), WIDTH, causal=True, padding=False, longest=256)
+
+
 def test_tied_weights_are_trained_stored_and_loaded(tmp_path: Path) -> None:
     mixer = user_mixer(Tied)
     check(mixer, WIDTH, causal=False, padding=False)
