@@ -30,7 +30,7 @@ from levelfield.tasks import _retrieval_files as files
 OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
 UNKNOWN, END, CHARACTERS = 95, 96, 97  # symbols after the 95 printable ASCII characters, and how many in all
 CONTINUED = 255  # a byte that goes on with a character of UTF-8, and is no symbol
-RECENT = 1000  # texts whose words are remembered; a paper is in many pairs, and all words of the release are 10 GB
+RECENT = 1000  # texts whose words are remembered; a paper is in many pairs, and words of all would take 6 GB
 STEP = 2  # percent between the classes of the slice `overlap`
 
 _SYMBOLS = np.full(256, UNKNOWN, np.uint8)
