@@ -74,7 +74,26 @@ def _attention_backward(
     return _attention(query, key, value, dropout, causal) * 5 // 2
 
 
+def _triangular(a: Sequence[int], b: Sequence[int], *_: Any, **__: Any) -> int:
+    """a: (..., T, T) of which half is zero, b: (..., T, K)."""
+    return math.prod(b) * a[-1]
+
+
+def _added(total: Sequence[int], a: Sequence[int], b: Sequence[int], **_: Any) -> int:
+    """a: (..., M, K) by b: (..., K, N), added to what is there: torch has a rule for new tensors alone."""
+    return 2 * math.prod(a) * b[-1]
+
+
+def _vector(a: Sequence[int], *_: Any, **__: Any) -> int:
+    """A matrix by a vector."""
+    return 2 * math.prod(a)
+
+
 _RULES = {
+    torch.ops.aten.addmm_: _added,
+    torch.ops.aten.baddbmm_: _added,
+    torch.ops.aten.linalg_solve_triangular: _triangular,
+    torch.ops.aten.mv: _vector,
     torch.ops.aten._fft_r2c: _rfft,
     torch.ops.aten._fft_c2r: _irfft,
     torch.ops.aten._fft_c2c: _fft,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -12,10 +14,13 @@ import torch
 from tiny import MODEL, FirstSymbol
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from levelfield import ledger
 from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
+from levelfield.mixers import MIXERS
 from levelfield.mixers.attention import Attention
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
@@ -26,6 +31,7 @@ from levelfield.tasks.retrieval import Retrieval
 from levelfield.usermixer import user_mixer
 
 T, D, B = 32, 16, 3
+CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,46 @@ def test_long_examples_and_large_networks_are_counted_without_values(
     monkeypatch.setattr(ledger, "_fit", None)
     monkeypatch.setattr(ledger, "_count", None)
     assert flops(kind, feedforward=40, norm=norm) == exact
+
+
+class Operators(TorchDispatchMode):
+    """Which operators run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(func._overloadpacket)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_no_product_goes_uncounted(config: MixerConfig) -> None:
+    """Whatever multiplies matrices, solves, convolves or transforms has a rule, in whichever variant it is called."""
+    causal = "causal" in config.directions
+    layer = config.build(D, causal=causal, layer=0, generator=Generator().manual_seed(0))
+    x = torch.randn(2, min(40, config.max_length or 40), D, requires_grad=True)
+    counter = FlopCounterMode(display=False, custom_mapping=ledger._RULES)
+    with Operators() as ran, counter, ledger._without_onednn():
+        layer(x, None).square().sum().backward()
+    assert counter.get_total_flops() > 0
+    products = {op for op in ran.seen if re.search(r"mm_?$|mv_?$|dot|conv|fft|solve|taps|low_rank", str(op))}
+    assert not products - set(flop_registry) - set(ledger._RULES)
+
+
+def test_products_in_place_solves_and_vectors_are_counted():
+    a, b, triangle = torch.ones(7, 3, 4), torch.ones(7, 4, 5), torch.eye(6)
+    cases = {
+        7 * 2 * 3 * 4 * 5: lambda: torch.zeros(7, 3, 5).baddbmm_(a, b),
+        2 * 3 * 4 * 5: lambda: torch.zeros(3, 5).addmm_(a[0], b[0]),
+        6 * 6 * 2: lambda: torch.linalg.solve_triangular(triangle, torch.ones(6, 2), upper=False),
+        2 * 3 * 4: lambda: torch.mv(a[0], torch.ones(4)),
+    }
+    for flops, work in cases.items():
+        with FlopCounterMode(display=False, custom_mapping=ledger._RULES) as counter:
+            work()
+        assert counter.get_total_flops() == flops
 
 
 def test_pairs_of_documents_are_counted_without_values(monkeypatch: pytest.MonkeyPatch):
