@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from levelfield import ledger
 from levelfield.mixers import MIXERS
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -138,6 +141,23 @@ def test_targets_are_met_or_not_by_the_rows() -> None:
     assert "`s4` from 4K to 64K: 2.2 times that" in target(page, "memory linear")  # 18 times for 8 times the tokens
     slower = mixer_page.page([replace_cost(r, 600) if r["side"] == "ours" else r for r in rows])
     assert "**not met** (`s4` 1K, s4 repository: 0.17" in target(slower, "never slower")
+
+
+@pytest.mark.parametrize("group", mixer_page.NEEDED)
+def test_the_products_a_layer_needs_are_counted(group: str) -> None:
+    case = next(c for c in mixer_cases.CASES if (c.group, c.side) == (group, "ours"))
+    work, tokens = case.make(Path(), 1024)
+    with FlopCounterMode(display=False, custom_mapping=ledger._RULES) as counter:
+        work()
+    counts = counter.get_flop_counts()["Global"].items()
+    products = sum(n for op, n in counts if re.search(r"\.(b?add)?b?mm_?$", str(op)))
+    assert products / tokens == mixer_page.NEEDED[group](1024)
+
+
+def test_what_falls_short_is_said_beside_what_products_allow() -> None:
+    limit = row(mixer_page.PRODUCTS, "limit", 1024, 10)  # 78.6 GFLOP/s, at which 3.81 MFLOP take 48.5 us
+    page = mixer_page.page([limit, row("mamba2", "ours", 1024, 100), row("mamba2", "transformers", 1024, 485)])
+    assert target(page, "Mamba-2: 60").endswith(": **not met** (1K: 4.8 of at most 10.0).")
 
 
 def replace_cost(row: dict[str, Any], cost: float) -> dict[str, Any]:
