@@ -22,7 +22,7 @@ FAMILIES = {
 MAPS = {
     "s4": 2,
     "s4: diagonal": 2,
-    "dlr": 2,
+    "dlr": 2,  # and the product that makes its kernel: NEEDED
     "sgconv": 2,
     "hyena": 4,
     "mega: average": 0,
@@ -260,14 +260,15 @@ def never_slower(found: Results) -> str:
 
 
 def near_the_transforms(found: Results) -> str:
-    """Ours over the five transforms a convolution takes and the products of the layer's maps, both as measured."""
+    """Ours over the five transforms a convolution takes and the products of the layer, both as measured."""
     product = found.cost(PRODUCTS, "limit", LENGTHS[0])
     said, factors = [], []
     for group, maps in MAPS.items():
         for length in LENGTHS:
             mine, transforms = found.cost(group, "ours", length), found.cost(TRANSFORMS, "limit", length)
             if mine and transforms and product:
-                factors.append(mine / (transforms + maps * product / 2))
+                needed = NEEDED[group](length) / PRODUCT if group in NEEDED else maps / 2
+                factors.append(mine / (transforms + needed * product))
                 said.append(f"`{group}` {brief(length)}: {factors[-1]:.1f}")
     text = f"FFT convolutions within {FFT_FACTOR} times the transforms and products they cannot do without"
     return line(text, max(factors) <= FFT_FACTOR if factors else None, said)
