@@ -54,9 +54,10 @@ def test_it_is_the_equation_in_value_and_gradient(causal: bool, length: int, rea
     )
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_chunks_of_queries_change_nothing(causal: bool) -> None:
+@pytest.mark.parametrize(("causal", "padded"), [(True, 0), (False, 0), (False, 300)])
+def test_chunks_of_queries_change_nothing(causal: bool, padded: int) -> None:
     length = 2 * CHUNK + 37
+    real = torch.arange(length) < length - padded
     layer = build(2, 4, causal)
     x = torch.randn(1, length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     q, k, v = (p.unflatten(-1, (2, 2)).transpose(1, 2) for p in layer.qkv(x).chunk(3, -1))
@@ -64,8 +65,10 @@ def test_chunks_of_queries_change_nothing(causal: bool) -> None:
     scores = q @ k.transpose(-1, -2) / 2**0.5 - ahead.abs() * layer.slopes[:, None, None]
     if causal:
         scores = scores.masked_fill(ahead > 0, -torch.inf)
+    scores = scores.masked_fill(~real, -torch.inf)
     expected = layer.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
+    mask = real[None] if padded else None
+    torch.testing.assert_close(layer(x, mask), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_pieces_of_any_sizes_are_the_whole() -> None:
