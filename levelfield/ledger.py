@@ -2,21 +2,22 @@
 
 FLOPs are counted from the operators one example's forward and backward pass really dispatches: matrix products,
 convolutions, attention, Fourier transforms. Elementwise work and custom kernels are not counted, for anyone. torch's
-own counter does the first two; it counts zero for attention on a CPU and for every Fourier transform, so those rules
-are here.
+own counter does the first two; it counts zero for products added in place, attention on a CPU and every Fourier
+transform, so those rules are here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -117,17 +118,33 @@ def flops_per_example(net: Net, batch: Batch, objective: Trainable, task: Task) 
 
 
 def _count_without_values(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
-    """Of trunk and heads: nothing in a loss is counted anyway."""
+    """Of trunk and heads, as nothing in a loss is counted anyway; of layers of one mixer and equal shapes, one."""
     x = encode(batch.raw, None, task.input)
-    counter = FlopCounterMode(display=False, custom_mapping=_RULES)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.random.fork_rng(devices=[]), _without_onednn():
         buffers = {id(buffer): fake.from_tensor(buffer) for buffer in net.buffers()}  # plain copies of them need values
         copy, shape = deepcopy(net, buffers).train(), fake.from_tensor(torch.cat([x, x]))
-        with counter:
+        blocks, copy.blocks = copy.blocks, nn.ModuleList()
+
+        def around() -> Tensor:
             features = copy.features(shape, None)
-            sums = [copy.head(part.key, features, None).sum() for part in objective.parts]
-            torch.stack(sums).sum().backward()
-    return counter.get_total_flops() / (2 * len(batch.y))
+            return torch.stack([copy.head(part.key, features, None).sum() for part in objective.parts])
+
+        total, known = _operations(around), {}
+        for layer, block in enumerate(blocks):
+            mixer = net.model.mixers[layer % len(net.model.mixers)]
+            kind = mixer, tuple(value.shape for value in block.parameters())
+            if kind not in known:
+                y = torch.zeros(*shape.shape[:2], net.model.width, requires_grad=True)
+                known[kind] = _operations(partial(block, y, None))
+            total += known[kind]
+    return total / (2 * len(batch.y))
+
+
+def _operations(forward: Callable[[], Tensor]) -> int:
+    """And of the backward."""
+    with FlopCounterMode(display=False, custom_mapping=_RULES) as counter:
+        forward().sum().backward()
+    return counter.get_total_flops()
 
 
 def _fit(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:

@@ -22,6 +22,7 @@ from levelfield.batches import Loaded
 from levelfield.ledger import flops_per_example, match_width, parameters, state_size
 from levelfield.mixers import MIXERS
 from levelfield.mixers.attention import Attention
+from levelfield.mixers.s4 import S4
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads
 from levelfield.ops.attend import attend_blocks
@@ -146,6 +147,21 @@ def test_products_in_place_solves_and_vectors_are_counted():
         with FlopCounterMode(display=False, custom_mapping=ledger._RULES) as counter:
             work()
         assert counter.get_total_flops() == flops
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_layers_are_counted_without_values_each_kind_once(
+    norm: Literal["layer", "batch"], monkeypatch: pytest.MonkeyPatch
+):
+    task, block = FirstSymbol(), Block(norm, feedforward=40)
+    model = Model((Attention(2), S4(state=4, form="diagonal")), 5, D, block=block, head_hidden=7)
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    examples = Examples.of_equal_length(np.zeros((B, T), np.uint8), np.zeros(B, np.int64))
+    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(B))
+    exact = flops_per_example(net, batch, Classify(), task)
+    monkeypatch.setattr(ledger, "LARGE", 0)
+    monkeypatch.setattr(ledger, "_count", None)
+    assert flops_per_example(net, batch, Classify(), task) == exact
 
 
 def test_pairs_of_documents_are_counted_without_values(monkeypatch: pytest.MonkeyPatch):
