@@ -22,13 +22,12 @@ FAMILIES = {
 MAPS = {
     "s4": 2,
     "s4: diagonal": 2,
-    "dlr": 2,  # and the product that makes its kernel: NEEDED
     "sgconv": 2,
     "hyena": 4,
     "mega: average": 0,
     "convolution: kernel given": 0,
 }
-"""Layers that are a convolution by FFT and linear maps: how many maps of 256 to 256 that is."""
+"""Layers that are a convolution by FFT and linear maps: how many maps of 256 to 256 that is. DLR is one too."""
 NEEDED: dict[str, Callable[[int], float]] = {
     "dlr": lambda length: 786_432 + 384 * min(length, TOKENS),  # the sequences of a batch share the kernel's product
     "s5": lambda length: 1_179_648,
@@ -90,12 +89,16 @@ class Results:
         mine, theirs = self.cost(group, "ours", length), self.cost(group, side, length)
         return theirs / mine if mine and theirs else None
 
+    def products(self, group: str, length: int) -> float | None:
+        """Microseconds that a token's matrix products take at the rate of those that were measured, where known."""
+        rate = self.cost(PRODUCTS, "limit", LENGTHS[0])
+        needed = NEEDED[group](length) / PRODUCT if group in NEEDED else MAPS[group] / 2 if group in MAPS else None
+        return None if rate is None or needed is None else needed * rate
+
     def most(self, group: str, side: str, length: int) -> float | None:
-        """`ratio` if ours were its matrix products alone, at the rate of those that were measured."""
-        product, theirs = self.cost(PRODUCTS, "limit", LENGTHS[0]), self.cost(group, side, length)
-        if not product or not theirs or group not in NEEDED:
-            return None
-        return theirs / (NEEDED[group](length) / PRODUCT * product)
+        """`ratio` if ours were its matrix products alone, where all of them are known."""
+        products, theirs = self.products(group, length) if group in NEEDED else None, self.cost(group, side, length)
+        return theirs / products if products and theirs else None
 
     def peers(self, group: str) -> list[str]:
         """In the order of the cases, those that were measured at any length."""
@@ -261,14 +264,13 @@ def never_slower(found: Results) -> str:
 
 def near_the_transforms(found: Results) -> str:
     """Ours over the five transforms a convolution takes and the products of the layer, both as measured."""
-    product = found.cost(PRODUCTS, "limit", LENGTHS[0])
     said, factors = [], []
-    for group, maps in MAPS.items():
+    for group in (*MAPS, "dlr"):
         for length in LENGTHS:
             mine, transforms = found.cost(group, "ours", length), found.cost(TRANSFORMS, "limit", length)
-            if mine and transforms and product:
-                needed = NEEDED[group](length) / PRODUCT if group in NEEDED else maps / 2
-                factors.append(mine / (transforms + needed * product))
+            products = found.products(group, length)
+            if mine and transforms and products is not None:
+                factors.append(mine / (transforms + products))
                 said.append(f"`{group}` {brief(length)}: {factors[-1]:.1f}")
     text = f"FFT convolutions within {FFT_FACTOR} times the transforms and products they cannot do without"
     return line(text, max(factors) <= FFT_FACTOR if factors else None, said)

@@ -158,10 +158,9 @@ def _count(net: Net, batch: Batch, objective: Trainable, task: Task) -> float:
     """On a copy, for a pass in training mode moves batch statistics; two examples, for one has no batch statistics."""
     copy = deepcopy(net).train()
     twice = replace(batch, **{f.name: _twice(getattr(batch, f.name)) for f in fields(batch)})
-    counter = FlopCounterMode(display=False, custom_mapping=_RULES)
-    with counter, torch.random.fork_rng(devices=[]), _without_onednn():
-        torch.autograd.backward(training_loss(copy, twice, objective, task.input, generator(0, "flops")))
-    return counter.get_total_flops() / len(twice.y)
+    with torch.random.fork_rng(devices=[]), _without_onednn():
+        total = _operations(lambda: training_loss(copy, twice, objective, task.input, generator(0, "flops")))
+    return total / len(twice.y)
 
 
 @contextmanager

@@ -68,8 +68,11 @@ class _Operation(nn.Module):
 
 
 def flops(kind: str, causal: bool = False, feedforward: int = 0, norm: Literal["layer", "batch"] = "layer") -> float:
+    return flops_of(Model((Probe(kind),), 1, D, causal=causal, block=Block(norm, feedforward=feedforward)))
+
+
+def flops_of(model: Model) -> float:
     task = FirstSymbol()
-    model = Model((Probe(kind),), 1, D, causal=causal, block=Block(norm, feedforward=feedforward))
     net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
     examples = Examples.of_equal_length(np.zeros((B, T), np.uint8), np.zeros(B, np.int64))
     batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(B))
@@ -153,15 +156,12 @@ def test_products_in_place_solves_and_vectors_are_counted():
 def test_layers_are_counted_without_values_each_kind_once(
     norm: Literal["layer", "batch"], monkeypatch: pytest.MonkeyPatch
 ):
-    task, block = FirstSymbol(), Block(norm, feedforward=40)
-    model = Model((Attention(2), S4(state=4, form="diagonal")), 5, D, block=block, head_hidden=7)
-    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
-    examples = Examples.of_equal_length(np.zeros((B, T), np.uint8), np.zeros(B, np.int64))
-    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(B))
-    exact = flops_per_example(net, batch, Classify(), task)
+    mixers = Attention(2), S4(state=4, form="diagonal")
+    model = Model(mixers, 5, D, block=Block(norm, feedforward=40), head_hidden=7)
+    exact = flops_of(model)
     monkeypatch.setattr(ledger, "LARGE", 0)
     monkeypatch.setattr(ledger, "_count", None)
-    assert flops_per_example(net, batch, Classify(), task) == exact
+    assert flops_of(model) == exact
 
 
 def test_pairs_of_documents_are_counted_without_values(monkeypatch: pytest.MonkeyPatch):
