@@ -4,12 +4,14 @@ with explained(folder, "--out"):
     ...                             # a full disk, an unwritable folder or a file in its place raise UserError
 with locked(folder / ".name.lock", "--data"):
     ...                             # one process at a time
+read_text(path, "remove it and run again")      # that advice is given for damage, and for nothing else
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 from levelfield.identity import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
+TOO_MANY = (errno.EMFILE, errno.ENFILE)
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -33,6 +36,37 @@ def explained(where: Path, option: str = "") -> Iterator[None]:
         if error.errno in CLOSED:
             raise UserError(f"Cannot write to {where} ({error.strerror}): {other}.") from error
         raise
+
+
+def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
+    """Why a file cannot be read. remedy: what mends damage, such as removing it; nothing else is answered with that."""
+    reason = error.strerror or str(error)
+    if error.errno in TOO_MANY:
+        return UserError(f"{path} cannot be read, too many files are open: raise `ulimit -n`, or take fewer --jobs.")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return UserError(f"{path} may not be read ({reason}): give yourself the right to read it.")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return UserError(f"{path} is missing: {remedy}.")
+    if error.errno == errno.EISDIR:
+        return UserError(f"{path} is a folder where a file should be: {remedy}.")
+    return UserError(f"{path} cannot be read ({reason}): see to the disk, then run the same command again.")
+
+
+def read_text(path: Path, remedy: str) -> str:
+    """The text of a UTF-8 file. Raises UserError, with `remedy` where the file is damaged or missing."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged (it is no UTF-8 text): {remedy}.") from error
+    except OSError as error:
+        raise unreadable(path, error, remedy) from error
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, hex. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

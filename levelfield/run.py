@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -102,13 +103,19 @@ def pick_device(name: str) -> torch.device:
 
 
 def load_net(run: Run, where: Path) -> Net:
-    """The trained network of a complete run, on the CPU, in eval mode. Raises UserError where it is not complete."""
-    path = where / "weights.safetensors"
-    if not store.complete(where) or not path.exists():
+    """The trained network of a complete run, on the CPU, in eval mode. Raises UserError where it is not complete, or
+    its weights are not those that were saved."""
+    if not store.complete(where):
         raise UserError(f"Run {run.id} is not complete in {where.parent}: run its study first.")
+    path = store.checked_weights(where)
     phases = run.protocol.phases
     net = build_net(run, _trainable(phases[-1]) if phases else default_objective(run.task))
-    net.load_state_dict(load_file(path))
+    try:
+        net.load_state_dict(load_file(path))
+    except SafetensorError as error:  # where there is no checksum, as in runs of earlier versions
+        raise UserError(f"{path} is damaged ({error}): remove {where} and run again.") from error
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the network of {run.id}: remove {where} and run again.") from error
     return net.eval()
 
 
@@ -221,14 +228,14 @@ class _Work:
             rows = [scored.validation(self.run, objective, scores["val"], stopped or "ok")]
         store.write_rows(self.where / "rows.jsonl", rows)
         store.write_json(self.where / "ledger.json", self._ledger(net, costs))
-        store.write_json(self.where / store.DONE, {"version": __version__})
+        store.conclude(self.where, __version__)
         for old in checkpoint.listing(self.where):
             old.unlink()
         (self.where / "error.txt").unlink(missing_ok=True)
 
     def _save_weights(self, net: Net) -> None:
         with explained(self.where):
-            save_file(checkpoint.apart(net.state_dict()), self.where / "weights.safetensors")
+            save_file(checkpoint.apart(net.state_dict()), self.where / store.WEIGHTS)
 
     def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
         machine = {

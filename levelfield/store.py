@@ -8,7 +8,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     weights.safetensors the selected weights
     rows.jsonl          what was measured
     ledger.json         what it cost
-    done.json           written last: without it the run is not complete
+    done.json           written last, with the checksum of the weights: without it the run is not complete
     probe-NAME-*.jsonl  a probe's rows, written whole; named by its settings
 runs/studies/demo-minutes.json      which runs a study at an effort is made of
 runs/trials/                        the same for recipes that are tried first: no weights, no test
@@ -25,11 +25,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from levelfield.disk import explained
+from levelfield.disk import explained, read_text, sha256, unreadable
 from levelfield.results import Results
 from levelfield.spec import Probe, Row, Run, UserError, describe, digest
 
 DONE = "done.json"
+WEIGHTS = "weights.safetensors"
 TRIALS = "trials"
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
@@ -47,6 +48,28 @@ def check_name(kind: str, name: str) -> None:
 
 def complete(where: Path) -> bool:
     return (where / DONE).exists()
+
+
+def conclude(where: Path, version: str) -> None:
+    """Writes the file that says that all is there; `version` is that of levelfield."""
+    weights = {"weights_sha256": sha256(where / WEIGHTS)} if (where / WEIGHTS).exists() else {}
+    write_json(where / DONE, {"version": version, **weights})
+
+
+def checked_weights(where: Path) -> Path:
+    """The weights of a complete run. Raises UserError where they are missing or not those that were saved; runs of
+    earlier versions have no checksum to tell."""
+    path, known = where / WEIGHTS, read_json(where / DONE)
+    remedy = f"remove {where} and run again"
+    if not isinstance(known, dict):
+        raise UserError(f"{where / DONE} is damaged (it holds no object): {remedy}.")
+    try:
+        changed = sha256(path) != known.get("weights_sha256", "") if "weights_sha256" in known else not path.exists()
+    except OSError as error:
+        raise unreadable(path, error, remedy) from error
+    if changed:
+        raise UserError(f"{path} is missing or has changed since the run was complete: {remedy}.")
+    return path
 
 
 @contextmanager
@@ -95,19 +118,21 @@ def to_line(row: Mapping[str, Any]) -> str:
 
 def read_rows(path: Path) -> list[Any]:
     """The objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
-    if not path.exists():
-        return []
+    return parse_lines(path, read_text(path, f"remove {path.parent} and run again")) if path.exists() else []
+
+
+def parse_lines(path: Path, text: str) -> list[Any]:
+    """The objects of the lines of a .jsonl file. Raises UserError on a damaged one."""
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line]
-    except ValueError as error:
+        return [json.loads(line) for line in text.splitlines() if line]
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
 
 
 def read_log(path: Path) -> list[Any]:
     """A log that is being written: its last line may be cut off, and is left out then."""
-    text = path.read_text() if path.exists() else ""
-    whole = text[: text.rfind("\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line]
+    text = read_text(path, f"remove {path.parent} and run again") if path.exists() else ""
+    return parse_lines(path, text[: text.rfind("\n") + 1])
 
 
 def probe_file(where: Path, probe: Probe) -> Path:
@@ -125,9 +150,10 @@ def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
 
 def read_json(path: Path) -> Any:
     """Raises UserError on a damaged file."""
+    text = read_text(path, f"remove {path.parent} and run again")
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
 
 
