@@ -22,7 +22,7 @@ from rich.table import Table
 from levelfield import cards, data, download, progress, store, tasks, tuning
 from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
-from levelfield.loading import Source, choose
+from levelfield.loading import Source, choose, references
 from levelfield.spec import Effort, Report, Run, Study, Task, UserError, closest
 from levelfield.worker import ERROR, Order
 
@@ -84,7 +84,8 @@ def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Pa
     from levelfield import report
 
     results = store.read(out, study.name, effort, str(source))
-    for path in report.build(study, effort, results, to / f"{study.name}-{effort}"):
+    printed = references(study.published)
+    for path in report.build(study, effort, results, to / f"{study.name}-{effort}", printed):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
 

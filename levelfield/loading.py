@@ -15,16 +15,18 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from levelfield import tuning
-from levelfield.spec import EFFORTS, Effort, Probe, Run, Study, UserError, closest
+from levelfield.report.arms import Arm
+from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, UserError, closest, describe
 from levelfield.store import check_name, read_json
 
 HERE = Path(__file__).parent
@@ -79,6 +81,17 @@ class Source:
 def load_study(name: str) -> Study:
     """The study of that name or file, or the comparison of FILE.py:Class; see `Source.load`."""
     return Source.of(name).load()
+
+
+def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any]]]:
+    """The runs that have the settings of printed cells: those of the shipped studies that answer to the same tables, at
+    effort `paper`, one of each arm."""
+    asked, found = set(answers), []
+    for study in map(load_study, listing("studies") if asked else ()):
+        if study.survey is None and asked & set(study.published):
+            once = dict.fromkeys(replace(run, seed=0) for run in study.runs("paper"))
+            found += [(Arm(r.task.name, r.model.label, r.protocol.name), describe(r)) for r in once]
+    return found
 
 
 def matches(run: Run, only: str) -> bool:

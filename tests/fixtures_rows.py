@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from levelfield.report.arms import Arm
+from levelfield.report.cells import arms_of
 from levelfield.results import Results
 from levelfield.spec import (
     Block,
@@ -301,6 +303,11 @@ def hostile() -> tuple[Study, Results]:
     rows = [Row(**{**r, "task": f"{bad} {r.get('task')}", "model": f"{bad} {r.get('model')}"}) for r in results.rows]
     claims = replace(study, claim=bad, name="hostile", verdict=lambda rows: bad, deviations=(bad,), published=())
     return claims, Results(rows, results.ledgers, results.curves, {}, {"run": bad})
+
+
+def references(results: Results) -> list[tuple[Arm, Any]]:
+    """As if the printed runs had the very settings of these."""
+    return [(arm, results.specs[run]) for run, arm in arms_of(results).items() if run in results.specs]
 
 
 def scores_of(results: Results, **names: Any) -> list[float]:

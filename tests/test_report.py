@@ -24,7 +24,7 @@ import pytest
 from levelfield import published, report, store
 from levelfield.report import curves, style
 from levelfield.report.cells import arms_of, gather
-from levelfield.report.compare import all_beside
+from levelfield.report.compare import Beside, all_beside
 from levelfield.report.tables import main_tables
 from levelfield.results import Results
 from levelfield.spec import Published, Row, UserError, View
@@ -40,9 +40,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
 def test_table_numbers_are_those_of_the_rows():
     study, results = fixtures.gap()
     cells = gather(results)
-    beside = all_beside(cells, results, study.published)
+    beside = all_beside(cells, results, Beside(study.published, fixtures.references(results)))
     for task in ("listops", "image"):
-        scores, ledger = main_tables(cells, beside, task, "minutes")
+        scores, ledger = main_tables(cells, beside, task)
         heads = [c.name for c in scores.columns]
         for line in scores.rows[scores.quiet :]:
             shown = dict(zip(heads, line, strict=True))
@@ -93,7 +93,7 @@ def test_a_study_that_learned_nothing_says_so_before_anything_else(tmp_path: Pat
 def test_printed_numbers_stand_beside_with_their_difference():
     study, results = fixtures.gap()
     cells = gather(results)
-    beside = all_beside(cells, results, study.published)
+    beside = all_beside(cells, results, Beside(study.published, fixtures.references(results)))
     by_name = {(a.task, str(a)): m for a, m in beside.items()}
     printed = {(m.paper, m.table): m for m in by_name["image", "attention · scratch"]}
     assert printed["amos2025", "2"].value == 75.04 and printed["miralles2025", "4"].value == 58.84
@@ -117,19 +117,19 @@ def test_a_model_is_matched_by_what_it_is_not_by_its_name():
             spec["protocol"]["name"] = "enriched"
         rows = [Row(**{**r, "protocol": "enriched"}) if r.get("protocol") == "scratch" else r for r in results.rows]
         changed = replace(results, rows=rows, specs=specs)
-        found = all_beside(gather(changed), changed, answers)
+        found = all_beside(gather(changed), changed, Beside(answers))
         return {m.value for a, matches in found.items() if a.task == "image" for m in matches}
 
     assert values(positions="sinusoidal", rotary="none") == {85.52}
     assert values(positions="learned", rotary="none") == {67.87}
     assert values(positions="none", rotary="across_heads") == {88.15}
     assert values(positions="none", rotary="none") == set()
-    assert all(a.protocol == "scratch" for a in all_beside(cells, results, answers))
+    assert all(a.protocol == "scratch" for a in all_beside(cells, results, Beside(answers)))
 
 
 def test_printed_kernels_are_found_by_the_field_of_the_model():
     study, results = fixtures.locality()
-    beside = all_beside(gather(results), results, study.published)
+    beside = all_beside(gather(results), results, Beside(study.published, fixtures.references(results)))
     found = {(a.task, a.variant): m[0].value for a, m in beside.items()}
     wanted = {(r["task"], r["at"].replace("_size", "")): r["value"] for r in map(dict, published.rows("miralles2025", "1")) if r["metric"] == "accuracy"}  # fmt: skip  # noqa: E501
     assert found == {k: v for k, v in wanted.items() if k[0] in ("listops", "image")} and len(found) == 12
@@ -139,7 +139,7 @@ def test_r2_is_not_shown_in_percent():
     row: dict[str, Any] = {"run": "r", "task": "bidmc_hr", "model": "s4", "protocol": "scratch", "seed": 0}
     row |= {"metric": "r2", "unit": "fraction", "value": 0.987, "split": "test", "status": "ok", "n": 100}
     cells = gather(Results([Row(**row)], {"r": {"parameters": 1}}), "r2")
-    scores, _ = main_tables(cells, {}, "bidmc_hr", "paper")
+    scores, _ = main_tables(cells, {}, "bidmc_hr")
     assert "0.987" in scores.rows[0] and cells.unit == "fraction"
 
 
@@ -173,7 +173,7 @@ def test_nan_and_absent_values_are_absent():
     cells = gather(replace(results, rows=broken))
     conv = [c for c in cells.cells if c.arm.model == "conv"]
     assert all(c.summary and c.summary.n == 2 and c.failures == {"no score": 1} for c in conv)
-    text = "".join("".join(row) for task in cells.tasks for row in main_tables(cells, {}, task, "paper")[0].rows)
+    text = "".join("".join(row) for task in cells.tasks for row in main_tables(cells, {}, task)[0].rows)
     assert "nan" not in text.lower() and "-1" not in text
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -12,15 +14,16 @@ from pathlib import Path
 import fixtures_rows as fixtures
 import pytest
 
+from levelfield import report
 from levelfield.report import curves, style, traces
 from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import arms_of, gather
-from levelfield.report.compare import pairs
+from levelfield.report.compare import Beside, pairs
 from levelfield.report.query import find_files, query
 from levelfield.report.stats import summarise, t_95
 from levelfield.report.tables import DASH, duration, number, si
 from levelfield.results import Results
-from levelfield.spec import Published, Row, UserError
+from levelfield.spec import Published, Row, UserError, View
 
 
 def t_integral(upper: float, degrees: int, steps: int = 20_000) -> float:
@@ -53,7 +56,8 @@ def test_nothing_finite_has_no_summary():
 
 def test_curve_takes_its_place_from_row_or_model():
     _, results = fixtures.locality()
-    lines = curves.lines_along(results, "listops", "kernel", "accuracy", [Published("miralles2025", "1")])
+    beside = Beside([Published("miralles2025", "1")], fixtures.references(results))
+    lines = curves.lines_along(results, "listops", "kernel", "accuracy", beside)
     (conv,) = lines.along
     assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
     assert dict(conv.printed)[5.0] == 45.24 and len(conv.printed) == 6
@@ -103,18 +107,53 @@ def test_curve_along_length_has_the_rows_values():
 
 
 def test_shares_within_a_distance_can_be_drawn():
-    """Rows "layer=0,lag<=4": layers are pooled, lag is the axis, and 0 is on it."""
+    """Rows "layer=0,lag<=4": lag is the axis, 0 is on it, and a layer is a line of its own, not one more seed."""
     _, results = fixtures.extrapolation()
     run = next(r for r in results.rows if r.get("model") == "s4")
     shares = [
-        Row(**{**run, "metric": "energy_share", "at": f"layer={layer},lag<={lag}", "value": lag / 10})
+        Row(**{**run, "metric": "energy_share", "at": f"layer={layer},lag<={lag}", "value": lag / (10 + layer)})
         for layer in (0, 1)
         for lag in (0, 1, 2, 4, 8)
     ]
     more = replace(results, rows=[*results.rows, *shares])
-    (line,) = curves.lines_along(more, "listops", "lag", "energy_share").along
-    assert line.points[-1] == (8.0, (80.0, 80.0))
+    first, second = curves.lines_along(more, "listops", "lag", "energy_share").along
+    assert (first.model, first.points[-1]) == ("s4, layer 0", (8.0, (80.0,)))
+    assert (second.model, second.points[-1]) == ("s4, layer 1", (8.0, (pytest.approx(800 / 11),)))
     assert curves.curve(more, gather(more), "lag", "energy_share") is not None
+
+
+def test_any_field_of_the_runs_is_an_axis():
+    """Scarce data: the same arms on shares of the training split, which only their last phase tells apart."""
+    study, results = fixtures.extrapolation()
+    runs = [r for r in study.runs("minutes") if r.model.label == "s4"]
+    shares = (0.1, 0.5, 1.0)
+    rows, specs = [], {}
+    for run in runs:
+        for share in shares:
+            spec = json.loads(json.dumps(results.specs[run.id]))
+            spec["protocol"]["phases"][-1]["fraction"] = share
+            name = f"{run.id}{share}"
+            specs[name] = spec
+            rows += [Row(**{**r, "run": name, "value": share / 2}) for r in results.rows if r.get("run") == run.id]
+    scarce = replace(results, rows=rows, specs=specs, ledgers={name: {"steps": 1} for name in specs})
+    (line,) = curves.lines_along(scarce, "listops", "fraction", "accuracy").along
+    assert line.points == tuple((share, (50 * share,) * len(runs)) for share in shares)
+    drawing = curves.curve(scarce, gather(scarce), "fraction", "accuracy")
+    assert drawing is not None and "share of the training data" in drawing.svg
+
+
+def test_a_view_that_cannot_be_drawn_says_so_in_its_place(tmp_path: Path):
+    study, results = fixtures.gap()
+    views = (
+        View("curve", "Along nothing", axis="nothing"),
+        View("slices", "By what?"),
+        View("heat", "Hot", axis="depth"),
+    )
+    report.build(replace(study, views=views), "minutes", results, tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    for view in views:
+        assert re.search(f"<b>{re.escape(html.escape(view.title))}</b><span class=.note.>Not drawn: ", text)
+    assert "axis &#x27;nothing&#x27;" in text and not (tmp_path / "figures" / "curve-nothing.png").exists()
 
 
 def test_slices_are_grouped_by_value():

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from levelfield.report import curves, heat, plots, tables, traces, tuned
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test
-from levelfield.report.compare import Match, all_beside
+from levelfield.report.compare import Beside, Match, all_beside
 from levelfield.report.page import Contents, Picture, page
 from levelfield.report.plots import Drawing
 from levelfield.results import Results
@@ -25,19 +27,24 @@ from levelfield.spec import Effort, Study, UserError, View
 DEFAULT_VIEWS = (View("compare", "Every seed of every arm"), View("training", "Training curves"))
 
 
-def build(study: Study, effort: Effort, results: Results, out: Path) -> list[Path]:
+def build(
+    study: Study, effort: Effort, results: Results, out: Path, references: Sequence[tuple[Arm, Mapping[str, Any]]] = ()
+) -> list[Path]:
     """Writes the report into the folder `out` and returns the files, the page first.
 
+    references: the runs that have the settings of the printed cells, each an arm and its description; without one a
+    printed number has no difference beside it.
     Raises UserError where nothing has finished, or a run has rows but no ledger.
     """
     if not any(not is_baseline(row) for row in results.rows):
         raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.")
     by_metric = [gather(results, metric) for metric in _metrics(results)]
-    beside = {cells.metric: all_beside(cells, results, study.published) for cells in by_metric}
-    pictures = list(_pictures(study, effort, results, by_metric, beside))
+    theirs = Beside(study.published, references)
+    beside = {cells.metric: all_beside(cells, results, theirs) for cells in by_metric}
+    pictures = list(_pictures(_Measured(study, effort, results, by_metric, theirs, beside)))
     cost = traces.cost(results, by_metric[0])
     search = tuned.figure(results)
-    drawings = {p.file: p.drawing for p in pictures} | ({"cost": cost} if cost else {})
+    drawings = {p.file: p.drawing for p in pictures if p.drawing} | ({"cost": cost} if cost else {})
     drawings |= {"tuning": search} if search else {}
     texts = _texts(study, effort, results, by_metric, beside)
     names = [*texts, *(f"figures/{name}.{ending}" for name in drawings for ending in ("svg", "png"))]
@@ -67,38 +74,56 @@ def _verdict(study: Study, results: Results) -> str | None:
         return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({type(error).__name__}: {error})."
 
 
-def _pictures(
-    study: Study,
-    effort: Effort,
-    results: Results,
-    by_metric: Sequence[Cells],
-    beside: Mapping[str, Mapping[Arm, Sequence[Match]]],
-) -> Iterator[Picture]:
-    """The study's views, those that have something to show; a name is never used twice."""
+@dataclass(frozen=True)
+class _Measured:
+    """What the views of a study are drawn from."""
+
+    study: Study
+    effort: Effort
+    results: Results
+    tables: Sequence[Cells]  # one per metric
+    theirs: Beside
+    beside: Mapping[str, Mapping[Arm, Sequence[Match]]]  # metric -> arm -> printed numbers
+
+
+def _pictures(measured: _Measured) -> Iterator[Picture]:
+    """The study's views; a name is never used twice. One that has nothing to show says so in its place."""
     used: set[str] = set()
-    for view in study.views or DEFAULT_VIEWS:
-        cells = next((c for c in by_metric if c.metric == view.metric), by_metric[0])
-        for name, detail, drawing in _draw(view, study, effort, results, cells, beside.get(cells.metric, {})):
-            if drawing is None:
-                continue
+    for view in measured.study.views or DEFAULT_VIEWS:
+        cells = next((c for c in measured.tables if c.metric == view.metric), measured.tables[0])
+        found = [(name, detail, drawing) for name, detail, drawing in _draw(view, measured, cells) if drawing]
+        for name, detail, drawing in found:
             slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
             while slug in used:
                 slug += "-2"
             used.add(slug)
             yield Picture(f"{view.title}: {detail}" if detail else view.title, view.note, slug, drawing)
+        if not found:
+            yield Picture(view.title, NOT_DRAWN[view.kind].format(axis=view.axis, metric=view.metric), "", None)
 
 
-def _draw(
-    view: View, study: Study, effort: Effort, results: Results, cells: Cells, beside: Mapping[Arm, Sequence[Match]]
-) -> Iterator[tuple[str, str, Drawing | None]]:
+NOT_DRAWN: Mapping[str, str] = {
+    "compare": "Not drawn: no run has a test score by {metric}.",
+    "gap": "Not drawn: no model was trained under two protocols and scored by {metric}.",
+    "curve": "Not drawn: no score by {metric} has a place on the axis '{axis}', neither in its row nor in a field of "
+    "its run, or all have the same place.",
+    "training": "Not drawn: no run has a training log.",
+    "slices": "Not drawn: no score by {metric} is of a slice{axis}. The probe `slices` measures them, on tasks whose "
+    "examples have columns to slice by.",
+    "heat": "Not drawn: no score by {metric} has both a length and a '{axis}'.",
+}
+
+
+def _draw(view: View, measured: _Measured, cells: Cells) -> Iterator[tuple[str, str, Drawing | None]]:
     """(file name, what to add to the title, drawing) of each figure that a view asks for."""
+    results = measured.results
     match view.kind:
         case "compare":
-            yield "compare", "", plots.compare(cells, beside, effort)
+            yield "compare", "", plots.compare(cells, measured.beside.get(cells.metric, {}))
         case "gap":
             yield "gap", "", plots.gap(cells)
         case "curve":
-            yield f"curve-{view.axis}", "", curves.curve(results, cells, view.axis, view.metric, study.published)
+            yield f"curve-{view.axis}", "", curves.curve(results, cells, view.axis, view.metric, measured.theirs)
         case "training":
             for task in cells.tasks:
                 yield f"training-{task}", task if len(cells.tasks) > 1 else "", traces.training(results, cells, task)
@@ -111,7 +136,7 @@ def _draw(
         case "heat":
             yield f"heat-{view.axis}", "", heat.heat(results, cells, view.axis)
         case "samples":
-            raise UserError(f"Study {study.name} asks for samples, which results do not hold: drop the view.")
+            raise UserError(f"Study {measured.study.name} asks for samples, which results do not hold: drop the view.")
 
 
 def _texts(
@@ -126,7 +151,7 @@ def _texts(
     blocks = []
     for cells in by_metric:
         for task in (t for t in cells.tasks if cells.of(t)):
-            scores, ledger = tables.main_tables(cells, beside[cells.metric], task, effort)
+            scores, ledger = tables.main_tables(cells, beside[cells.metric], task)
             heading = f"### {task}: test {cells.metric.replace('_', ' ')}"
             blocks.append(f"{heading}\n\n{scores.markdown()}\nLedger, one run:\n\n{ledger.markdown()}")
     texts = {

@@ -1,11 +1,13 @@
 """Our cells beside the printed numbers: ours, theirs, the difference, and what still differs.
 
-    for match in printed_beside(cell, specs, study.published):
-        match.value, match.difference, match.status, match.origin, match.caveats
+    for match in printed_beside(cell, spec, "accuracy", Beside(study.published, references)):
+        match.value, match.difference, match.apart, match.status, match.origin, match.caveats
 
 A printed row is matched by what a model is, not by what it is called: `published/aliases.csv` says which mixer and
-which field values a printed name stands for. Nothing is ever called reproduced: whether a difference matters is for
-the reader, who is given n, the interval and the caveats beside it.
+which field values a printed name stands for. Whether the run is then the printed one is asked of the references: the
+runs of the shipped studies at effort `paper`. Only a run with all settings of its reference has a difference to the
+printed number; any other says what is not as printed (`apart`). Nothing is ever called reproduced: whether a difference
+matters is for the reader, who is given n, the interval and the caveats beside it.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ from levelfield import published
 from levelfield.published import Alias
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cell, Cells, row_value
+from levelfield.report.settings import unlike
 from levelfield.results import Results
 from levelfield.spec import Published, Row
 
 
 @dataclass(frozen=True)
 class Match:
-    """One printed cell beside ours. value is None for cells printed without a number; difference is ours - theirs."""
+    """One printed cell beside ours. value is None for cells printed without a number.
+
+    apart: settings in which our run is not the printed one. difference: ours - theirs, where nothing is apart.
+    """
 
     paper: str
     table: str
@@ -35,6 +41,7 @@ class Match:
     status: str
     origin: str
     caveats: tuple[str, ...]
+    apart: tuple[str, ...] = ()
 
     @property
     def table_name(self) -> str:
@@ -44,6 +51,21 @@ class Match:
     def where(self) -> str:
         """ "amos2025 table 2, quoting gu2022"."""
         return self.table_name + ("" if self.origin in ("", "this_paper") else f", quoting {self.origin}")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What may stand beside a study's cells: the tables it answers to, and the runs that have the printed settings.
+
+    references: an arm and its description (`spec.describe`) each.
+    """
+
+    answers: Sequence[Published] = ()
+    references: Sequence[tuple[Arm, Mapping[str, Any]]] = ()
+
+
+UNKNOWN = "no study holds the settings of this printed run"
+UNRECORDED = "the settings of this run are not recorded"
 
 
 def pairs(at: str) -> dict[str, str]:
@@ -114,46 +136,61 @@ def match(arm: Arm, spec: Mapping[str, Any], row: Row, at: str = "") -> list[str
     return None if model is None or protocol is None else [*model, *protocol]
 
 
-def printed_beside(cell: Cell, spec: Mapping[str, Any], metric: str, answers: Sequence[Published]) -> list[Match]:
+def apart(spec: Mapping[str, Any], row: Row, beside: Beside, along: str = "") -> tuple[str, ...]:
+    """What is not as printed in a run that a printed row may belong to; () where it is the printed run.
+
+    along: a field whose value the row's place gives, such as the kernel of a curve.
+    """
+    if not spec:
+        return (UNRECORDED,)
+    stand = (reference for arm, reference in beside.references if match(arm, reference, row) is not None)
+    return min((unlike(spec, reference, along) for reference in stand), key=len, default=(UNKNOWN,))
+
+
+def printed_beside(cell: Cell, spec: Mapping[str, Any], metric: str, beside: Beside) -> list[Match]:
     """Printed rows that answer to one of our cells. A row quoted by several tables is listed once."""
     found: dict[tuple[str, float | None], Match] = {}
-    for answer in answers:
+    for answer in beside.answers:
         for row in published.rows(answer.paper, answer.table):
             caveats = match(cell.arm, spec, row) if row.get("metric") == metric else None
             if caveats is None:
                 continue
             value, origin = row_value(row), row.get("origin", "")
-            ours = cell.summary.median if cell.summary else None
+            unlike = apart(spec, row, beside)
+            ours = cell.summary.median if cell.summary and not unlike else None
             difference = ours - value if ours is not None and value is not None else None
             first = answer.paper if origin == "this_paper" else origin
             name, status = row.get("model", ""), row.get("status", "")
-            new = Match(answer.paper, answer.table, name, value, difference, status, origin, tuple(caveats))
-            found.setdefault((first, value), new)
+            new = Match(answer.paper, answer.table, name, value, difference, status, origin, tuple(caveats), unlike)
+            old = found.get((first, value))
+            if old is None or len(unlike) < len(old.apart):
+                found[first, value] = new
     return list(found.values())
 
 
-def all_beside(cells: Cells, results: Results, answers: Sequence[Published]) -> dict[Arm, list[Match]]:
+def all_beside(cells: Cells, results: Results, beside: Beside) -> dict[Arm, list[Match]]:
     """Matches of every cell; a cell without any is absent."""
-    beside: dict[Arm, list[Match]] = {}
+    found: dict[Arm, list[Match]] = {}
     for cell in cells.cells:
         spec = next((results.specs[s.run] for s in cell.scores if s.run in results.specs), {})
-        if matches := printed_beside(cell, spec, cells.metric, answers):
-            beside[cell.arm] = matches
-    return beside
+        if matches := printed_beside(cell, spec, cells.metric, beside):
+            found[cell.arm] = matches
+    return found
 
 
 def printed_curve(
-    arm: Arm, spec: Mapping[str, Any], axis: str, metric: str, answers: Sequence[Published]
+    arm: Arm, spec: Mapping[str, Any], axis: str, metric: str, beside: Beside
 ) -> list[tuple[float, float]]:
-    """(axis value, printed value) of the same arm along an axis such as kernel or length, sorted."""
+    """(axis value, printed value) of the same arm along an axis such as kernel or length, sorted; none for a run that
+    is not the printed one."""
     points = set()
-    for answer in answers:
+    for answer in beside.answers:
         for row in published.rows(answer.paper, answer.table):
             names = published.aliases(answer.paper, answer.table)
             position = place(row.get("at", ""), names).get(axis, "")
             value = row_value(row)
             if row.get("metric") != metric or not position.isdigit() or value is None:
                 continue
-            if match(arm, spec, row, f"{axis}={position}") is not None:
+            if match(arm, spec, row, f"{axis}={position}") is not None and not apart(spec, row, beside, axis):
                 points.add((float(position), value))
     return sorted(points)

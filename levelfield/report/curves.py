@@ -1,10 +1,12 @@
 """Figures of scores along an axis: kernel size, sequence length, distance, lag.
 
-    curve(results, cells, "kernel", "accuracy", study.published)     # locality: what a bounded kernel can score
-    curve(results, cells, "length", "accuracy")                      # extrapolation, with the training length marked
+    curve(results, cells, "kernel", "accuracy", beside)     # locality: what a bounded kernel can score
+    curve(results, cells, "length", "accuracy")             # extrapolation, with the training length marked
+    curve(results, cells, "fraction", "accuracy")           # scarce data: any field of the runs is an axis
 
-A run's place on the axis is what its row says (`at` is "kernel=5") or, where the row says nothing, what its model is
-made of (Conv(kernel=5)). Models without a place, or at "kernel=all", are level lines to compare with.
+A run's place on the axis is what its row says (`at` is "kernel=5") or, where the row says nothing, a field of its own:
+of its model (Conv(kernel=5)), its task or its last phase (fraction=0.1). Models without a place, or at "kernel=all",
+are level lines to compare with. Rows that also name a layer make one line for each layer.
 """
 
 from __future__ import annotations
@@ -17,19 +19,21 @@ from typing import TYPE_CHECKING, Any
 from levelfield.report import style
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
-from levelfield.report.compare import pairs, printed_curve
+from levelfield.report.compare import Beside, pairs, printed_curve
 from levelfield.report.plots import Drawing, merged_rules
 from levelfield.report.tables import baseline_name
 from levelfield.results import Results
-from levelfield.spec import Published, Row
+from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NOTHING = Beside()  # where no printed number is asked for
 AXES = {
     "kernel": "kernel size (steps)",
     "length": "sequence length (steps)",
     "lag": "lag (steps)",
+    "fraction": "share of the training data",
 }
 
 
@@ -63,21 +67,33 @@ def _number(text: str) -> float | None:
         return None
 
 
-def position(row: Row, model: Mapping[str, Any], axis: str) -> float | str | None:
+def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None:
     """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it.
 
-    model: the described model, or the part of it that may say.
+    spec: the described run, or the part of it that may say.
     """
     at = row.get("at", "")
     if at:
         text = pairs(at).get(axis, "")
         return "all" if text == "all" else _number(text)
-    inside = field_values({"model": model}, axis)
+    inside = _values(spec, axis)
     return "all" if len(inside) != 1 else _number(str(inside[0]))
 
 
-def _saying(model: Mapping[str, Any], placed: bool) -> Mapping[str, Any]:
-    return {"mixers": model.get("mixers", [])} if placed else model
+def _saying(spec: Mapping[str, Any], placed: bool) -> Mapping[str, Any]:
+    """What of a described run may say where it lies; only its mixers where rows name their places, since another field
+    may share the axis's name (depth)."""
+    model = spec.get("model", {})
+    if placed:
+        return {"model": {"mixers": model.get("mixers", [])}}
+    phases = spec.get("protocol", {}).get("phases", [])
+    return {"model": model, "task": spec.get("task", {}), "phase": phases[-1] if phases else {}}
+
+
+def _values(spec: Mapping[str, Any], axis: str) -> list[Any]:
+    """Values of a field of that name, of the model, else of the last phase, else of the task."""
+    parts = ({"model": spec.get(part, {})} for part in ("model", "phase", "task"))
+    return next((found for part in parts if (found := field_values(part, axis))), [])
 
 
 def _family(model: str, x: float | str) -> str:
@@ -86,31 +102,32 @@ def _family(model: str, x: float | str) -> str:
     return bare.rstrip("-_= ") or model
 
 
-def lines_along(results: Results, task: str, axis: str, metric: str, answers: Sequence[Published] = ()) -> Lines:
+def lines_along(results: Results, task: str, axis: str, metric: str, beside: Beside = NOTHING) -> Lines:
     """Everything that one task's panel shows. Places with more keys than needed are left to other views."""
     arms = arms_of(results)
     rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
     placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
     fewest = min(placed, default=0)
-    # Where rows name their places, a field of the whole model may share the axis's name (depth): only mixers count.
-    models = {run: _saying(spec.get("model", {}), bool(placed)) for run, spec in results.specs.items()}
-    in_models = any(field_values({"model": m}, axis) for m in models.values())
-    # (model, protocol) -> x -> run and remaining place -> value: what a run says of its place beats its description.
+    specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
+    in_specs = any(_values(spec, axis) for spec in specs.values())
+    # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
+    # beside the axis, such as a layer, is no further seed: it is part of the line's name.
     found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
     sample: dict[tuple[str, str], tuple[Arm, str]] = {}
     for row in sorted(rows, key=lambda r: bool(r.get("at"))):
         run, at, value = row.get("run", ""), row.get("at", ""), row_value(row)
-        x = position(row, models.get(run, {}), axis)
-        if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_models):
+        x = position(row, specs.get(run, {}), axis)
+        if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_specs):
             continue
         if is_baseline(row) and not at:
             continue
-        name = (_family(row.get("model", ""), x) if in_models else row.get("model", ""), row.get("protocol", ""))
-        rest = ",".join(f"{k}={v}" for k, v in pairs(at).items() if k != axis)
-        found.setdefault(name, {}).setdefault(x, {})[f"{run} {rest}"] = value
+        model = _family(row.get("model", ""), x) if in_specs else row.get("model", "")
+        rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
+        name = (", ".join([model, *rest]), row.get("protocol", ""))
+        found.setdefault(name, {}).setdefault(x, {})[run] = value
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))
-    return _lines(found, sample, results, axis, metric, answers)
+    return _lines(found, sample, results, axis, metric, beside)
 
 
 def _lines(
@@ -119,7 +136,7 @@ def _lines(
     results: Results,
     axis: str,
     metric: str,
-    answers: Sequence[Published],
+    beside: Beside,
 ) -> Lines:
     along, rules, level = [], [], {}
     for (model, protocol), by_x in found.items():
@@ -129,7 +146,7 @@ def _lines(
             rules.append(Line(baseline_name(model), protocol, points))
         elif numeric:
             arm, run = sample[model, protocol]
-            printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, answers)
+            printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, beside)
             along.append(Line(model, protocol, points, tuple(printed)))
         else:
             level[model, protocol] = median(by_x["all"].values())
@@ -139,10 +156,10 @@ def _lines(
     return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
 
 
-def curve(results: Results, cells: Cells, axis: str, metric: str, answers: Sequence[Published] = ()) -> Drawing | None:
+def curve(results: Results, cells: Cells, axis: str, metric: str, beside: Beside = NOTHING) -> Drawing | None:
     """A panel per task, with the training length marked on an axis of lengths."""
     tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
-    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, answers)).along}
+    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, beside)).along}
     if not found:
         return None
     names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]

@@ -16,11 +16,11 @@ from importlib.resources import files
 from levelfield import published
 from levelfield.report import tuned
 from levelfield.report.arms import Arm, differences
-from levelfield.report.cells import Cells, arms_of
+from levelfield.report.cells import Cell, Cells, arms_of
 from levelfield.report.compare import Match
 from levelfield.report.plots import Drawing
 from levelfield.report.style import inline
-from levelfield.report.tables import differences_table, main_tables
+from levelfield.report.tables import differences_table, main_tables, shown_match
 from levelfield.results import Results
 from levelfield.spec import Effort, Study
 
@@ -47,8 +47,10 @@ METHOD = (
     ),
     (
         "Difference",
-        "Our median minus the printed number. Printed numbers are mostly single runs, without a spread of their own; a "
-        "difference inside our interval is not a proof of agreement, one outside it not a refutation.",
+        "Our median minus the printed number, only where our run has every setting of the printed one: model, layers, "
+        "task, budget and recipe. Else the table says what is not as printed. Printed numbers are mostly single runs, "
+        "without a spread of their own; a difference inside our interval is not a proof of agreement, one outside it "
+        "not a refutation.",
     ),
     (
         "Ledger",
@@ -60,12 +62,12 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing with the words around it. `file` is its name without ending."""
+    """A drawing with the words around it, which say why where there is none. `file` is its name without ending."""
 
     title: str
     note: str
     file: str
-    drawing: Drawing
+    drawing: Drawing | None
 
 
 @dataclass(frozen=True)
@@ -155,20 +157,32 @@ def _scores(contents: Contents) -> str:
         for task in cells.tasks:
             if not cells.of(task):
                 continue
-            scores, ledger = main_tables(cells, beside, task, contents.effort)
+            scores, ledger = main_tables(cells, beside, task)
             parts.append(f"<h3>{escape(task)}: test {escape(cells.metric.replace('_', ' '))}</h3>")
             parts.append(_test_size(cells, task))
             parts += [scores.html(), ledger.html()]
-            caveats = dict.fromkeys(
-                f"{m.table_name}, {m.model}: {t}"
-                for c in cells.of(task)
-                for m in beside.get(c.arm, ())
-                for t in m.caveats
-            )
-            if caveats:
-                words = '<p class="note">What else differs from the printed runs:</p>'
-                parts.append(words + _list(caveats, "note"))
+            parts += [_not_as_printed(cells.of(task), beside), _caveats(cells.of(task), beside)]
     return _section("scores", "Scores, and what they cost", *parts)
+
+
+def _not_as_printed(cells: Sequence[Cell], beside: Mapping[Arm, Sequence[Match]]) -> str:
+    """Every setting in which a run is not the printed one, arm by arm, behind a line that opens."""
+    found = [
+        f"{cell.arm}, {shown_match(match, 2)}: {'; '.join(match.apart)}."
+        for cell in cells
+        for match in beside.get(cell.arm, ())
+        if match.apart
+    ]
+    lead = "<summary>All settings that are not as printed</summary>"
+    return f"<details>{lead}{_list(found, 'note')}</details>" if found else ""
+
+
+def _caveats(cells: Sequence[Cell], beside: Mapping[Arm, Sequence[Match]]) -> str:
+    """What no setting says: how the printed numbers themselves came about."""
+    found = dict.fromkeys(
+        f"{m.table_name}, {m.model}: {text}" for c in cells for m in beside.get(c.arm, ()) for text in m.caveats
+    )
+    return f'<p class="note">What else is to be known of the printed runs:</p>{_list(found, "note")}' if found else ""
 
 
 def _test_size(cells: Cells, task: str) -> str:
@@ -176,8 +190,10 @@ def _test_size(cells: Cells, task: str) -> str:
     return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.</p>' if sizes else ""
 
 
-def _figure(title: str, note: str, drawing: Drawing) -> str:
+def _figure(title: str, note: str, drawing: Drawing | None) -> str:
     words = f"<b>{escape(title)}</b>" + (f'<span class="note">{escape(note)}</span>' if note else "")
+    if drawing is None:
+        return f"<p>{words}</p>"
     picture = inline(drawing.svg, drawing.alt)
     return f'<figure>\n<figcaption>{words}</figcaption>\n<div class="scroll">{picture}</div>\n</figure>'
 

@@ -79,29 +79,27 @@ def _score_limits(cells: Cells, task: str, extra: Sequence[float] = ()) -> tuple
     return low - margin, high + margin
 
 
-def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]], effort: str) -> Drawing | None:
-    """A line per arm: its seeds, their median, and the printed numbers as open diamonds."""
+def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]]) -> Drawing | None:
+    """A line per arm: its seeds, their median, and as open diamonds the printed numbers of the very same run."""
     tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
     if not tasks:
         return None
     colour = style.colours(cells.models)
-    printed = [m.value for matches in beside.values() for m in matches if m.value is not None]
+    same = [m.value for matches in beside.values() for m in matches if m.value is not None and not m.apart]
     rows = max(len(cells.of(t)) for t in tasks)
     with style.canvas() as make:
         columns = 2 if max(len(str(c.arm)) for c in cells.cells) <= 24 else 1
         figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
             _compare_panel(panel, cells, task, beside, colour)
-            mine = [m.value for c in cells.of(task) for m in beside.get(c.arm, ()) if m.value is not None]
+            mine = [m.value for c in cells.of(task) for m in _same(c.arm, beside) if m.value is not None]
             panel.set_xlim(*_score_limits(cells, task, mine))
             _vertical_references(panel, cells.baselines.get(task, {}), len(cells.of(task)))
             panel.set_xlabel(score_label(cells))
-        if printed:
-            recipe = "" if effort == "paper" else f" (ours is not the printed recipe: effort {effort})"
-            figure.suptitle(
-                f"● a seed · | median · ◇ printed{recipe}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
-            )
-        drawn = style.render(figure, f"compare-{effort}")
+        if beside:
+            printed = "◇ printed" if same else "no run here is a printed one: the table says what differs"
+            figure.suptitle(f"● a seed · | median · {printed}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
+        drawn = style.render(figure, "compare")
     return Drawing(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
 
 
@@ -114,11 +112,16 @@ def _compare_panel(
         _seed_dots(axes, cell, place, shade)
         if cell.summary:
             axes.plot([cell.summary.median] * 2, [place - 0.28, place + 0.28], color=shade, linewidth=2.4)
-        for match in beside.get(cell.arm, ()):
+        for match in _same(cell.arm, beside):
             if match.value is not None:
                 axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
     axes.set_yticks(range(len(mine)), [style.short(c.arm) for c in mine])
     axes.set_title(style.short(task, 26))
+
+
+def _same(arm: Arm, beside: Mapping[Arm, Sequence[Match]]) -> list[Match]:
+    """Printed numbers of runs that have all settings of ours."""
+    return [match for match in beside.get(arm, ()) if not match.apart]
 
 
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
