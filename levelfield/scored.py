@@ -30,7 +30,9 @@ def rows(
     compared = metric
     if metric == "negative_mse":
         compared = "r2"
-        made.append(Row(metric="r2", unit="", status=status, split="test", value=_r2(test, splits["test"].y), n=size))
+        spread = _spread(splits["test"].y)
+        explained = Row(metric="r2", unit="", status=status, split="test", value=float(1 + test.values.mean() / spread))
+        made.append(explained | Row(stderr=float(test.stderr / spread), n=size))
     for name, value in rules.items():
         row = Row(metric=compared, unit=_unit(metric), status="ok", split="test", value=value, n=size)
         made.append(row | Row(model=name, protocol="none"))
@@ -59,8 +61,13 @@ def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bo
 
 
 def _r2(test: SplitScores, y: np.ndarray) -> float:
+    return float(1 + test.values.mean() / _spread(y))
+
+
+def _spread(y: np.ndarray) -> float:
+    """Variance of the targets."""
     flat = y.reshape(len(y), -1)
-    return float(1 + test.values.mean() / np.square(flat - flat.mean(0)).mean())
+    return float(np.square(flat - flat.mean(0)).mean())
 
 
 def named(run: Run, row: Row) -> Row:

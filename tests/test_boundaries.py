@@ -24,10 +24,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe": {"identity"},
     "disk": {"identity"},
     "kinds": set(),
+    "intervals": set(),
     "spec": {"identity", "kinds", "archive", "examples", "recipe"},  # one face for the five
     "published": {"spec"},
     "results": {"spec"},
-    "verdicts": {"spec"},
+    "verdicts": {"spec", "intervals"},
     "data": {"spec", "disk"},
     "transfer": {"spec"},
     "shingles": set(),
@@ -60,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tuning": {"spec", "store"},
     "longcontext": {"spec", "store", "ruler", "foreign"},
     "surveys": {"spec", "results", "longcontext"},
-    "report": {"store", "published", "results", "spec"},
+    "report": {"store", "published", "results", "spec", "intervals"},
 }
 WITHOUT_TORCH = (
     "spec",

@@ -22,6 +22,7 @@ import matplotlib
 import pytest
 
 from levelfield import published, report, store
+from levelfield.intervals import wilson
 from levelfield.report import curves, style
 from levelfield.report.cells import arms_of, gather
 from levelfield.report.compare import Beside, all_beside
@@ -49,8 +50,8 @@ def test_table_numbers_are_those_of_the_rows():
             values = fixtures.scores_of(results, task=task, model=shown["Model"], protocol=shown["Protocol"])
             assert shown["Median\u00a0%"] == f"{statistics.median(values):.1f}"
             assert shown["Min to max"] == f"{min(values):.1f} to {max(values):.1f}"
-            share = statistics.median(values) / 100
-            assert shown["± test"] == f"{100 * math.sqrt(share * (1 - share) / fixtures.EXAMPLES):.1f}"
+            low, high = wilson(statistics.fmean(values) / 100, fixtures.EXAMPLES)
+            assert shown["Test 95 %"] == f"{100 * low:.1f} to {100 * high:.1f}"
         assert [row[:2] for row in ledger.rows] == [row[:2] for row in scores.rows[scores.quiet :]]
 
 

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from levelfield.report.arms import Arm, differences
-from levelfield.report.stats import Summary, binomial_stderr, summarise
+from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, summarise
 from levelfield.results import Results
 from levelfield.spec import Row, UserError
 
@@ -41,6 +41,7 @@ class Score:
     value: float | None
     status: str  # ok, chance, diverged, unfinished
     examples: int | None = None
+    stderr: float | None = None  # over examples, in the unit of the value
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,19 @@ class Cell:
     scores: tuple[Score, ...]
     floor: float | None  # the higher of chance and label prior, in `unit`
     ledgers: tuple[Mapping[str, Any], ...]
+    within: tuple[float, float] = SHARE  # the range of the metric
 
     @cached_property
     def summary(self) -> Summary | None:
-        return summarise([s.value for s in self.scores if s.value is not None])
+        errors = [s.stderr for s in self.scores if s.stderr]
+        stderr = max(errors, default=None) if self.within != SHARE else None
+        values = [s.value for s in self.scores if s.value is not None]
+        return summarise(values, self.within, self.examples, stderr)
 
     @property
     def examples(self) -> int | None:
         """Test examples behind each score."""
         return max((s.examples for s in self.scores if s.examples), default=None)
-
-    @property
-    def stderr(self) -> float | None:
-        """Binomial standard error of the median score over test examples, in percent."""
-        if self.unit != "percent" or not self.examples or not self.summary:
-            return None
-        return 100 * binomial_stderr(self.summary.median / 100, self.examples)
 
     @property
     def failures(self) -> Counter[str]:
@@ -212,7 +210,7 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
     for run, arm in arms.items():
         grouped.setdefault(arm, []).append(run)
     unit = shown_unit(results.rows, metric)
-    cells = [_cell(arm, runs, by_run, results, baselines.get(arm.task, {}), unit) for arm, runs in grouped.items()]
+    cells = [_cell(a, runs, by_run, results, baselines.get(a.task, {}), unit, metric) for a, runs in grouped.items()]
     # An arm of another metric only (a regression beside classifications) belongs to another table.
     other = {r.get("run", "") for r in rows if r.get("metric") not in (metric, "chance")}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
@@ -220,7 +218,13 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
 
 
 def _cell(
-    arm: Arm, runs: Sequence[str], by_run: Mapping[str, Row], results: Results, rules: Mapping[str, float], unit: str
+    arm: Arm,
+    runs: Sequence[str],
+    by_run: Mapping[str, Row],
+    results: Results,
+    rules: Mapping[str, float],
+    unit: str,
+    metric: str,
 ) -> Cell:
     scores = []
     for run in runs:
@@ -230,7 +234,9 @@ def _cell(
         if row is None:
             scores.append(Score(run, seed, None, "unfinished"))
         else:
-            scores.append(Score(run, seed, row_value(row), row.get("status", "ok"), row.get("n")))
+            found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
+            scores.append(Score(run, seed, row_value(row), row.get("status", "ok"), row.get("n"), found))
     floor = max((v for name, v in rules.items() if name in FLOOR), default=None)
     scores.sort(key=lambda s: s.seed)
-    return Cell(arm, unit, tuple(scores), floor, tuple(results.ledgers[r] for r in runs if r in results.ledgers))
+    ledgers = tuple(results.ledgers[r] for r in runs if r in results.ledgers)
+    return Cell(arm, unit, tuple(scores), floor, ledgers, bounds(unit, metric))

@@ -31,13 +31,14 @@ METHOD = (
     ),
     (
         "95 % interval",
-        "Of the mean over seeds, by Student's t with one degree of freedom fewer than there are seeds. With two seeds "
-        "the factor is 12.7 and the interval is very wide, as two seeds deserve; one seed has none. It takes seeds to "
-        "scatter like a bell: where some of them fail they do not, so read the failures and the range first.",
+        "Of the mean, over seeds by Student's t with one degree of freedom fewer than there are seeds, and over test "
+        "examples by Wilson's interval; the two are joined as Newcombe joins two shares. With two seeds the factor is "
+        "12.7 and the interval is very wide, as two seeds deserve; one seed has none. It takes seeds to scatter like a "
+        "bell: where some of them fail they do not, so read the failures and the range first.",
     ),
     (
-        "± test",
-        "Binomial standard error of the median score over the test examples: what another test set of the same size "
+        "Test 95 %",
+        "Wilson's interval of the mean of these seeds over the test examples: what another test set of the same size "
         "would change. It says nothing about other seeds.",
     ),
     (

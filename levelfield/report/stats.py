@@ -1,10 +1,11 @@
-"""How a handful of seeds is summed up: n, median, spread, interval; never only a mean.
+"""How a handful of seeds is summed up: n, median, spread, intervals; never only a mean.
 
-    summarise([61.0, 58.5, 60.2])
-    # Summary(n=3, median=60.2, low=58.5, high=61.0, mean=59.9, interval=(56.7, 63.1))
+    summarise([61.0, 58.5, 60.2], SHARE, examples=2000)
+    # Summary(n=3, median=60.2, low=58.5, high=61.0, mean=59.9, interval=(55.9, 63.8), test=(58.0, 62.3))
 
-Two different uncertainties are kept apart. The interval is over seeds: what another seed would have done. The binomial
-standard error is over test examples: what another test set of the same size would have said about these weights.
+Two uncertainties are told apart. `test` is over test examples alone: what another test set of the same size would have
+said about these weights. `interval` is over seeds as well: what other seeds on another test set would have done. The
+distances to the limits of the two are joined as the sides of a right angle are, which is how Newcombe joins two shares.
 """
 
 from __future__ import annotations
@@ -14,44 +15,75 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+from levelfield.intervals import t_quantile, wilson, z_quantile
+
+Limits = tuple[float, float]
+SHARE: Limits = (0.0, 100.0)  # in percent
+BOUNDS: dict[str, Limits] = {"r2": (-math.inf, 1.0), "negative_mse": (-math.inf, 0.0)}
+"""Where a metric that is not a share ends; others have no end."""
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of n finite values. `interval` is the 95 % interval of the mean over seeds, None for a single one."""
+    """Of n finite values, with 95 % intervals.
+
+    interval: of the mean over seeds, on another test set; None for a single seed, and where nothing is known but seeds
+    that are equal. test: of the mean of these seeds on another test set; None where the examples' noise is not known.
+    """
 
     n: int
     median: float
     low: float
     high: float
     mean: float
-    interval: tuple[float, float] | None
+    interval: Limits | None
+    test: Limits | None
 
 
-def t_95(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t; beyond 30 degrees an expansion that is right to 0.001."""
-    if degrees <= len(T_95):
-        return T_95[degrees - 1]
-    return 1.95996 + 2.3722 / degrees + 2.82 / degrees**2  # Cornish-Fisher, first two terms
+def bounds(unit: str, metric: str) -> Limits:
+    """The range that no score can leave."""
+    return SHARE if unit == "percent" else BOUNDS.get(metric, (-math.inf, math.inf))
 
 
-def summarise(values: Sequence[float]) -> Summary | None:
-    """None where there is nothing finite to sum up."""
+def summarise(
+    values: Sequence[float],
+    within: Limits = (-math.inf, math.inf),
+    examples: int | None = None,
+    stderr: float | None = None,
+) -> Summary | None:
+    """None where there is nothing finite to sum up.
+
+    within: the metric's range. examples: behind each share (`within` is SHARE). stderr: over examples, where the metric
+    is no share.
+    """
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return None
-    mean, interval = fmean(finite), None
+    mean = fmean(finite)
+    test = _test(mean, within, examples, stderr)
+    below, above = (mean - test[0], test[1] - mean) if test else (0.0, 0.0)
+    interval = None
     if len(finite) > 1:
-        half = t_95(len(finite) - 1) * stdev(finite) / math.sqrt(len(finite))
-        interval = (mean - half, mean + half)
-    return Summary(len(finite), median(finite), min(finite), max(finite), mean, interval)
+        half = t_quantile(ALPHA, len(finite) - 1) * stdev(finite) / math.sqrt(len(finite))
+        joined = mean - math.hypot(half, below), mean + math.hypot(half, above)
+        interval = _cut(joined, within) if joined[0] < joined[1] else None
+    return Summary(len(finite), median(finite), min(finite), max(finite), mean, interval, test)
+
+
+def _test(mean: float, within: Limits, examples: int | None, stderr: float | None) -> Limits | None:
+    if within == SHARE and examples:
+        low, high = wilson(min(1.0, max(0.0, mean / 100)), examples, ALPHA)
+        return 100 * low, 100 * high
+    if stderr:
+        return _cut((mean - z_quantile(ALPHA) * stderr, mean + z_quantile(ALPHA) * stderr), within)
+    return None
+
+
+def _cut(interval: Limits, within: Limits) -> Limits:
+    return max(interval[0], within[0]), min(interval[1], within[1])
 
 
 def binomial_stderr(share: float, examples: int) -> float:
-    """Standard error of a share of `examples` right answers; share in 0..1."""
+    """Standard error of a share of `examples` right answers that is known beforehand, as guessing's is; 0..1."""
     return math.sqrt(max(0.0, share * (1 - share)) / examples)

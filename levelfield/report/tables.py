@@ -118,13 +118,13 @@ def _range(low: float, high: float, unit: str) -> str:
 
 
 def interval_text(cell: Cell) -> str:
-    """The 95 % interval; cut at 0 and 100 percent, and never hidden because it is wide."""
-    if not cell.summary or cell.summary.interval is None:
-        return DASH
-    low, high = cell.summary.interval
-    if cell.unit == "percent":
-        low, high = max(0.0, low), min(100.0, high)
-    return _range(low, high, cell.unit)
+    """Over seeds and test examples; never hidden because it is wide."""
+    return _range(*cell.summary.interval, cell.unit) if cell.summary and cell.summary.interval else DASH
+
+
+def test_text(cell: Cell) -> str:
+    """The 95 % interval over test examples alone."""
+    return _range(*cell.summary.test, cell.unit) if cell.summary and cell.summary.test else DASH
 
 
 def failures_text(cell: Cell) -> str:
@@ -155,8 +155,8 @@ def _score_columns(cells: Cells, printed: bool) -> tuple[Column, ...]:
         Column("Failed", True, "diverged, not finished, or no better than chance and the label prior"),
         Column(f"Median{unit}".replace(" ", "\u00a0"), True),
         Column("Min to max", True, "over seeds"),
-        Column("95 % interval", True, "of the mean over seeds, Student's t"),
-        Column("± test", True, "binomial standard error of the median over test examples"),
+        Column("95 % interval", True, "of the mean, over seeds (Student's t) and test examples (Wilson)"),
+        Column("Test 95 %", True, "of the mean of these seeds, over test examples alone (Wilson)"),
     )
     theirs = (
         Column("Printed", True, "where our run has all settings of the printed one"),
@@ -182,7 +182,7 @@ def _score_row(cell: Cell, matches: Sequence[Match], printed: bool) -> tuple[str
         number(summary.median if summary else None, digits),
         _range(summary.low, summary.high, cell.unit) if summary and summary.n > 1 else DASH,
         interval_text(cell),
-        number(cell.stderr),
+        test_text(cell),
     )
     if not printed:
         return ours
@@ -271,7 +271,8 @@ def summary_records(
             low, high = cell.summary.interval or (None, None)
             record |= {"n": cell.summary.n, "median": cell.summary.median, "mean": cell.summary.mean}
             record |= {"min": cell.summary.low, "max": cell.summary.high, "interval_low": low, "interval_high": high}
-            record |= {"test_stderr": cell.stderr}
+            low, high = cell.summary.test or (None, None)
+            record |= {"test_low": low, "test_high": high}
         record |= {key: cell.cost(key) for key in (*COSTS, "tuning_trials")} | {"device": cell.words("device")}
         for index, m in enumerate(beside.get(cell.arm, ())):
             tail = f"_{index + 1}" if index else ""
