@@ -160,11 +160,13 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
         mine = longcontext.rows(group, name, [x for x in left if (x.flavour, x.template, x.seed) == setting])
         rows += mine
         with explained(to, "--to"):
-            for path in context.build(mine, longcontext.baseline_rows(folder), to / f"ruler-{name}"):
+            for path in context.build(mine, longcontext.baseline_rows(folder, setting), to / f"ruler-{name}"):
                 say(f"Wrote {path}")
     with explained(folder, "--out"):
         store.write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
+    for line in _outdated(found):
+        say(line)
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         say(f"{broken} of {len(found)} answers ended in logits that are no numbers: try --precision float32.")
@@ -190,6 +192,19 @@ def _told(left: Sequence[LeftOut]) -> Iterator[str]:
         yield f"Left out of {task} at {length}: {len(group)} samples. {group[0].why}"
 
 
+def _outdated(found: Sequence[Prediction]) -> Iterator[str]:
+    """A line for each task."""
+    counts: dict[str, int] = {}
+    for p in found:
+        counts[p.task] = counts.get(p.task, 0) + p.outdated
+    for task, count in counts.items():
+        if count:
+            yield (
+                f"{count} answers of {task} are to prompts of an earlier version of it: ask again, without --rescore. "
+                "Only those whose prompt has changed are read anew."
+            )
+
+
 def _answer(
     asked: Asked, exams: Sequence[Exam], folder: Path, model: LanguageModel, tokenizer: Tokenizer, mark: str
 ) -> None:
@@ -201,17 +216,14 @@ def _answer(
     lengths = sorted({length for exam in exams for length in exam.lengths})
     left: list[LeftOut] = []
     with board(Console(), names, lengths, sum(exam.prompts for exam in exams)) as shown:
-        for old in longcontext.predictions(folder):
-            if any(exam.asks(old) for exam in exams):
-                _show(shown, old, new=False)
         for exam in exams:
-            left += longcontext.answer(model, tokenizer, exam, folder, lambda new: _show(shown, new))
+            left += longcontext.answer(model, tokenizer, exam, folder, lambda found, new: _show(shown, found, new))
     if left and len(left) == sum(exam.prompts for exam in exams):
         raise UserError(f"No prompt fits. {left[0].why}")
     longcontext.leave_out(folder, exams, left)
 
 
-def _show(shown: Board, found: Prediction, new: bool = True) -> None:
+def _show(shown: Board, found: Prediction, new: bool) -> None:
     match = 100 * score(found.ruler_task, found.text, found.references).match
     shown.add(found.task.partition("@")[0], found.length, match, new)
 

@@ -7,40 +7,44 @@
 
 A sample that does not fit its length is left out, and its cell says so. A prediction is stored under the hash of what
 the model read (`Sample.key`), so asking for more lengths, tasks or samples later generates only what is missing, and
-scoring again needs no model.
+scoring again needs no model (`levelfield.answers`).
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from levelfield import store
-from levelfield.ruler import RULER, Needle, RulerTask, Sample, Score, Sources, Tokenizer, baselines, generate, score
+from levelfield.answers import LEFT_OUT as LEFT_OUT
+from levelfield.answers import PREDICTIONS as PREDICTIONS
+from levelfield.answers import LeftOut as LeftOut
+from levelfield.answers import Prediction as Prediction
+from levelfield.answers import Setting as Setting
+from levelfield.answers import by_setting as by_setting
+from levelfield.answers import left_out as left_out
+from levelfield.answers import predictions as predictions
+from levelfield.answers import row_of, settings_of, stored
+from levelfield.answers import rows as rows
+from levelfield.ruler import RULER, Needle, RulerTask, Sample, Sources, Tokenizer, baselines, generate
 from levelfield.ruler.settled import settled
 from levelfield.spec import Row, UserError
 
 if TYPE_CHECKING:
     from levelfield.foreign import LanguageModel
 
-PREDICTIONS = "predictions.jsonl"
 BASELINES = "baselines.jsonl"
-LEFT_OUT = "left_out.jsonl"
-COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 MODEL = "model.json"
-TENTHS = 10
 BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
 SHIPPED = Sources()
-Told = Callable[["Prediction"], None]
-Scored = tuple["Prediction", Score]
+Told = Callable[[Prediction, bool], None]
+"""told(answer, whether it was generated now)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Exam:
         return tuple(at for task in self.tasks for at in self._at_depths(task))
 
     def asks(self, found: Prediction | LeftOut) -> bool:
-        """Whether an answer is to one of its prompts, or one of them was left out."""
+        """Whether an answer is to one of its samples, or one of them was left out."""
         same = (found.flavour, found.template, found.seed) == (self.flavour, self.template, self.seed)
         there = found.length in self.lengths and found.index < self.count
         return same and there and found.task in {task.name for task in self.variants}
@@ -113,57 +117,6 @@ class Exam:
         )
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A sample that could not be made, and why."""
-
-    task: str
-    length: int
-    index: int
-    flavour: str
-    template: str
-    seed: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model said to a sample. slices: its depth, haystack and so on. tokens: of the prompt; made: generated.
-
-    settings: the task's own. status: "ok", or "diverged" where a logit was no number.
-    """
-
-    key: str
-    task: str
-    settings: Mapping[str, Any]
-    length: int
-    index: int
-    flavour: str
-    template: str
-    seed: int
-    tokens: int
-    made: int
-    depths: tuple[float, ...]
-    slices: Mapping[str, str | int | float]
-    references: tuple[str, ...]
-    text: str
-    status: str = "ok"
-
-    @property
-    def ruler_task(self) -> RulerTask:
-        """Raises UserError where this version has no such task."""
-        kinds = {type(task).__name__: type(task) for task in RULER}
-        given = dict(self.settings)
-        kind = given.pop("kind", "")
-        if kind not in kinds:
-            raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
-        return kinds[kind](**given)
-
-
-def settings_of(task: RulerTask) -> dict[str, Any]:
-    return {"kind": type(task).__name__, **vars(task)}
-
-
 def check(model: LanguageModel, exam: Exam) -> None:
     """Raises UserError for lengths of more steps than the model takes."""
     most, before = model.max_length, len(model.begin)
@@ -184,40 +137,66 @@ def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sam
 
 
 def answer(
-    model: LanguageModel, tokenizer: Tokenizer, exam: Exam, folder: Path, told: Told = lambda prediction: None
+    model: LanguageModel, tokenizer: Tokenizer, exam: Exam, folder: Path, told: Told = lambda prediction, new: None
 ) -> list[LeftOut]:
     """Generates what `folder` does not hold yet and appends it, prompt by prompt. Returns the samples that do not fit.
-    Raises UserError for lengths and ids that the model does not have."""
-    from levelfield.foreign.greedy import Stop, either, ends, stream
+    Raises UserError for lengths and ids that the model does not have.
 
+    An answer that is there under the same prompt is taken over: it is appended again where another prompt has stood at
+    its place since, or an earlier version of its task."""
     check(model, exam)
     left: list[LeftOut] = []
-    known = {p.key for p in predictions(folder)}
+    found = stored(folder)
+    known = {p.key: p for p in found}
+    latest = {p.place: (p.key, p.version) for p in found}
     for name in (PREDICTIONS, BASELINES):
         _whole_lines(folder / name)
     with (folder / PREDICTIONS).open("a") as file:
+
+        def keep(one: Prediction, new: bool) -> None:
+            if latest.get(one.place) != (one.key, one.version):
+                file.write(store.to_line(vars(one)))
+                file.flush()
+            known[one.key], latest[one.place] = one, (one.key, one.version)
+            told(one, new)
+
         for task, _, samples in exam.groups(tokenizer, left.append):
             todo = [sample for sample in samples if sample.key not in known]
-            known |= {sample.key for sample in todo}
             _check_ids(model, tokenizer, todo)
-
-            def done(number: int, made: Sequence[int], todo: list[Sample] = todo, task: RulerTask = task) -> bool:
-                return settled(task, tokenizer.decode(made), todo[number].references)
-
             if todo:  # before the answers, so that no kill can come between
                 _beside(folder, task, samples)
-            stop: Stop = either(ends(model.ends), done)
-            prompts = [np.concatenate([np.array(model.begin, np.int32), sample.ids]) for sample in todo]
-            for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
-                sample = todo[number]
-                broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
-                text = tokenizer.decode([i for i in made if i not in model.ends])
-                found = _prediction(task, sample, text, len(made), "diverged" if broken else "ok")
-                file.write(store.to_line(vars(found)))
-                file.flush()
-                told(found)
+            for sample in samples:
+                if old := known.get(sample.key):
+                    keep(_prediction(task, sample, old.text, old.made, old.status), new=False)
+            for one in _generated(model, tokenizer, task, todo):
+                keep(one, new=True)
         os.fsync(file.fileno())
     return left
+
+
+def _generated(
+    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample]
+) -> Iterator[Prediction]:
+    """The model's answers as they are done. One of them ends where nothing that may follow changes its score."""
+    from levelfield.foreign.greedy import Stop, either, ends, stream
+
+    def done(number: int, made: Sequence[int]) -> bool:
+        return settled(task, tokenizer.decode(made), todo[number].references)
+
+    stop: Stop = either(ends(model.ends), done)
+    prompts = [prompt_of(model, sample) for sample in todo]
+    for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
+        sample = todo[number]
+        broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
+        text = tokenizer.decode([i for i in made if i not in model.ends])
+        yield _prediction(task, sample, text, len(made), "diverged" if broken else "ok")
+
+
+def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:
+    """(n,) int32: the model's begin, then the sample. What the sample's template begins with is not put there twice."""
+    begin, ids = np.array(model.begin, np.int32), sample.ids
+    shared = next((n for n in range(len(begin), 0, -1) if np.array_equal(begin[-n:], ids[:n])), 0)
+    return np.concatenate([begin[: len(begin) - shared], ids])
 
 
 def leave_out(folder: Path, exams: Sequence[Exam], left: Sequence[LeftOut]) -> None:
@@ -227,17 +206,14 @@ def leave_out(folder: Path, exams: Sequence[Exam], left: Sequence[LeftOut]) -> N
         store.write_rows(folder / LEFT_OUT, [vars(one) for one in dict.fromkeys([*kept, *left])])
 
 
-def left_out(folder: Path) -> list[LeftOut]:
-    return [LeftOut(**record) for record in store.read_rows(folder / LEFT_OUT)]
-
-
 def _beside(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
     """Appends what readers that understand nothing score on the same samples."""
     with (folder / BASELINES).open("a") as file:
         for name, value in baselines(task, samples).items():
             at = f"length={samples[0].length}"
-            row = _row(name, samples[0].task.partition("@")[0], at, "accuracy", [value], "ok")
-            file.write(store.to_line(row | Row(protocol="none", n=len(samples))))
+            row = row_of(name, samples[0].task.partition("@")[0], at, "accuracy", [value], "ok")
+            setting = {"flavour": samples[0].flavour, "template": samples[0].template, "seed": samples[0].seed}
+            file.write(store.to_line({**row, "protocol": "none", "n": len(samples), "setting": setting}))
 
 
 def _prediction(task: RulerTask, sample: Sample, text: str, made: int, status: str) -> Prediction:
@@ -257,6 +233,7 @@ def _prediction(task: RulerTask, sample: Sample, text: str, made: int, status: s
         sample.references,
         text,
         status,
+        task.version(sample.flavour),
     )
 
 
@@ -267,106 +244,15 @@ def _whole_lines(path: Path) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def predictions(folder: Path) -> list[Prediction]:
-    """All that are stored, without a last line that is being written or that a kill cut off. Raises UserError."""
-    path = folder / PREDICTIONS
-    try:
-        return [_restored(record) for record in store.read_log(path)]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
-
-
-def _restored(record: dict[str, Any]) -> Prediction:
-    return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
-
-
-def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) -> list[Row]:
-    """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
-    Where samples were `left` out the status is "partial"; of cells without any other it is "left_out". An average has
-    the worst status of its tasks.
-
-    `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
-    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
-    at chosen depths and at depths of their own, the former are shown by depth and the latter as a whole.
-    """
-    cells, chosen = {}, {}  # (task, length) -> scored answers
-    for p in found:
-        name, at, _ = p.task.partition("@")
-        scored = p, score(p.ruler_task, p.text, p.references)
-        (chosen if at else cells).setdefault((name, p.length), []).append(scored)
-    made: list[Row] = []
-    averages: dict[tuple[int, str], list[tuple[float, str]]] = {}
-    fewer = {(one.task.partition("@")[0], one.length) for one in left}
-    for (name, length), whole in ({**chosen, **cells}).items():
-        placed = chosen.get((name, length), whole)
-        status = "partial" if _status(whole) == "ok" and (name, length) in fewer else _status(whole)
-        for metric, column in COLUMNS.items():
-            values = [v for _, v in _percent(whole, metric)]
-            made.append(_row(model, name, f"length={length}", column, values, status))
-            made += _by_depth(name, length, column, _percent(placed, metric), model)
-            averages.setdefault((length, column), []).append((fmean(values), status))
-    for (length, metric), parts in averages.items():
-        if len(parts) == len(RULER):
-            means, statuses = zip(*parts, strict=True)
-            worst = min(statuses, key=("diverged", "partial", "ok").index)
-            made.append(_row(model, "ruler_average", f"length={length}", metric, means, worst))
-    for name, length in sorted(fewer - {**chosen, **cells}.keys()):
-        made += [_row(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]
-    return made
-
-
-def _percent(group: Sequence[Scored], metric: str) -> list[tuple[Prediction, float]]:
-    return [(p, 100 * getattr(scores, metric)) for p, scores in group]
-
-
-def _status(values: Sequence[tuple[Prediction, object]]) -> str:
-    return "diverged" if any(p.status == "diverged" for p, _ in values) else "ok"
-
-
-def _by_depth(
-    name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str
-) -> Iterator[Row]:
-    """By the depth that was chosen, where one was (the needle lies at the nearest sentence end), else in tenths."""
-    at, status = f"length={length}", _status(values)
-    if any(len(p.depths) != 1 for p, _ in values):
-        return
-    by_depth: dict[str, list[float]] = {}
-    for p, value in values:
-        tenth = f"{min(int(p.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
-        by_depth.setdefault(p.task.partition("@")[2] or tenth, []).append(value)
-    for depth in sorted(by_depth, key=float):
-        yield _row(model, name, f"{at},depth={depth}", metric, by_depth[depth], status)
-    middle = [v for p, v in values if 1 / 3 <= p.depths[0] < 2 / 3]
-    outer = [v for p, v in values if not 1 / 3 <= p.depths[0] < 2 / 3]
-    if metric == "accuracy" and min(len(middle), len(outer)) > 1:
-        spread = math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2)
-        row = _row(model, name, at, "middle_gap", [fmean(outer) - fmean(middle)], status)
-        yield row | Row(stderr=spread, n=len(values))
-
-
-def _row(model: str, task: str, at: str, metric: str, values: Sequence[float], status: str) -> Row:
-    row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
-    row |= Row(unit="percent", n=len(values), status=status)
-    row |= Row(value=fmean(values)) if values else Row()
-    return row | Row(stderr=_stderr(values)) if len(values) > 1 else row
-
-
-def _stderr(values: Sequence[float]) -> float:
-    return stdev(values) / math.sqrt(len(values))
-
-
-def by_setting(found: Iterable[Prediction]) -> dict[tuple[str, str, int], list[Prediction]]:
-    """Answers that may be averaged: of one flavour, template and seed."""
-    groups: dict[tuple[str, str, int], list[Prediction]] = {}
-    for p in found:
-        groups.setdefault((p.flavour, p.template, p.seed), []).append(p)
-    return groups
-
-
-def baseline_rows(folder: Path) -> list[Row]:
-    """The last that were stored for each task and length; a line that a kill cut off is left out."""
-    found = store.read_log(folder / BASELINES)
-    return list({(row["model"], row["task"], row["at"]): Row(**row) for row in found}.values())
+def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:
+    """The last that were stored for each task and length, of this setting (None: of any), without a line that a kill
+    cut off."""
+    last: dict[tuple[str, str, str], Row] = {}
+    for row in store.read_log(folder / BASELINES):
+        own = row.pop("setting", None)  # older lines do not say
+        if setting is None or own is None or tuple(own.values()) == setting:
+            last[row["model"], row["task"], row["at"]] = Row(**row)
+    return list(last.values())
 
 
 def fingerprint(path: Path) -> str:

@@ -64,7 +64,8 @@ def _tokens(exams: Sequence[Exam]) -> int:
 
 
 def _done(exams: Sequence[Exam], folder: Path) -> int:
-    return sum(any(exam.asks(found) for exam in exams) for found in longcontext.predictions(folder))
+    found = [p for p in longcontext.predictions(folder) if not p.outdated]
+    return sum(any(exam.asks(p) for exam in exams) for p in found)
 
 
 def command(name: str, checkpoint: Checkpoint, exams: Sequence[Exam], effort: Effort) -> str:
@@ -97,12 +98,15 @@ def answers(survey: Survey, out: Path) -> list[Answer]:
 
 
 def _size(group: Sequence[Prediction]) -> Iterator[str]:
-    """How many samples a cell has, and whose essays they are where they are not the paper's."""
+    """How many samples a cell has, how many are to prompts of an earlier version, and whose essays they are where they
+    are not the paper's."""
     counts: dict[tuple[str, int], int] = {}
     for p in group:
         counts[p.task, p.length] = counts.get((p.task, p.length), 0) + 1
     low, high = min(counts.values()), max(counts.values())
     yield f"n={low}" if low == high else f"n={low} to {high}"
+    if outdated := sum(p.outdated for p in group):
+        yield f"{outdated} outdated"
     yield from sorted({str(e) for p in group if (e := p.slices.get("essays")) and not str(e).startswith(ESSAYS)})
 
 

@@ -59,7 +59,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": LOW
     | {"data", "objectives", "model", "train", "evaluate", "ledger", "scored", "store", "checkpoint", "disk"},
     "tuning": {"spec", "store"},
-    "longcontext": {"spec", "store", "ruler", "foreign"},
+    "answers": {"spec", "store", "ruler"},
+    "longcontext": {"spec", "store", "ruler", "foreign", "answers"},
     "surveys": {"spec", "results", "longcontext"},
     "report": {"store", "published", "results", "spec", "intervals"},
 }

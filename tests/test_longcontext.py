@@ -6,85 +6,25 @@ import errno
 import json
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from toy_reader import EXAM, SINGLE, Saying, asked, knows, near, run
 from toy_ruler import hotpot_file
 
 from levelfield import asking, cli, longcontext
 from levelfield.disk import locked
-from levelfield.foreign import LanguageModel
 from levelfield.longcontext import Exam, LeftOut, Prediction, answer, predictions, rows
 from levelfield.report import context
 from levelfield.ruler import Bytes, Needle, Sources, generate, named, score
 from levelfield.ruler.settled import settled
 from levelfield.spec import Row, UserError
-
-SINGLE = Needle(haystack="noise")
-Says = Callable[[str], str]
-
-
-class Saying(LanguageModel):
-    """Answers a prompt, as text, by a function; its state is what its rows have read, and where the prompt ended."""
-
-    name, vocabulary, device, max_length = "saying", 256, torch.device("cpu"), 20_000
-
-    ragged = False  # it must know where prompts end
-
-    def __init__(self, says: Says, logit: float = 1.0) -> None:
-        self.says, self.logit, self.prompts = says, logit, 0
-
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
-        assert last
-        read, ends = state or ([[] for _ in ids], [0] * len(ids))
-        read = [[*old, *new] for old, new in zip(read, ids.tolist(), strict=True)]
-        out = torch.zeros(len(ids), 256)
-        for row, (seen, end) in enumerate(zip(read, ends, strict=True)):
-            end = end or len(seen)
-            said = self.says(bytes(seen[:end]).decode()).encode() + b"\n" * 1000
-            out[row, said[len(seen) - end]] = self.logit
-        return out, (read, ends)
-
-    def rows(self, state: Any, index: Tensor) -> Any:
-        return [state[0][i] for i in index.tolist()], [state[1][i] for i in index.tolist()]
-
-    def join(self, states: Sequence[Any]) -> Any:
-        return [row for s in states for row in s[0]], [end for s in states for end in s[1]]
-
-    def prompted(self, state: Any) -> Any:
-        self.prompts += len(state[0])
-        return state[0], [len(row) for row in state[0]]
-
-
-def knows(prompt: str) -> str:
-    """The value of the key that is asked for, wherever it stands."""
-    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)  # none in a part of a prompt
-    return " " + re.findall(rf"for {asked[-1]} is: (\d+)", prompt)[0] if asked else ""
-
-
-def near(prompt: str) -> str:
-    """The same where the needle stands in the last half."""
-    half = prompt[len(prompt) // 2 :]
-    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)
-    return " " + (re.findall(rf"for {asked[-1]} is: (\d+)", half) or ["0"])[0] if asked else ""
-
-
-EXAM = Exam((SINGLE,), (700, 1000), count=8)
-
-
-def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
-    folder.mkdir(exist_ok=True)
-    model = Saying(says, **more)
-    answer(model, Bytes(), exam, folder)
-    return model
 
 
 def test_a_reader_that_finds_every_needle_has_full_scores(tmp_path: Path) -> None:
@@ -199,7 +139,8 @@ def test_the_average_is_of_all_thirteen_or_absent() -> None:
     def told(name: str, text: str) -> Prediction:
         task = named(name)
         kept = longcontext.settings_of(task)
-        return Prediction(name, name, kept, 64, 0, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text)
+        version = task.version("sound")
+        return Prediction(name, name, kept, 64, 0, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text, "ok", version)
 
     names = [task.name for task in longcontext.RULER]
     found = [told(name, "12 34" if i % 2 else "12") for i, name in enumerate(names)]
@@ -232,11 +173,6 @@ def test_settled_is_reached() -> None:
     assert not settled(named("niah_single_1"), " 7319284", ("7319284",))
     assert not settled(named("niah_single_1"), " 7319285. The", ("7319284",))
     assert settled(named("qa_1"), " in May\nQ", ("May",))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
-    monkeypatch.setattr(asking, "load", lambda asked: (Saying(says), Bytes(), "mark"))
-    cli.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])
 
 
 def test_the_command_writes_rows_and_figures_and_scores_again(

@@ -293,7 +293,7 @@ def test_of_a_long_sample_only_what_is_new_is_tokenised(name: str, letters: int,
     assert tokenizer.letters < 5 * letters
 
 
-RECORDED = {"official": "0ddd8658e76434ee", "paper": "05e8feba6f8d05f0", "sound": "76d877e27587f6df"}
+RECORDED = {"official": "da04d7702c46c734", "paper": "7956edb78d3376ee", "sound": "70dfd452c4c0c472"}
 
 
 @pytest.mark.parametrize("flavour", list(RECORDED))
@@ -350,3 +350,41 @@ def test_more_needles_than_lines_are_refused(sources: Sources) -> None:
     six = Needle(haystack="noise", keys=6)
     with pytest.raises(UserError, match="6 needles need as many lines"):
         next(generate(six, 1500, Bytes(), flavour="official", sources=sources))
+
+
+LINE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+
+
+def chain_lines(context: str) -> tuple[list[str], list[int], int]:
+    """The statements of a context, how many lines of noise stand before each, and how many there are."""
+    statements = re.findall(r"VAR [A-Z]+ = (?:\d+|VAR [A-Z]+ )", context)
+    places = [context[: context.index(statement)].count(LINE) for statement in statements]
+    return statements, places, context.count(LINE)
+
+
+def inserted(statements: list[str], places: list[int], lines: int, paper: bool) -> str:
+    """The context as the original makes it: statements put into a list of lines one after the other, then joined."""
+    text = [LINE + "\n" if paper else LINE] * lines
+    for number, (statement, place) in enumerate(zip(statements, places, strict=True)):
+        text.insert(place + number, statement)
+    return (" " if paper else "\n").join(text).replace(". \n", ".\n")
+
+
+@pytest.mark.parametrize("flavour", ["official", "paper", "sound"])
+def test_statements_stand_among_the_lines_as_the_original_puts_them(flavour: str, sources: Sources) -> None:
+    """At line 0 too, where a blank line before the first statement would take a token; in the example as well."""
+    at_line_0 = set()
+    for sample in generate(named("vt"), 2600, Bytes(), count=40, flavour=flavour, sources=sources, check="all"):
+        parts = sample.text.split("hidden in the following text.")[1:]
+        for part, example in zip(parts, (True, False), strict=True):
+            begin, end = (" ", " Question:") if flavour == "paper" and example else ("\n\n", "\nQuestion:")
+            assert part.startswith(begin)
+            context = part[len(begin) : part.index(end)]
+            statements, places, lines = chain_lines(context)
+            expected = inserted(statements, places, lines, flavour == "paper")
+            if flavour == "sound" and not example:  # a part of one more line fills the length
+                assert LINE.startswith(context.removeprefix(expected).removeprefix("\n"))
+            assert len(statements) == 5 and context.startswith(expected)
+            assert context == expected or flavour == "sound"
+            at_line_0.add((example, places[0] == 0))
+    assert {(False, True), (False, False)} <= at_line_0

@@ -229,6 +229,7 @@ def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pyt
             kept = {"kind": type(task).__name__, **vars(task)}
             about = {"task": task.name, "settings": kept, "length": 1024, "index": 0, "flavour": "paper", "seed": 42}
             about |= {"key": f"{task.name}{template}", "template": template, "tokens": 1, "made": 1, "depths": []}
+            about["version"] = task.version("paper")
             lines.append(about | {"slices": {}, "references": ["7"], "text": " 7", "status": "ok"})
     (folder / longcontext.PREDICTIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     cli.main(["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")])

@@ -17,7 +17,7 @@ from levelfield.report.tables import Column, Table, to_csv
 from levelfield.spec import Row
 
 LABEL = "answers found (%)"
-MARKS = {"partial": " *", "left_out": "left out"}
+MARKS = {"partial": " *", "left_out": "left out", "outdated": " †"}
 Grid = dict[tuple[str, float], list[float]]
 
 
@@ -58,6 +58,8 @@ def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
     text = f"RULER's match in percent, the strict score in brackets.\n\n{Table(heads, tuple(lines)).markdown()}"
     if MARKS["partial"] in marks.values():
         text += f"\n{MARKS['partial'].strip()} Without samples that do not fit this length.\n"
+    if MARKS["outdated"] in marks.values():
+        text += f"\n{MARKS['outdated'].strip()} Some answers are to prompts of an earlier version: ask again.\n"
     gaps = tuple(
         (row.get("task", ""), str(_length(row)), f"{row.get('value', 0.0):+.1f} ± {1.96 * row.get('stderr', 0.0):.1f}")
         for row in rows

@@ -5,7 +5,8 @@
     sweep(haystacks=("essay",), depths=(0, 0.5, 1))   # needles at chosen depths, any subset of the grid
 
 A task says what is hidden and asked. How long the prompt is, in which tokens, with which text around it and after which
-flavour are arguments of `generate`. Source: Hsieh et al. 2024 (RULER), table 2 and appendix B.
+flavour are arguments of `generate`. `version(flavour)` goes up where some of a task's samples change, so that answers
+to earlier ones are told apart. Source: Hsieh et al. 2024 (RULER), table 2 and appendix B.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class Needle:
         name = known or f"niah_{self.haystack}_{self.key}_{self.value}{counts}"
         return name if self.depth is None else f"{name}@{self.depth:g}"
 
+    def version(self, flavour: str) -> int:
+        return 1
+
     def _counts(self) -> dict[str, int]:
         return {"keys": self.keys, "values": self.values, "queries": self.queries}
 
@@ -69,6 +73,9 @@ class Tracking:
         if not 1 <= self.hops <= 25:
             raise UserError(f"A chain has 1 to 25 hops, not {self.hops}.")
 
+    def version(self, flavour: str) -> int:
+        return 2  # no blank line before a statement at line 0
+
 
 @dataclass(frozen=True)
 class CommonWords:
@@ -77,6 +84,9 @@ class CommonWords:
     answer_tokens: ClassVar[int] = 120
     name: ClassVar[str] = "cwe"
     common: int = 10
+
+    def version(self, flavour: str) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,9 @@ class FrequentWords:
     def __post_init__(self) -> None:
         if self.alpha <= 1:
             raise UserError(f"The zeta law needs an exponent over 1, not {self.alpha}.")
+
+    def version(self, flavour: str) -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,9 @@ class Questions:
     @property
     def name(self) -> str:
         return {"squad": "qa_1", "hotpot": "qa_2"}[self.dataset]
+
+    def version(self, flavour: str) -> int:
+        return 1
 
 
 RulerTask = Needle | Tracking | CommonWords | FrequentWords | Questions

@@ -131,7 +131,8 @@ class Trackings:
         found: list[str | Piece] = []
         for begin, end, statement in zip([0, *places], [*places, size], [*chain.statements(), ""]):
             for chunk in (self.noise.cut(begin, min(end, size)), [statement] if statement else []):
-                found += [joiner if found and chunk else "", *chunk]
+                if chunk:  # there is no noise before a statement at line 0, nor between two at one place
+                    found += [joiner, *chunk] if found else chunk
         return [*found, joiner, tail] if tail else found
 
     def _question(

@@ -1,0 +1,80 @@
+"""A language model that answers by a function of the prompt, and the command that asks it, for tests of the exam."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from levelfield import asking, cli
+from levelfield.foreign import LanguageModel
+from levelfield.longcontext import Exam, answer
+from levelfield.ruler import Bytes, Needle
+
+SINGLE = Needle(haystack="noise")
+Says = Callable[[str], str]
+
+
+class Saying(LanguageModel):
+    """Answers a prompt, as text, by a function; its state is what its rows have read, and where the prompt ended."""
+
+    name, vocabulary, device, max_length = "saying", 256, torch.device("cpu"), 20_000
+
+    ragged = False  # it must know where prompts end
+
+    def __init__(self, says: Says, logit: float = 1.0) -> None:
+        self.says, self.logit, self.prompts = says, logit, 0
+
+    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
+        assert last
+        read, ends = state or ([[] for _ in ids], [0] * len(ids))
+        read = [[*old, *new] for old, new in zip(read, ids.tolist(), strict=True)]
+        out = torch.zeros(len(ids), 256)
+        for row, (seen, end) in enumerate(zip(read, ends, strict=True)):
+            end = end or len(seen)
+            said = self.says(bytes(seen[:end]).decode()).encode() + b"\n" * 1000
+            out[row, said[len(seen) - end]] = self.logit
+        return out, (read, ends)
+
+    def rows(self, state: Any, index: Tensor) -> Any:
+        return [state[0][i] for i in index.tolist()], [state[1][i] for i in index.tolist()]
+
+    def join(self, states: Sequence[Any]) -> Any:
+        return [row for s in states for row in s[0]], [end for s in states for end in s[1]]
+
+    def prompted(self, state: Any) -> Any:
+        self.prompts += len(state[0])
+        return state[0], [len(row) for row in state[0]]
+
+
+def knows(prompt: str) -> str:
+    """The value of the key that is asked for, wherever it stands."""
+    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)  # none in a part of a prompt
+    return " " + re.findall(rf"for {asked[-1]} is: (\d+)", prompt)[0] if asked else ""
+
+
+def near(prompt: str) -> str:
+    """The same where the needle stands in the last half."""
+    half = prompt[len(prompt) // 2 :]
+    asked = re.findall(r"magic number for ([\w-]+) mentioned", prompt)
+    return " " + (re.findall(rf"for {asked[-1]} is: (\d+)", half) or ["0"])[0] if asked else ""
+
+
+EXAM = Exam((SINGLE,), (700, 1000), count=8)
+
+
+def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
+    folder.mkdir(exist_ok=True)
+    model = Saying(says, **more)
+    answer(model, Bytes(), exam, folder)
+    return model
+
+
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
+    monkeypatch.setattr(asking, "load", lambda asked: (Saying(says), Bytes(), "mark"))
+    cli.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])
