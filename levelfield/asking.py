@@ -20,7 +20,7 @@ from levelfield.longcontext import Exam, LeftOut, Prediction
 from levelfield.report import context
 from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
 from levelfield.spec import Effort, Row, UserError
-from levelfield.surveys import BUG, Checkpoint
+from levelfield.surveys import ANATOMY, BUG, Checkpoint
 
 if TYPE_CHECKING:
     from levelfield.foreign import LanguageModel, Tokenizer
@@ -208,10 +208,14 @@ def _outdated(found: Sequence[Prediction]) -> Iterator[str]:
 def _answer(
     asked: Asked, exams: Sequence[Exam], folder: Path, model: LanguageModel, tokenizer: Tokenizer, mark: str
 ) -> None:
+    from levelfield.foreign.anatomy import anatomy
+
     for exam in exams:
         longcontext.check(model, exam)
     facts = {"model": mark, "tokenizer": tokenizer.name, "precision": asked.precision}
     longcontext.claim(folder, facts)
+    layers, parameters = anatomy(model)
+    store.write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
     names = tuple(dict.fromkeys(task.name for exam in exams for task in exam.tasks))
     lengths = sorted({length for exam in exams for length in exam.lengths})
     left: list[LeftOut] = []

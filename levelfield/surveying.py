@@ -11,13 +11,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from levelfield import longcontext, published
+from levelfield import longcontext, published, store
 from levelfield.longcontext import Exam, Prediction
 from levelfield.report import sheets
 from levelfield.results import Answer
 from levelfield.ruler import Questions
 from levelfield.spec import EFFORTS, Effort, Study, UserError
-from levelfield.surveys import Checkpoint, Survey
+from levelfield.surveys import ANATOMY, Checkpoint, Survey
 
 Say = Callable[[str], None]
 ESSAYS = "PaulGrahamEssays"  # how the paper's own haystack is called
@@ -84,17 +84,33 @@ def answers(survey: Survey, out: Path) -> list[Answer]:
     made: list[Answer] = []
     folders = sorted((out / "ruler").glob("*/")) if (out / "ruler").is_dir() else []
     for folder in folders:
-        checkpoint = survey.find(folder.name)
+        checkpoint, note = _recognised(survey, folder)
         wanted = {task.name for exam in survey.exams(checkpoint, "paper") for task in exam.variants}
         found = [p for p in longcontext.predictions(folder) if p.task in wanted]
         paper = survey.exams(checkpoint, "paper")[0]
         for (flavour, template, seed), group in longcontext.by_setting(found).items():
             same = (flavour, template) == (paper.flavour, paper.template)
-            label = f"{folder.name} ({', '.join([flavour, template, *_size(group)])})"
+            label = f"{folder.name} ({', '.join([flavour, template, *_size(group), *note])})"
             label += "" if seed == paper.seed else f", seed {seed}"
             for answer in survey.answers(checkpoint, longcontext.rows(group, label)):
                 made.append(answer if same else replace(answer, printed=None))
     return made
+
+
+def _recognised(survey: Survey, folder: Path) -> tuple[Checkpoint, list[str]]:
+    """Which printed model answered in a folder, by what it is made of; where the folder is called like one that it is
+    not, a note that says so."""
+    named, path = survey.find(folder.name), folder / ANATOMY
+    known = store.read_json(path) if path.exists() else {}
+    layers, parameters = known.get("layers", ""), known.get("parameters", 0)
+    found = survey.recognise(folder.name, layers, parameters)
+    if found.printed or not named.printed:
+        return found, []
+    if not known:
+        return found, [f"not beside {named.printed}: what the model is made of is not recorded"]
+    return found, [
+        f"not {named.printed}: {parameters:,} parameters in {layers} instead of {named.parameters:,} in {named.layers}"
+    ]
 
 
 def _size(group: Sequence[Prediction]) -> Iterator[str]:

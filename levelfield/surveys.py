@@ -19,6 +19,7 @@ from levelfield.longcontext import Exam
 from levelfield.results import Answer
 from levelfield.spec import Effort, Row
 
+ANATOMY = "anatomy.json"  # beside a model's answers: {"layers": ..., "parameters": ...} of who gave them
 BUG = "-published-bug"  # how a folder's name ends where the hybrid ran as its own code decodes
 
 
@@ -28,7 +29,8 @@ class Checkpoint:
 
     printed: its name in published/results.csv; "" for a model that no table has. source: OWNER/MODEL. context: the
     steps it was trained on, as the paper has it; 0 where unknown. tokenizer: where it is not beside the model. bug:
-    whether its own code decodes wrongly, so that it is to be asked both ways.
+    whether its own code decodes wrongly, so that it is to be asked both ways. layers, parameters: what it is made of,
+    by which it is recognised (`levelfield.foreign.anatomy`).
     """
 
     printed: str
@@ -37,6 +39,8 @@ class Checkpoint:
     template: str = "base"
     tokenizer: str = ""
     bug: bool = False
+    layers: str = ""
+    parameters: int = 0
 
     @property
     def folder(self) -> str:
@@ -59,8 +63,23 @@ class Survey:
     legend: Mapping[str, str]
     across: str
 
+    def recognise(self, name: str, layers: str, parameters: int) -> Checkpoint:
+        """The printed model with these layers and so many parameters; else one that no table has.
+
+        A name alone is no proof: it only chooses between printed models that are built alike, as one and what was tuned
+        from it are.
+        """
+        alike = [c for c in self.checkpoints if c.layers == layers and _near(c.parameters, parameters)]
+        named = [c for c in alike if c == self.find(name)]
+        return named[0] if named else alike[0] if len(alike) == 1 else Checkpoint("", name)
+
     def find(self, name: str) -> Checkpoint:
-        """The printed model of a hub's name or of a folder, by the last part of it; else one that no table has."""
+        """The model that a hub's name or a folder's asks for, by the last part of it; else one that no table has."""
         wanted = Checkpoint("", name).folder.removesuffix(BUG)
         found = (c for c in self.checkpoints if c.folder.casefold() == wanted.casefold())
         return next(found, Checkpoint("", name))
+
+
+def _near(printed: int, parameters: int) -> bool:
+    """Within half a percent: files differ in what they keep beside the weights, and in rows that pad a vocabulary."""
+    return printed > 0 and abs(parameters - printed) <= 0.005 * printed

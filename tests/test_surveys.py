@@ -11,12 +11,14 @@ import pytest
 from flat_files import write_model
 
 from levelfield import cli, longcontext, published
+from levelfield.decoders import DECODERS
+from levelfield.foreign.anatomy import layers
 from levelfield.longcontext import Exam
 from levelfield.report import context, sheets
 from levelfield.ruler import RULER
 from levelfield.spec import Row, Study
 from levelfield.studies import huang2024_needles, huang2024_table1, huang2024_tasks
-from levelfield.surveys import Checkpoint, Survey
+from levelfield.surveys import ANATOMY, Checkpoint, Survey
 
 STUDIES = {s.name: s for s in (huang2024_table1.study, huang2024_tasks.study, huang2024_needles.study)}
 MAMBA, LLAMA = "state-spaces/mamba2-2.7b", "princeton-nlp/Sheared-LLaMA-2.7B"
@@ -106,6 +108,37 @@ def test_a_printed_model_is_known_by_its_name_wherever_it_lies(name: str) -> Non
     assert TABLE1.find(f"{name}x").printed == ""
 
 
+def test_a_printed_model_is_recognised_by_what_it_is_made_of() -> None:
+    """By layers and size, whatever the folder is called; a name chooses between models that are built alike."""
+    mamba, llama = TABLE1.find(MAMBA), TABLE1.find(LLAMA)
+    made = mamba.layers, mamba.parameters
+    assert TABLE1.recognise("mamba2-2.7b", *made) == TABLE1.recognise("a-copy", *made) == mamba
+    assert TABLE1.recognise("mamba2-2.7b", "attention x 5", 230_976).printed == ""
+    assert TABLE1.recognise("mamba2-2.7b", mamba.layers, 1_300_000_000).printed == ""
+    assert TABLE1.recognise("mamba2-2.7b", "", 0).printed == "", "nothing is known of it"
+    assert TABLE1.recognise("Sheared-LLaMA-2.7B", llama.layers, llama.parameters) == llama
+    tuned = TABLE1.recognise("Sheared-LLaMA-2.7B-ShareGPT", llama.layers, llama.parameters)
+    assert tuned.printed == "sheared_llama_2.7b_sharegpt"
+    assert TABLE1.recognise("some-llama", llama.layers, llama.parameters).printed == "", "which of the two is unknown"
+
+
+def rwkv6_parameters(depth: int, width: int, hidden: int, vocabulary: int, mix: int, decay: int) -> int:
+    """Counted by hand from peng2024: time mix, channel mix and two norms a layer, and the embedding twice."""
+    time = 5 * width**2 + 2 * width * 5 * mix + 2 * width * decay + 6 * width + 2 * width + 2 * width
+    channel = 2 * width * hidden + width**2 + 2 * width
+    return depth * (time + channel + 4 * width) + 2 * vocabulary * width + 2 * width
+
+
+def test_the_printed_models_are_as_large_as_their_architectures() -> None:
+    sizes = {d.source: (layers(d.model), d.parameters) for d in (make() for make in DECODERS)}
+    known = {c.source: (c.layers, c.parameters) for c in TABLE1.checkpoints}
+    assert {source: known[source] for source in sizes} == sizes
+    assert known["google/recurrentgemma-2b-it"] == sizes["google/recurrentgemma-2b"]
+    assert known["princeton-nlp/Sheared-LLaMA-2.7B-ShareGPT"] == sizes["princeton-nlp/Sheared-LLaMA-2.7B"]
+    rwkv = known["RWKV/rwkv-6-world-3b-v2.1"]
+    assert rwkv == ("rwkv6 x 32, rwkv6_channel x 32", rwkv6_parameters(32, 2560, 8960, 65536, 32, 64))
+
+
 def test_printed_names_are_those_of_the_tables() -> None:
     names = {row.get("model") for row in published.rows("huang2024")}
     assert {c.printed for c in TABLE1.checkpoints} == names
@@ -191,6 +224,14 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_answers_say_what_the_model_is_made_of(asked: Path) -> None:
+    """As many parameters as the file has numbers, but for the tables of rotations, which are computed."""
+    known = json.loads((asked / "runs" / "ruler" / "tiny" / ANATOMY).read_text())
+    weights = write_model(asked / "again", tied=False)
+    counted = sum(w.numel() for name, w in weights.items() if not name.startswith("freq_"))
+    assert known == {"layers": f"attention x {len(weights['wq'])}", "parameters": counted}
+
+
 def test_smoke_asks_the_exams_without_the_questions_that_have_no_file(asked: Path) -> None:
     found = longcontext.predictions(asked / "runs" / "ruler" / "tiny")
     exams = [e for s in (TABLE1, NEEDLES) for e in s.exams(Checkpoint("", "tiny"), "smoke")]
@@ -219,9 +260,8 @@ def test_reports_have_a_model_that_no_table_has(
     assert "<script" not in (tmp_path / name / "report.html").read_text()
 
 
-def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a printed model, asked once as the paper did and once with another template."""
-    folder = tmp_path / "runs" / "ruler" / "mamba2-2.7b"
+def asked_folder(folder: Path) -> None:
+    """Answers once as the paper asked and once with another template."""
     folder.mkdir(parents=True)
     lines = []
     for task in RULER:
@@ -232,6 +272,29 @@ def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pyt
             about["version"] = task.version("paper")
             lines.append(about | {"slices": {}, "references": ["7"], "text": " 7", "status": "ok"})
     (folder / longcontext.PREDICTIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_folder_called_like_a_printed_model_stands_beside_nothing_unless_it_is_that_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "ruler" / "mamba2-2.7b"
+    asked_folder(folder)
+    words = ["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")]
+    cli.main(words)
+    said = capsys.readouterr().out
+    assert "not beside mamba2_2.7b: what the model is made of is not recorded" in said and "| difference |" not in said
+    (folder / ANATOMY).write_text(json.dumps({"layers": "attention x 5", "parameters": 230_976}))
+    cli.main(words)
+    said = capsys.readouterr().out
+    assert "230,976 parameters in attention x 5 instead of 2,702,599,680 in mamba2 x 64" in said
+    assert "| difference |" not in said
+
+
+def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a printed model, asked once as the paper did and once with another template."""
+    folder, made = tmp_path / "runs" / "ruler" / "mamba2-2.7b", TABLE1.find(MAMBA)
+    asked_folder(folder)
+    (folder / ANATOMY).write_text(json.dumps({"layers": made.layers, "parameters": made.parameters}))
     cli.main(["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")])
     said = capsys.readouterr().out
     assert "| mamba2-2.7b (paper, base, n=1) | ours | 100.0 |" in said

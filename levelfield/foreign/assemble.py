@@ -91,9 +91,9 @@ def assemble(decoder: Decoder, setup: Setup, begin: tuple[int, ...] = (), ends: 
     net = net.requires_grad_(False).eval()
     head = embedding if decoder.head is None else decoder.head.to(device, wide)
     head = head.bfloat16() if half else head
-    factor = 1 / decoder.scale if decoder.head is None else 1.0
+    factor, extra = (1 / decoder.scale, 0) if decoder.head is None else (1.0, decoder.head.numel())
     read = Logits(head, factor, decoder.cap)
-    return Own(setup.label, net, read, len(head), 0, ends, begin, half)
+    return Own(setup.label, net, read, len(head), 0, ends, begin, half, extra)
 
 
 def _large(name: str, value: Tensor) -> bool:

@@ -26,7 +26,7 @@ Read = Callable[[Tensor], Tensor]
 @dataclass(frozen=True)
 class Own(LanguageModel):
     """net: in eval mode. read: its features to logits. shift: what is added to an id before the network sees it.
-    half: whether to run products in bfloat16."""
+    half: whether to run products in bfloat16. head: parameters of `read` that are not among the network's."""
 
     label: str
     net: Net
@@ -36,6 +36,7 @@ class Own(LanguageModel):
     stops: frozenset[int] = frozenset()
     prefix: tuple[int, ...] = ()
     half: bool = False
+    head: int = 0
 
     @property
     def name(self) -> str:

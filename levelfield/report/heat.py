@@ -83,7 +83,7 @@ def _panel(axes: Axes, grid: Grid, limits: tuple[float, float]) -> Any:
     image = axes.pcolormesh(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], rasterized=False)
     axes.invert_yaxis()
     axes.set_xticks([i + 0.5 for i in range(len(lengths))], [f"{length:g}" for length in lengths])
-    axes.set_yticks([i + 0.5 for i in range(len(values))], values)
+    axes.set_yticks([i + 0.5 for i in range(len(values))], [style.short(value, 40) for value in values])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8)
     if len(lengths) <= NUMBERS:

@@ -18,15 +18,50 @@ from levelfield.surveys import Checkpoint
 PAPER = "huang2024"
 NEOX = "EleutherAI/gpt-neox-20b"
 LLAMA = "sheared_llama-chat"
+MAMBA2, HYBRID, ATTENTION = "mamba2 x 64", "mamba2 x 58, attention x 6", "attention x 32"
+GRIFFIN, RWKV6 = "rglru x 18, attention x 8", "rwkv6 x 32, rwkv6_channel x 32"
 CHECKPOINTS = (
-    Checkpoint("mamba2_2.7b", "state-spaces/mamba2-2.7b", 2048, tokenizer=NEOX),
-    Checkpoint("mamba2attn_2.7b", "state-spaces/mamba2attn-2.7b", 2048, tokenizer=NEOX, bug=True),
-    Checkpoint("transformerpp_2.7b", "state-spaces/transformerpp-2.7b", 2048, tokenizer=NEOX),
-    Checkpoint("recurrentgemma_2b", "google/recurrentgemma-2b", 2048),
-    Checkpoint("sheared_llama_2.7b", "princeton-nlp/Sheared-LLaMA-2.7B", 4096, LLAMA),
-    Checkpoint("rwkv6_3b", "RWKV/rwkv-6-world-3b-v2.1", 4096, "RWKV"),
-    Checkpoint("recurrentgemma_2b_it", "google/recurrentgemma-2b-it", 2048),
-    Checkpoint("sheared_llama_2.7b_sharegpt", "princeton-nlp/Sheared-LLaMA-2.7B-ShareGPT", 4096, LLAMA),
+    Checkpoint(
+        "mamba2_2.7b", "state-spaces/mamba2-2.7b", 2048, tokenizer=NEOX, layers=MAMBA2, parameters=2_702_599_680
+    ),
+    Checkpoint(
+        "mamba2attn_2.7b",
+        "state-spaces/mamba2attn-2.7b",
+        2048,
+        "base",
+        NEOX,
+        bug=True,
+        layers=HYBRID,
+        parameters=2_697_590_880,
+    ),
+    Checkpoint(
+        "transformerpp_2.7b",
+        "state-spaces/transformerpp-2.7b",
+        2048,
+        "base",
+        NEOX,
+        layers=ATTENTION,
+        parameters=2_666_457_600,
+    ),
+    Checkpoint("recurrentgemma_2b", "google/recurrentgemma-2b", 2048, layers=GRIFFIN, parameters=2_682_862_080),
+    Checkpoint(
+        "sheared_llama_2.7b",
+        "princeton-nlp/Sheared-LLaMA-2.7B",
+        4096,
+        LLAMA,
+        layers=ATTENTION,
+        parameters=2_701_560_320,
+    ),
+    Checkpoint("rwkv6_3b", "RWKV/rwkv-6-world-3b-v2.1", 4096, "RWKV", layers=RWKV6, parameters=3_099_857_920),
+    Checkpoint("recurrentgemma_2b_it", "google/recurrentgemma-2b-it", 2048, layers=GRIFFIN, parameters=2_682_862_080),
+    Checkpoint(
+        "sheared_llama_2.7b_sharegpt",
+        "princeton-nlp/Sheared-LLaMA-2.7B-ShareGPT",
+        4096,
+        LLAMA,
+        layers=ATTENTION,
+        parameters=2_701_560_320,
+    ),
 )
 """Table 5. Contexts are those underlined in table 1: RecurrentGemma's is its window, not the 8,192 of its training."""
 
