@@ -78,6 +78,11 @@ class Prediction:
         return self.version < self.ruler_task.version(self.flavour)
 
     @property
+    def said(self) -> str:
+        """What is scored: nothing where logits were no numbers."""
+        return self.text if self.status == "ok" else ""
+
+    @property
     def ruler_task(self) -> RulerTask:
         """Raises UserError where this version has no such task."""
         kinds = {type(task).__name__: type(task) for task in RULER}
@@ -128,7 +133,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
     cells, chosen = {}, {}  # (task, length) -> scored answers
     for p in found:
         name, at, _ = p.task.partition("@")
-        scored = p, score(p.ruler_task, p.text, p.references)
+        scored = p, score(p.ruler_task, p.said, p.references)
         (chosen if at else cells).setdefault((name, p.length), []).append(scored)
     made: list[Row] = []
     averages: dict[tuple[int, str], list[tuple[float, str]]] = {}

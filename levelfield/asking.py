@@ -228,7 +228,7 @@ def _answer(
 
 
 def _show(shown: Board, found: Prediction, new: bool) -> None:
-    match = 100 * score(found.ruler_task, found.text, found.references).match
+    match = 100 * score(found.ruler_task, found.said, found.references).match
     shown.add(found.task.partition("@")[0], found.length, match, new)
 
 

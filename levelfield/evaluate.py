@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitScores:
-    """values: (N,) in the split's order; weights: (N,), the steps scored in each example (1 for a label)."""
+    """values: (N,) in the split's order; weights: (N,), the steps scored in each example (1 for a label); sound: (N,)
+    bool, False where an output was no finite number."""
 
     values: np.ndarray
     weights: np.ndarray
+    sound: np.ndarray
 
     @property
     def mean(self) -> float:
@@ -40,7 +42,20 @@ class SplitScores:
         if len(self.values) < 2 or not self.weights.any():
             return math.nan
         share = self.weights / self.weights.sum()
-        return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
+        with np.errstate(invalid="ignore"):  # of errors that are infinite
+            return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
+
+    @property
+    def fault(self) -> str:
+        """The status of what cannot be ranked: "diverged" where an output was no number, "undefined" where nothing was
+        scored; "" where all is well."""
+        if not self.sound.all():
+            return "diverged"
+        return "" if math.isfinite(self.mean) else "undefined"
+
+    def part(self, here: np.ndarray) -> SplitScores:
+        """Of the examples where `here`, (N,) bool, is True."""
+        return SplitScores(self.values[here], self.weights[here], self.sound[here])
 
 
 @torch.no_grad()
@@ -52,13 +67,14 @@ def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batc
     was_training = net.training
     net.eval()
     ranked = torch.from_numpy(np.argsort(split.examples.longest, kind="stable"))
-    values, weights = np.zeros(len(split)), np.zeros(len(split))
+    values, weights, sound = np.zeros(len(split)), np.zeros(len(split)), np.ones(len(split), bool)
     for number, indices in enumerate(ranked.split(batch)):
         scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
         values[indices.numpy()] = scores.values.cpu().numpy()
         weights[indices.numpy()] = scores.weights.cpu().numpy()
+        sound[indices.numpy()] = scores.sound.cpu().numpy()
     net.train(was_training)
-    return SplitScores(values, weights)
+    return SplitScores(values, weights, sound)
 
 
 def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
@@ -71,5 +87,6 @@ def score_row(task: Task, scores: SplitScores, at: str) -> Row:
     """The test score at a place, as a row; without a standard error where there is none."""
     metric = default_objective(task).metric
     unit = "fraction" if metric == "accuracy" else ""
-    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values), status="ok")
-    return row if math.isnan(scores.stderr) else row | Row(stderr=scores.stderr)
+    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values))
+    row |= Row(status=scores.fault or "ok")
+    return row | Row(stderr=scores.stderr) if math.isfinite(scores.stderr) else row

@@ -51,10 +51,15 @@ class View:
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per example with its weight: values (B,), weights (B,). Their weighted mean is the score."""
+    """One number per example with its weight: values (B,), weights (B,). Their weighted mean is the score.
+
+    sound: (B,) bool, False where an output that is scored is no finite number. It is then right nowhere, and an error
+    is no number either.
+    """
 
     values: Tensor
     weights: Tensor
+    sound: Tensor
 
 
 class Trainable(Objective):
@@ -107,8 +112,9 @@ class Classify(Trainable):
         return F.cross_entropy(outputs.float(), batch.y.long())
 
     def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
-        right = (outputs.argmax(-1) == batch.y).double()
-        return Scores(right, torch.ones_like(right))
+        sound = outputs.isfinite().all(-1)
+        right = ((outputs.argmax(-1) == batch.y) & sound).double()
+        return Scores(right, torch.ones_like(right), sound)
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Regress(Trainable):
 
     def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
         error = (outputs.double() - batch.y.double().view_as(outputs)).square().mean(-1)
-        return Scores(-error, torch.ones_like(error))
+        return Scores(-error, torch.ones_like(error), outputs.isfinite().all(-1))
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,10 @@ class ClassifySteps(Trainable):
 
     def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
         asked = batch.y >= 0
-        right = ((outputs.argmax(-1) == batch.y) & asked).double().sum(1)
+        finite = outputs.isfinite().all(-1)
+        right = ((outputs.argmax(-1) == batch.y) & asked & finite).double().sum(1)
         weights = asked.double().sum(1)
-        return Scores(right / weights.clamp(min=1), weights)
+        return Scores(right / weights.clamp(min=1), weights, (finite | ~asked).all(1))
 
 
 @dataclass(frozen=True)
@@ -189,15 +196,17 @@ class StepObjective(Trainable):
 
     def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
         picked, raw, sequence = self.targets(outputs, batch, view)
+        finite = picked.isfinite().all(-1)
         if self.loss_kind == "ce":
             guess = _by_level(picked, raw).argmax(-1)
-            good = (guess == raw.reshape(guess.shape)).double().mean(1)
+            good = ((guess == raw.reshape(guess.shape)) & finite[:, None]).double().mean(1)
         else:
             good = -(picked - _values(raw, spec)).abs().double().mean(1)
         example = sequence // batch.documents
         total = torch.zeros(len(batch.y), dtype=torch.double, device=raw.device).index_add_(0, example, good)
         weights = torch.zeros_like(total).index_add_(0, example, torch.ones_like(good))
-        return Scores(total / weights.clamp(min=1), weights)
+        broken = torch.zeros_like(total).index_add_(0, example, (~finite).double())
+        return Scores(total / weights.clamp(min=1), weights, broken == 0)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ can be killed at any moment: called again it continues from the last checkpoint 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from levelfield import __version__, checkpoint, data, scored, store
@@ -32,7 +33,7 @@ from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.scored import Splits
 from levelfield.seeding import generator
 from levelfield.spec import Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
-from levelfield.train import Metrics, Plan, State, make_optimizer, train
+from levelfield.train import Metrics, Plan, State, copied, kept, make_optimizer, train
 
 SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
 LOG_POINTS = 200  # training-curve records a phase leaves, about
@@ -149,7 +150,7 @@ class _Work:
             previous = weights if resume is None else None
             state, cost = self._train_phase(number, splits, previous, resume, costs)
             costs.append(cost)
-            weights = state.best or state.net.state_dict()
+            weights = kept(state)
         self._finish(splits, weights, costs)
 
     def _train_phase(
@@ -170,7 +171,7 @@ class _Work:
         net.to(self.device)
         split, held_out = Loaded(examples, self.device), Loaded(splits["val"], self.device)
         plan = resolve(phase, len(examples), split.mean_length, per_example)
-        state = State(net, make_optimizer(net, phase.recipe, net.rules()))
+        state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         wall = 0.0
         if resume is not None:
             resume.restore(state)
@@ -225,7 +226,7 @@ class _Work:
             self._save_weights(net)
             rows = scored.rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
         else:
-            rows = [scored.validation(self.run, objective, scores["val"], stopped or "ok")]
+            rows = [scored.validation(self.run, objective, scores["val"], stopped)]
         store.write_rows(self.where / "rows.jsonl", rows)
         store.write_json(self.where / "ledger.json", self._ledger(net, costs))
         store.conclude(self.where, __version__)
@@ -234,8 +235,8 @@ class _Work:
         (self.where / "error.txt").unlink(missing_ok=True)
 
     def _save_weights(self, net: Net) -> None:
-        with explained(self.where):
-            save_file(checkpoint.apart(net.state_dict()), self.where / store.WEIGHTS)
+        with explained(self.where):  # safetensors' own writer leaves a file that nobody else may read
+            (self.where / store.WEIGHTS).write_bytes(save(checkpoint.apart(net.state_dict())))
 
     def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
         machine = {
@@ -276,9 +277,8 @@ class _Journal:
         last = metrics.step == self.plan.steps or bool(state.stopped)
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
-            kept = {k: v for k, v in record.items() if v is not None and v == v}
             with explained(self.path.parent), self.path.open("a") as file:
-                file.write(store.to_line(kept))
+                file.write(store.to_line({k: v for k, v in record.items() if v is not None}))
         now = time.monotonic()
         if now - self.shown > 0.5 or last:
             self.shown = now
@@ -301,7 +301,7 @@ class _Journal:
             objective=self.plan.objective.key,
             step=metrics.step,
             steps=self.plan.steps,
-            loss=metrics.loss if metrics.loss == metrics.loss and abs(metrics.loss) != float("inf") else "not finite",
+            loss=metrics.loss if math.isfinite(metrics.loss) else "not finite",
             elapsed_s=self.wall + now - self.started,
             **best,
         )

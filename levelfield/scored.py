@@ -25,28 +25,28 @@ def rows(
     metric, size = objective.parts[0].metric, len(test.values)
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
     floor = max(rules["chance"], rules.get("label_prior", 0.0))
-    status = stopped or ("chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok")
-    made = [_score(metric, "val", val, status), _score(metric, "test", test, status)]
+    outcome = "chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok"
+    made = [_score(metric, "val", val, stopped, outcome), _score(metric, "test", test, stopped, outcome)]
     compared = metric
     if metric == "negative_mse":
         compared = "r2"
-        spread = _spread(splits["test"].y)
-        explained = Row(metric="r2", unit="", status=status, split="test", value=float(1 + test.values.mean() / spread))
-        made.append(explained | Row(stderr=float(test.stderr / spread), n=size))
+        y = splits["test"].y
+        made.append(made[1] | Row(metric="r2", value=_r2(test, y), stderr=test.stderr / _spread(y)))
     for name, value in rules.items():
         row = Row(metric=compared, unit=_unit(metric), status="ok", split="test", value=value, n=size)
         made.append(row | Row(model=name, protocol="none"))
     return [named(run, row) for row in made]
 
 
-def validation(run: Run, objective: Trainable, val: SplitScores, status: str) -> Row:
+def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -> Row:
     """All that is measured of a trial."""
-    return named(run, _score(objective.parts[0].metric, "val", val, status))
+    return named(run, _score(objective.parts[0].metric, "val", val, stopped, "ok"))
 
 
-def _score(metric: str, split: SplitName, scores: SplitScores, status: str) -> Row:
-    value, stderr, n = scores.mean, scores.stderr, len(scores.values)
-    return Row(metric=metric, unit=_unit(metric), status=status, split=split, value=value, stderr=stderr, n=n)
+def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, outcome: str) -> Row:
+    """outcome: the status of a phase that did not stop with `stopped`, and of outputs that all are numbers."""
+    row = Row(metric=metric, unit=_unit(metric), status=stopped or scores.fault or outcome, split=split)
+    return row | Row(value=scores.mean, stderr=scores.stderr, n=len(scores.values))
 
 
 def _unit(metric: str) -> str:
@@ -61,20 +61,23 @@ def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bo
 
 
 def _r2(test: SplitScores, y: np.ndarray) -> float:
-    return float(1 + test.values.mean() / _spread(y))
+    return 1 + float(test.values.mean()) / _spread(y)
 
 
 def _spread(y: np.ndarray) -> float:
-    """Variance of the targets."""
+    """Variance of the targets; NaN where all are equal, for no share of none can be explained."""
     flat = y.reshape(len(y), -1)
-    return float(np.square(flat - flat.mean(0)).mean())
+    return float(np.square(flat - flat.mean(0)).mean()) or math.nan
 
 
 def named(run: Run, row: Row) -> Row:
-    """Fill in the run's own columns; what is not a number is absent."""
-    if not math.isfinite(row.get("value", 0.0)):
-        row = row.copy()
+    """Fill in the run's own columns. What is no finite number is absent, and a row without a value is never `ok`."""
+    row = row.copy()
+    if not math.isfinite(row.get("value", math.nan)):
         row.pop("value", None)
+        row.pop("stderr", None)
+        row["status"] = "diverged" if row.get("status") == "diverged" else "undefined"
+    if not math.isfinite(row.get("stderr", 0.0)):
         row.pop("stderr", None)
     own = Row(
         source="levelfield",

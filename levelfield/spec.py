@@ -311,7 +311,7 @@ class Row(TypedDict, total=False):
     value: float
     n: int  # examples behind the value
     stderr: float
-    status: str  # ok, chance, diverged; published: reported, chance, infeasible, unreported, derived
+    status: str  # ok, chance, diverged, undefined; published: reported, chance, infeasible, unreported, derived
     origin: str
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,7 +105,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    """Without fields that are no finite numbers."""
+    write_text(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -113,7 +115,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def to_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(dict(row), allow_nan=False) + "\n"
+    """Without fields that are no finite numbers, which JSON does not have."""
+    return json.dumps(finite(row), allow_nan=False) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """The value without its fields, at any depth, that are no finite numbers; in a list, null stands in their place."""
+    if isinstance(value, Mapping):
+        kept = {key: finite(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None or value[key] is None}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_rows(path: Path) -> list[Any]:

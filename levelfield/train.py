@@ -51,7 +51,7 @@ class State:
     tokens: int = 0  # real steps among them
     best_score: float = -math.inf
     best_step: int = -1
-    best: dict[str, Tensor] = field(default_factory=dict)
+    best: dict[str, Tensor] = field(default_factory=dict)  # before the first validation, the weights at the start
     stale: int = 0  # validations since the best one
     stopped: str = ""  # why the phase ended early: "patience" or "diverged"
     epoch_loss: float = 0.0
@@ -73,8 +73,8 @@ def train(
 ) -> Iterator[Metrics]:
     """Trains `state` up to `plan.steps`, keeping the weights of the best validation score in `state.best`.
 
-    Ends early after `recipe.patience` validations without a better score, or when the loss is not finite; the
-    reason is left in `state.stopped`.
+    Ends early after `recipe.patience` validations without a better score, or when loss, gradients or weights are not
+    finite; the reason is left in `state.stopped`. A step whose loss or gradients are not finite changes no weight.
     """
     net, optimizer, recipe = state.net, state.optimizer, plan.recipe
     net.train()
@@ -89,23 +89,40 @@ def train(
             loss = training_loss(net, batch, plan.objective, task.input, generator(seed, "mask", state.step))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if recipe.clip is not None:
-            nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
-        value = loss.item()
-        if math.isfinite(value):
+        norm = _clipped(net, recipe.clip)
+        value, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # together: each fetch waits for the device
+        finite = math.isfinite(value) and math.isfinite(size)
+        if finite:
             optimizer.step()
-        else:
-            state.stopped = "diverged"
         state.step += 1
         state.examples += len(batch.y)
         state.positions += batch.steps
         state.tokens += int(batch.lengths.sum())
         _plateau(plan, state, value)
-        score = None
-        if not state.stopped and (state.step % plan.validate_every == 0 or state.step == plan.steps):
+        score, due = None, state.step % plan.validate_every == 0 or state.step == plan.steps
+        if not finite or (due and not sound(net)):
+            state.stopped = "diverged"
+        elif due:
             score = validate()
             _select(state, score, recipe.patience)
         yield Metrics(state.step, value, lr, score)
+
+
+def kept(state: State) -> dict[str, Tensor]:
+    """The weights that a phase leaves: those of its best validation. Where none was sound, its last ones; and those it
+    began with where these are no numbers."""
+    return copied(state.net) if state.best_step < 0 and sound(state.net) else state.best
+
+
+def copied(net: Net) -> dict[str, Tensor]:
+    """The weights as they are now, with memory of their own."""
+    return {k: v.detach().clone() for k, v in net.state_dict().items()}
+
+
+def sound(net: Net) -> bool:
+    """Whether all weights are finite, and no running statistic is NaN. (A table may hold -inf where not to look.)"""
+    weights = [weight.isfinite().all() for weight in net.parameters()]
+    return bool(torch.stack([*weights, *(~table.isnan().any() for table in net.buffers())]).all())
 
 
 def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
@@ -125,6 +142,13 @@ def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> 
     listed = [{"params": ps, "lr": lr, "base": lr, "weight_decay": wd} for (lr, wd), ps in sorted(groups.items())]
     fused = all(p.is_floating_point() for p in net.parameters())
     return torch.optim.AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
+
+
+def _clipped(net: Net, most: float | None) -> Tensor:
+    """Gradients clipped to a norm of `most`; returns their norm before."""
+    if most is not None:
+        return nn.utils.clip_grad_norm_(net.parameters(), most)
+    return nn.utils.get_total_norm([p.grad for p in net.parameters() if p.grad is not None])
 
 
 def _set_rates(optimizer: torch.optim.Optimizer, lr: float, factor: float) -> float:
@@ -165,7 +189,7 @@ def _plateau(plan: Plan, state: State, loss: float) -> None:
 def _select(state: State, score: float, patience: int | None) -> None:
     if score > state.best_score:
         state.best_score, state.best_step, state.stale = score, state.step, 0
-        state.best = {k: v.detach().clone() for k, v in state.net.state_dict().items()}
+        state.best = copied(state.net)
         return
     state.stale += 1
     if patience is not None and state.stale >= patience:

@@ -103,13 +103,22 @@ def test_a_baseline_that_a_kill_cut_off_is_stored_again(tmp_path: Path) -> None:
     assert {row.get("n") for row in longcontext.baseline_rows(tmp_path)} == {3}
 
 
-def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path) -> None:
-    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2), logit=float("nan"))
+@pytest.mark.parametrize("logit", [float("nan"), float("inf")])
+def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path, logit: float) -> None:
+    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2), logit=logit)
     found = predictions(tmp_path)
     assert [(p.status, p.text, p.made) for p in found] == [("diverged", "", 0)] * 2
     made = rows(found, "m")
     assert {r.get("status") for r in made} == {"diverged"}
     assert {r.get("value") for r in made} == {0.0}
+
+
+def test_nothing_counts_of_an_answer_that_ended_in_no_numbers(tmp_path: Path) -> None:
+    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2))
+    found = predictions(tmp_path)
+    assert {r.get("value") for r in rows(found, "m")} == {100.0}
+    broken = [replace(found[0], status="diverged"), found[1]]
+    assert {r.get("value") for r in rows(broken, "m") if "depth" not in r.get("at", "")} == {50.0}
 
 
 def test_a_reader_of_nothing_scores_nothing_and_a_parrot_only_by_the_lenient_score(tmp_path: Path) -> None:

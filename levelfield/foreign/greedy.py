@@ -202,7 +202,7 @@ def _decode(
     """One step after the other: a row reads on where its prompt does, and else its own last token."""
     while True:
         places, following = [], []
-        sound = logits.isfinite().any(-1).logical_and(~logits.isnan().any(-1)).tolist()
+        sound = logits.amax(-1).isfinite().tolist()  # -inf is a token that cannot come; NaN and inf are no scores
         for place, (row, token) in enumerate(zip(rows, logits.argmax(-1).tolist(), strict=True)):
             reading = step < len(row.prompt)
             if not sound[place]:  # nothing follows from what is no number

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.evaluate import SplitScores, label_scores, score_row
+from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Depths(Probe):
             scores = label_scores(net, task, test, batch=max(1, int(self.batch / max(1, factor))))
             for place, here in _places(columns):
                 at = ",".join((f"length={length}", *place))
-                yield score_row(task, SplitScores(scores.values[here], scores.weights[here]), at)
+                yield score_row(task, scores.part(here), at)
 
 
 def _places(columns: Mapping[str, np.ndarray]) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:

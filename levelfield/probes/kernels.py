@@ -35,7 +35,8 @@ class Kernels(Probe):
             if kernel is None:
                 continue
             energy = kernel.double().square()
+            status = "ok" if bool(energy.isfinite().all()) else "diverged"
             shares = (energy / energy.sum(1, keepdim=True).clamp(min=1e-300)).mean(0).cumsum(0)
             for lag in doublings(len(shares)):
                 place = {"at": f"layer={layer},lag<={lag}", "value": float(shares[lag])}
-                yield Row(metric="energy_share", unit="fraction", n=kernel.shape[0], status="ok", **place)
+                yield Row(metric="energy_share", unit="fraction", n=kernel.shape[0], status=status, **place)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.evaluate import SplitScores, label_scores, score_row
+from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Label, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ class Slices(Probe):
         for name, column in test.slices.items():
             for value in np.unique(column):
                 here = column == value
-                yield score_row(run.task, part(scores, here), f"{name}={value}")
+                yield score_row(run.task, scores.part(here), f"{name}={value}")
                 for label in np.unique(test.y[here]) if labelled else ():
-                    crossed = part(scores, here & (test.y == label))
+                    crossed = scores.part(here & (test.y == label))
                     yield score_row(run.task, crossed, f"{name}={value},label={label}")
-
-
-def part(scores: SplitScores, here: np.ndarray) -> SplitScores:
-    """Of the examples where `here` is True."""
-    return SplitScores(scores.values[here], scores.weights[here])
