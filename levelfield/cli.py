@@ -332,7 +332,12 @@ def data_(
 
 @app.command
 def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Path = Path("runs")) -> None:
-    """SQL over the tables `rows` (measured) and `published` (printed); a table on a terminal, CSV in a pipe.
+    """SQL over numbers; a table on a terminal, CSV in a pipe.
+
+    Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
+    too), `studies` (which runs a study is made of), `published` (what the papers print). For example:
+
+    levelfield results "SELECT task, model, protocol, median(value), count(*) FROM scores GROUP BY ALL ORDER BY ALL"
 
     Args:
         sql: the query; the column "table" is also a word of SQL and needs its quotes

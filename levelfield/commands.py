@@ -24,7 +24,7 @@ from levelfield.disk import explained
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose, references
 from levelfield.spec import Effort, Report, Run, Study, Task, UserError, closest
-from levelfield.worker import ERROR, Order
+from levelfield.worker import Order
 
 Say = Callable[[str], None]
 
@@ -76,7 +76,7 @@ def _conclude(name: str, order: Order, runs: list[Run], outcome: Outcome, say: S
         reasons.setdefault(why, []).append(run_id)
     for why, (first, *others) in reasons.items():
         alike = f" and {len(others)} more alike" if others else ""
-        say(f"  failed: {first}{alike}: {why} (see {order.out / first / ERROR})")
+        say(f"  failed: {first}{alike}: {why} (see {order.out / first / store.ERROR})")
 
 
 def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Path, say: Say) -> None:
@@ -188,11 +188,13 @@ def _downloads(own: str, root: Path, say: Say) -> bool:
 
 def answer(sql: str, out: Path) -> None:
     """Prints what a query over measured and printed rows gives."""
-    from levelfield.report.query import find_files, query
+    from levelfield.report.query import collect, query
 
-    files = find_files(out)
-    columns, records = query(sql, files)
-    if not files:
+    measured = collect(out)
+    for complaint in measured.complaints:
+        print(f"Left out: {complaint}", file=sys.stderr)
+    columns, records = query(sql, measured)
+    if not measured.rows:
         print(f"Nothing is measured in {out}/: `rows` is empty. Name another folder with --out.", file=sys.stderr)
     console = Console()
     if not console.is_terminal:

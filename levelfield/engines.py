@@ -30,7 +30,7 @@ from typing import IO, Any, Protocol
 
 from levelfield import store
 from levelfield.spec import Probe, Run, UserError
-from levelfield.worker import ERROR, Order
+from levelfield.worker import Order
 
 ATTEMPTS = 2  # of a run whose worker dies
 ASK_AGAIN_S = 1.0  # for a run that another command has
@@ -253,6 +253,6 @@ class Local:
             self.waiting.appendleft(run_id)
             return
         why = f"its worker {how}, twice"
-        store.write_text(self.where[run_id] / ERROR, f"The run failed: {why}.\n\n{words}\n")
+        store.write_text(self.where[run_id] / store.ERROR, f"The run failed: {why}.\n\n{words}\n")
         self.failed[run_id] = why
         screen.say(f"{run_id} failed: {why}.")

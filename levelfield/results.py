@@ -12,9 +12,107 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from levelfield.spec import Row
+
+
+class Done(TypedDict, total=False):
+    """What `done.json` holds: who wrote the run, and of the weights, where there are any, the SHA-256."""
+
+    version: str
+    weights_sha256: str
+
+
+class Cost(TypedDict, total=False):
+    """What a phase or a whole run cost, as far as reports read it."""
+
+    examples: int
+    tokens: int
+    padding: int
+    steps: int
+    flops: float
+    wall_s: float
+    tuning_trials: int
+    stopped: str
+
+
+class Ledger(Cost, total=False):
+    """What `ledger.json` holds, as far as reports read it; `phases` are in the order of the protocol."""
+
+    parameters: float
+    state: float | None
+    peak_memory_mb: float
+    device: str
+    threads: int
+    torch: str
+    phases: Required[list[Cost]]
+
+
+class LogRecord(TypedDict, total=False):
+    """One line of `log.jsonl`."""
+
+    phase: Required[int]
+    step: Required[int]
+    objective: str
+    loss: float
+    lr: float
+    score: float
+
+
+class Kind(TypedDict):
+    """A described value, as far as reports rely on it."""
+
+    kind: str
+
+
+class DescribedPhase(TypedDict):
+    """Of a described protocol."""
+
+    objective: Kind
+
+
+class DescribedProtocol(TypedDict):
+    """Of a described run."""
+
+    name: str
+    phases: list[DescribedPhase]
+
+
+class Described(TypedDict):
+    """A run as `spec.describe` has it, as far as reports rely on it."""
+
+    task: Kind
+    model: Kind
+    protocol: DescribedProtocol
+    seed: int
+
+
+class Trial(TypedDict, total=False):
+    """One recipe that was tried; see `Results.trials`."""
+
+    arm: Required[str]
+    task: str
+    model: str
+    protocol: str
+    lr: Required[float]
+    weight_decay: Required[float]
+    chosen: Required[bool]
+    validation: float
+    metric: Required[str]
+    unit: Required[str]
+    flops: Required[float]
+    wall_s: Required[float]
+
+
+class Record(TypedDict, total=False):
+    """What `studies/NAME-EFFORT.json` holds: which runs a study at an effort is made of, and what was tried before."""
+
+    study: Required[str]
+    effort: Required[str]
+    runs: Required[dict[str, Described]]
+    trials: list[Trial]
+    asked_trials: int
 
 
 @dataclass(frozen=True)
@@ -24,7 +122,8 @@ class Results:
     rows: every number measured. ledgers: run id -> what the run cost (parameters, state, examples, tokens, steps,
     flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
     record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
-    `spec.describe(run)`. failures: run id -> why it did not finish, one sentence. trials: the recipes that were tried
+    `spec.describe(run)`. failures: run id -> why it did not finish, or why
+    what it left cannot be read, one sentence. trials: the recipes that were tried
     before, one record each (arm: the first run that uses what was chosen, task, model, protocol, the factors lr and
     weight_decay, chosen, validation, metric, unit, flops, wall_s).
     """

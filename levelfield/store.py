@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.disk import explained, read_text, sha256, unreadable
-from levelfield.results import Results
+from levelfield.results import Done, Ledger, LogRecord, Record, Results
+from levelfield.shapes import fault
 from levelfield.spec import Probe, Row, Run, UserError, describe, digest
 
 DONE = "done.json"
 WEIGHTS = "weights.safetensors"
+ERROR = "error.txt"  # why a run failed
 TRIALS = "trials"
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
@@ -48,7 +50,11 @@ def check_name(kind: str, name: str) -> None:
 
 
 def complete(where: Path) -> bool:
-    return (where / DONE).exists()
+    """Raises UserError where the folder may not be looked into."""
+    try:
+        return (where / DONE).exists()
+    except OSError as error:
+        raise unreadable(where, error, _remedy(where)) from error
 
 
 def conclude(where: Path, version: str) -> None:
@@ -61,15 +67,13 @@ def checked_weights(where: Path) -> Path:
     """The weights of a complete run. Raises UserError where they are missing or not those that were saved; runs of
     earlier versions have no checksum to tell."""
     path, known = where / WEIGHTS, read_json(where / DONE)
-    remedy = f"remove {where} and run again"
-    if not isinstance(known, dict):
-        raise UserError(f"{where / DONE} is damaged (it holds no object): {remedy}.")
+    _check(where / DONE, fault(known, Done))
     try:
-        changed = sha256(path) != known.get("weights_sha256", "") if "weights_sha256" in known else not path.exists()
+        found = sha256(path)
     except OSError as error:
-        raise unreadable(path, error, remedy) from error
-    if changed:
-        raise UserError(f"{path} is missing or has changed since the run was complete: {remedy}.")
+        raise unreadable(path, error, _remedy(where)) from error
+    if known.get("weights_sha256", found) != found:
+        raise UserError(f"{path} has changed since the run was complete: {_remedy(where)}.")
     return path
 
 
@@ -131,21 +135,29 @@ def finite(value: Any) -> Any:
 
 def read_rows(path: Path) -> list[Any]:
     """The objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
-    return parse_lines(path, read_text(path, f"remove {path.parent} and run again")) if path.exists() else []
-
-
-def parse_lines(path: Path, text: str) -> list[Any]:
-    """The objects of the lines of a .jsonl file. Raises UserError on a damaged one."""
-    try:
-        return [json.loads(line) for line in text.splitlines() if line]
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
+    return _lines(path, read_text(path, _remedy(path.parent))) if path.exists() else []
 
 
 def read_log(path: Path) -> list[Any]:
     """A log that is being written: its last line may be cut off, and is left out then."""
-    text = read_text(path, f"remove {path.parent} and run again") if path.exists() else ""
-    return parse_lines(path, text[: text.rfind("\n") + 1])
+    text = read_text(path, _remedy(path.parent)) if path.exists() else ""
+    return _lines(path, text[: text.rfind("\n") + 1])
+
+
+def read_json(path: Path) -> Any:
+    """Raises UserError on a damaged file."""
+    return _parsed(path, read_text(path, _remedy(path.parent)), _remedy(path.parent))
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    return [_parsed(path, line, _remedy(path.parent)) for line in text.splitlines() if line]
+
+
+def _parsed(path: Path, text: str, remedy: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}.") from error
 
 
 def probe_file(where: Path, probe: Probe) -> Path:
@@ -159,15 +171,6 @@ def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
     for other in where.glob(f"probe-{probe.name}-*.jsonl"):
         if other != probe_file(where, probe):
             other.unlink()
-
-
-def read_json(path: Path) -> Any:
-    """Raises UserError on a damaged file."""
-    text = read_text(path, f"remove {path.parent} and run again")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}): remove {path.parent} and run again.") from error
 
 
 def index(
@@ -190,27 +193,82 @@ def index(
     write_json(out / "studies" / f"{study}-{effort}.json", whole)
 
 
+def record(path: Path) -> Record:
+    """What `index` wrote. Raises UserError where it is damaged."""
+    remedy = "remove it and run the study again, which keeps what is done"
+    known = _parsed(path, read_text(path, remedy), remedy)
+    wrong = fault(known, Record)
+    if not wrong:
+        arms = {trial["arm"] for trial in known.get("trials", ())} - {
+            t["arm"] for t in known.get("trials", ()) if t["chosen"]
+        }
+        wrong = f"no trial of {min(arms)} is chosen" if arms else None
+    if wrong:
+        raise UserError(f"{path} is damaged ({wrong}): {remedy}.")
+    return known
+
+
 def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
     """All that has been measured for a study. Raises UserError where nothing was started.
 
+    A run of which some file cannot be read is among the failures, with the reason; the others are whole.
     asked: what the command line calls it, where that is not its name.
     """
     path = out / "studies" / f"{study}-{effort}.json"
     if not path.exists():
         command = f"levelfield run {asked or study} --effort {effort} --out {out}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
-    known = read_json(path)
-    specs: dict[str, Any] = known["runs"]
+    known = record(path)
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
-    for run_id in specs:
+    for run_id, spec in known["runs"].items():
         where = out / run_id
-        if complete(where):
-            if log := read_log(where / "log.jsonl"):
-                curves[run_id] = log
-            ledgers[run_id] = read_json(where / "ledger.json")
-            for file in [where / "rows.jsonl", *sorted(where.glob("probe-*.jsonl"))]:
-                rows += [Row(**row, study=study, effort=effort) for row in read_rows(file)]
-        elif (where / "error.txt").exists():
-            failures[run_id] = (where / "error.txt").read_text().strip().splitlines()[0]
+        try:
+            if complete(where):
+                ledger, log, found = measured(where, len(spec["protocol"]["phases"]))
+                ledgers[run_id] = ledger
+                rows += [Row(**row | {"study": study, "effort": effort}) for row in found]
+                curves |= {run_id: log} if log else {}
+            elif (where / ERROR).exists():
+                failures[run_id] = next(iter(read_text(where / ERROR, _remedy(where)).strip().splitlines()), "")
+        except UserError as error:
+            failures[run_id] = f"not readable, because {error}"
+    specs: dict[str, Any] = dict(known["runs"])
     return Results(rows, ledgers, curves, specs, failures, known.get("trials", ()))
+
+
+def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
+    """Ledger, log and rows of a complete run of so many phases. Raises UserError where one of its files is damaged."""
+    ledger_file = where / "ledger.json"
+    done, ledger = read_json(where / DONE), read_json(ledger_file)
+    _check(where / DONE, fault(done, Done))
+    _check(ledger_file, fault(ledger, Ledger) or ("it has no phases" if len(ledger["phases"]) != phases else None))
+    log = read_log(where / "log.jsonl")
+    for entry in log:
+        wrong = fault(entry, LogRecord)
+        _check(where / "log.jsonl", wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
+    rows = run_rows(where / "rows.jsonl")
+    _check(where / "rows.jsonl", None if rows else "it is empty")
+    for file in sorted(where.glob("probe-*.jsonl")):
+        rows += run_rows(file)
+    others = {row.get("run", where.name) for row in rows} - {where.name}
+    _check(where, f"it holds rows of {min(others)}" if others else None)
+    return ledger, log, rows
+
+
+def run_rows(path: Path) -> list[Row]:
+    """The rows in a file of a run. Raises UserError where they are damaged."""
+    rows = read_rows(path)
+    for row in rows:
+        _check(path, fault(row, Row))
+    return rows
+
+
+def _check(path: Path, wrong: str | None) -> None:
+    """Raises UserError where something is wrong."""
+    if wrong:
+        raise UserError(f"{path} is damaged ({wrong}): {_remedy(path if path.is_dir() else path.parent)}.")
+
+
+def _remedy(where: Path) -> str:
+    return f"remove {where} and run again"

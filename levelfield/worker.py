@@ -24,8 +24,6 @@ from levelfield import store, tuning
 from levelfield.loading import Source, choose, matches
 from levelfield.spec import Effort, Probe, Run, Study, UserError
 
-ERROR = "error.txt"
-
 
 @dataclass(frozen=True)
 class Order:
@@ -112,14 +110,14 @@ def attempt(run: Run, order: Order, probes: Sequence[Probe]) -> tuple[str, str]:
         with store.claim(where) as mine:
             if not mine:
                 return "busy", ""
-            (where / ERROR).unlink(missing_ok=True)
+            (where / store.ERROR).unlink(missing_ok=True)
             try:
                 execute(run, where, order.data, order.device, probes, tested=not order.trial)
             except Exception as error:
                 why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 why = " ".join(why.split())
                 detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
-                store.write_text(where / ERROR, f"{why}\n{detail}")
+                store.write_text(where / store.ERROR, f"{why}\n{detail}")
                 return "failed", why
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)

@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": {"identity", "kinds", "archive", "examples", "recipe"},  # one face for the five
     "published": {"spec"},
     "results": {"spec"},
+    "shapes": set(),
     "verdicts": {"spec", "intervals"},
     "data": {"spec", "disk"},
     "transfer": {"spec"},
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "download": {"spec", "disk", "transfer"},
     "batches": {"spec"},
     "seeding": {"spec"},
-    "store": {"spec", "results", "disk"},
+    "store": {"spec", "results", "disk", "shapes"},
     "ops": set(),
     "tasks": {"spec"},
     "recipes": {"spec"},
@@ -62,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "answers": {"spec", "store", "ruler"},
     "longcontext": {"spec", "store", "ruler", "foreign", "answers"},
     "surveys": {"spec", "results", "longcontext"},
-    "report": {"store", "published", "results", "spec", "intervals"},
+    "report": {"store", "published", "results", "spec", "disk", "shapes", "intervals"},
 }
 WITHOUT_TORCH = (
     "spec",

@@ -212,7 +212,7 @@ def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_p
 
 def test_results_answers_over_measured_and_printed_rows(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As CSV, since nobody sits at a terminal here."""
-    sql = "SELECT seed, value FROM rows WHERE split = 'test' AND model = 'trap' AND \"at\" IS NULL ORDER BY seed"
+    sql = "SELECT seed, value FROM rows WHERE split = 'test' AND model = 'trap' AND place IS NULL ORDER BY seed"
     main(["results", sql, "--out", str(finished / "runs")])
     shown = csv.DictReader(capsys.readouterr().out.splitlines())
     files = sorted((finished / "runs").glob("toy-*/rows.jsonl"))

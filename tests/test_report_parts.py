@@ -19,7 +19,7 @@ from levelfield.report import curves, style, traces
 from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import arms_of, gather
 from levelfield.report.compare import Beside, pairs
-from levelfield.report.query import find_files, query
+from levelfield.report.query import Measured, collect, query, read
 from levelfield.report.stats import summarise
 from levelfield.report.tables import DASH, duration, number, si
 from levelfield.results import Results
@@ -235,28 +235,28 @@ def rows_file(tmp_path: Path) -> Path:
 def test_query_agrees_with_python(rows_file: Path):
     _, results = fixtures.gap()
     sql = "SELECT protocol, median(value) FROM rows WHERE task='listops' AND model='s4' AND split='test' GROUP BY ALL"
-    columns, rows = query(sql, find_files(rows_file.parents[1]))
+    columns, rows = query(sql, collect(rows_file.parents[1]))
     assert columns[0] == "protocol" and len(rows) == 2
     for protocol, median in rows:
         values = fixtures.scores_of(results, task="listops", model="s4", protocol=protocol)
         assert 100 * median == pytest.approx(statistics.median(values))
-    counted = query("SELECT count(*), count(value) FROM rows", [rows_file, rows_file])[1]
+    counted = query("SELECT count(*), count(value) FROM rows", read([rows_file, rows_file]))[1]
     assert counted == [(len(results.rows), sum("value" in r for r in results.rows))], "a file given twice counts once"
 
 
 def test_query_reaches_the_printed_numbers():
     sql = "SELECT value FROM published WHERE source='amos2025' AND \"table\"='2' AND model='mega' AND task='listops'"
-    assert query(sql, []) == (["value"], [(63.14,)])
+    assert query(sql, Measured()) == (["value"], [(63.14,)])
 
 
 @pytest.mark.parametrize("sql", ["selekt 1", "SELECT nope FROM rows", "SELECT * FROM '/etc/hostname'", "", "  "])
 def test_bad_sql_is_one_sentence(sql: str, rows_file: Path):
     with pytest.raises(UserError) as caught:
-        query(sql, [rows_file])
+        query(sql, read([rows_file]))
     assert "\n" not in str(caught.value)
 
 
 def test_a_query_cannot_write_files(rows_file: Path, tmp_path: Path):
     with pytest.raises(UserError):
-        query(f"COPY rows TO '{tmp_path / 'stolen.csv'}'", [rows_file])
+        query(f"COPY rows TO '{tmp_path / 'stolen.csv'}'", read([rows_file]))
     assert not (tmp_path / "stolen.csv").exists()

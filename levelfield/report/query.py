@@ -1,26 +1,65 @@
 """SQL over every number, measured and printed.
 
-    columns, rows = query("SELECT model, median(value) FROM rows WHERE task = 'listops' GROUP BY model", files)
+    measured = collect(Path("runs"))
+    columns, records = query("SELECT model, median(value) FROM scores WHERE task = 'listops' GROUP BY model", measured)
 
-Two tables, in the same columns: `rows`, what was measured (every `rows.jsonl` and `probe-*.jsonl` given), and
-`published`, what the papers print. The database lives in memory and sees no file but those.
+rows        what was measured: every `rows.jsonl` and `probe-*.jsonl` of a run, and committed `rows.csv`
+scores      of those, the test score of every run: one row a run, without slices, probes and baselines
+studies     which run belongs to which study at which effort; a run may belong to several
+published   what the papers print, in the columns of `rows`
+
+The columns are the keys of `spec.Row`; `at`, which is a word of SQL, is called `place`. The database lives in memory
+and sees no file but those.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from levelfield import published, store
+from levelfield.disk import read_text
+from levelfield.shapes import fault
 from levelfield.spec import Row, UserError
 
 TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
-COLUMNS = {key: TYPES[kind] for key, kind in get_type_hints(Row).items()}
+RENAMED = {"at": "place"}  # key of a row -> column
+KEYS = get_type_hints(Row)
+COLUMNS = {RENAMED.get(key, key): TYPES[kind] for key, kind in KEYS.items()}
 IDENTITY = ("source", "run", "task", "model", "protocol", "at", "split", "metric")
+TABLES = ("rows", "scores", "studies", "published")
+SCORES = """
+    CREATE VIEW scores AS
+    SELECT study, effort, run, task, model, protocol, seed, metric, unit, value, stderr, n, status FROM rows
+    WHERE run IS NOT NULL AND split = 'test' AND place IS NULL AND protocol <> 'none' AND metric <> 'chance'
+    QUALIFY row_number() OVER (PARTITION BY run ORDER BY metric = 'negative_mse', rowid) = 1
+"""  # of a regression's two metrics, R2 is the one that is printed
+
+
+class Member(NamedTuple):
+    """A run of a study, in the columns of the table `studies`."""
+
+    study: str
+    effort: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows of every file that could be read, which run belongs to which study, and a sentence for every other file."""
+
+    rows: Sequence[Mapping[str, Any]] = ()
+    members: Sequence[Member] = ()
+    complaints: Sequence[str] = ()
+
+
+def collect(out: Path) -> Measured:
+    """All that lies below a folder. A row of a run has the study and the effort of the first study with that run."""
+    return read(find_files(out))
 
 
 def find_files(out: Path) -> list[Path]:
@@ -30,49 +69,77 @@ def find_files(out: Path) -> list[Path]:
     return [*runs, *sorted(out.rglob("rows.csv"))]
 
 
-def _read(path: Path) -> Iterable[Mapping[str, Any]]:
+def read(files: Sequence[Path]) -> Measured:
+    """What the files hold; a number that several hold, such as a run's own and a committed copy, counts once."""
+    members, complaints = _members(dict.fromkeys(path.parent.parent for path in files))
+    first = {member.run: member for member in reversed(members)}
+    rows: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for path in files:
+        try:
+            found = _committed(path) if path.suffix == ".csv" else store.run_rows(path)
+        except UserError as error:
+            complaints.append(str(error))
+            continue
+        for row in found:
+            member = first.get(row.get("run", ""))
+            named = {"study": member.study, "effort": member.effort} if member else {}
+            rows.setdefault(tuple(row.get(key) for key in IDENTITY), named | row)
+    return Measured(list(rows.values()), members, complaints)
+
+
+def _members(folders: Iterable[Path]) -> tuple[list[Member], list[str]]:
+    members, complaints = list[Member](), list[str]()
+    for path in (path for out in folders for path in sorted((out / "studies").glob("*.json"))):
+        try:
+            known = store.record(path)
+            members += [Member(known["study"], known["effort"], run) for run in known["runs"]]
+        except UserError as error:
+            complaints.append(str(error))
+    return members, complaints
+
+
+def _committed(path: Path) -> list[Row]:
+    """The rows of a table of a report. Raises UserError where it is damaged."""
+    remedy = "make its report again"
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".csv":
-            return [{k: v for k, v in record.items() if v} for record in csv.DictReader(text.splitlines())]
-        return [json.loads(line) for line in text.splitlines() if line]
-    except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read rows from {path} ({error}): remove the file or make it again.") from error
+        records = list(csv.DictReader(read_text(path, remedy).splitlines(), strict=True))
+        rows = [Row(**{k: KEYS.get(k, str)(v) for k, v in record.items() if v}) for record in records]
+        wrong = next((found for row in rows if (found := fault(row, Row))), None)
+    except (csv.Error, ValueError, TypeError, OverflowError) as error:
+        wrong, rows = str(error), []
+    if wrong:
+        raise UserError(f"{path} is damaged ({wrong}): {remedy}.")
+    return rows
 
 
-def _once(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """A number that several files hold, such as a run's own and a committed copy, counts once: the first stays."""
-    kept: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for row in rows:
-        kept.setdefault(tuple(row.get(key) for key in IDENTITY), row)
-    return list(kept.values())
-
-
-def _create(database: Any, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table with the columns of Row; a key that is absent is NULL, and keys of no column are left out."""
-    database.execute(f"CREATE TABLE {name} (" + ", ".join(f'"{key}" {kind}' for key, kind in COLUMNS.items()) + ")")
+def _create(database: Any, name: str, columns: Mapping[str, str], records: Iterable[Sequence[Any]]) -> None:
+    """A table of records, each in the order of the columns; None is NULL."""
+    database.execute(f"CREATE TABLE {name} (" + ", ".join(f'"{key}" {kind}' for key, kind in columns.items()) + ")")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(COLUMNS)
-            writer.writerows([row.get(key) for key in COLUMNS] for row in rows)
+            writer.writerow(columns)
+            writer.writerows(records)
         database.execute(f"COPY {name} FROM '{path}' (HEADER, NULL '')")
 
 
-def query(sql: str, files: Sequence[Path]) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(sql: str, measured: Measured) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names and rows of the answer. Raises UserError, in one sentence, where the SQL is wrong."""
     import duckdb
 
     with duckdb.connect(":memory:") as database:
-        _create(database, "rows", _once(row for path in files for row in _read(path)))
-        _create(database, "published", published.rows())
+        for name, rows in (("rows", measured.rows), ("published", published.rows())):
+            _create(database, name, COLUMNS, ([row.get(key) for key in KEYS] for row in rows))
+        _create(database, "studies", dict.fromkeys(Member._fields, "VARCHAR"), measured.members)
+        database.execute(SCORES)
         database.execute("SET enable_external_access = false")
         try:
             answer = database.execute(sql) if sql.strip() else None
             if answer is None:
-                raise UserError("The query is empty: try SELECT * FROM rows LIMIT 5.")
+                raise UserError("The query is empty: try SELECT * FROM scores LIMIT 5.")
             return [column[0] for column in answer.description or ()], answer.fetchall()
         except duckdb.Error as error:
             reason = " ".join(str(error).split("\n\n")[0].split("LINE 1:")[0].split())
-            raise UserError(f"The query failed: {reason} (tables: rows, published; columns: {', '.join(COLUMNS)}).")
+            known = f"tables: {', '.join(TABLES)}; columns: {', '.join(COLUMNS)}"
+            raise UserError(f"The query failed: {reason} ({known}).") from error
