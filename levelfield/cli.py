@@ -10,35 +10,31 @@ time to import is imported by the command that needs it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
 from tyro.conf import Positional, arg
-from tyro.extras import SubcommandApp
 
 from levelfield import __version__
-from levelfield.spec import Effort, UserError, closest
+from levelfield.arguments import Count, Device, File, Folder, Names, Number, Text, Trials
+from levelfield.dispatch import Group, dispatch
+from levelfield.spec import Effort, UserError
+from levelfield.streams import guarded
 
 DESCRIPTION = "A level playing field for long-sequence models."
 STOPPED = "stopped; run the same command again to continue"
-COMMANDS = ("demo", "list", "plan", "run", "report", "compare", "probe", "ruler", "data", "results")
 Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
-
-app = SubcommandApp()
 
 
 def say(text: str) -> None:
     print(text, flush=True)
 
 
-@app.command
 def demo(
-    out: Path = Path("runs"), data: Path = Path("data"), jobs: int | None = None, to: Path = Path("report")
+    out: Folder = Path("runs"), data: Folder = Path("data"), jobs: Count = None, to: Folder = Path("report")
 ) -> None:
     """The quick study end to end, then its report.
 
@@ -59,7 +55,6 @@ def demo(
     _exit(complete)
 
 
-@app.command(name="list")
 def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) -> None:
     """What there is: tasks, mixers, protocols, studies, probes.
 
@@ -76,9 +71,8 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
                 say(f"  {label:<16} {about}")
 
 
-@app.command
 def plan(
-    study: StudyName, effort: Effort | None = None, only: str = "", out: Path = Path("runs"), trials: int = 0
+    study: StudyName, effort: Effort | None = None, only: Text = "", out: Folder = Path("runs"), trials: Trials = 0
 ) -> None:
     """Runs, cost and what differs between the arms; trains nothing.
 
@@ -109,18 +103,17 @@ def plan(
         say(line)
 
 
-@app.command
 def run(
     study: StudyName,
     effort: Effort = "minutes",
-    only: str = "",
-    device: str = "auto",
+    only: Text = "",
+    device: Device = "auto",
     engine: Literal["local"] = "local",
-    out: Path = Path("runs"),
-    data: Path = Path("data"),
-    jobs: int | None = None,
-    threads: int = 1,
-    trials: int = 0,
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    jobs: Count = None,
+    threads: Number = 1,
+    trials: Trials = 0,
 ) -> None:
     """Train, evaluate and measure whatever is not done yet.
 
@@ -145,18 +138,17 @@ def run(
     _exit(commands.tune(order, declared, jobs, say) and commands.execute(order, declared, jobs, say))
 
 
-@app.command
 def compare(
     mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
-    tasks: tuple[str, ...] = (),
-    protocols: tuple[str, ...] = (),
+    tasks: Names = (),
+    protocols: Names = (),
     effort: Effort = "minutes",
-    device: str = "auto",
-    out: Path = Path("runs"),
-    data: Path = Path("data"),
-    jobs: int | None = None,
-    to: Path = Path("report"),
-    trials: int = 0,
+    device: Device = "auto",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    jobs: Count = None,
+    to: Folder = Path("report"),
+    trials: Trials = 0,
 ) -> None:
     """Your own nn.Module beside baselines, at equal budget, then the report.
 
@@ -184,13 +176,12 @@ def compare(
     _exit(complete)
 
 
-@app.command
 def report(
     study: StudyName,
     effort: Effort = "minutes",
-    out: Path = Path("runs"),
-    to: Path = Path("report"),
-    trials: int = 0,
+    out: Folder = Path("runs"),
+    to: Folder = Path("report"),
+    trials: Trials = 0,
 ) -> None:
     """HTML, CSV and figures, from rows alone.
 
@@ -213,14 +204,13 @@ def report(
         commands.write_report(source, loaded, effort, out, to, say)
 
 
-@app.command
 def probe(
     probe: Annotated[Positional[str], arg(metavar="PROBE")],
     run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
-    study: str = "",
-    out: Path = Path("runs"),
-    data: Path = Path("data"),
-    device: str = "auto",
+    study: Text = "",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    device: Device = "auto",
 ) -> None:
     """One more measurement on a finished run.
 
@@ -248,28 +238,27 @@ def probe(
     say(f"Wrote {path}")
 
 
-@app.command
 def ruler(
     model: Annotated[Positional[str], arg(metavar="MODEL")],
-    table: str = "",
+    table: Text = "",
     effort: Effort = "paper",
-    lengths: tuple[str, ...] = (),
-    tasks: tuple[str, ...] = (),
-    depths: tuple[str, ...] = (),
-    count: int | None = None,
-    seed: int = 42,
-    flavour: str = "",
-    template: str = "",
-    tokenizer: str = "",
-    essays: str = "",
-    squad: str = "",
-    hotpot: str = "",
-    device: str = "auto",
+    lengths: Names = (),
+    tasks: Names = (),
+    depths: Names = (),
+    count: Count = None,
+    seed: Number = 42,
+    flavour: Text = "",
+    template: Text = "",
+    tokenizer: Text = "",
+    essays: Text = "",
+    squad: Text = "",
+    hotpot: Text = "",
+    device: Device = "auto",
     precision: Literal["float32", "bfloat16", "float64"] = "float32",
     published_bug: bool = False,
     rescore: bool = False,
-    out: Path = Path("runs"),
-    to: Path = Path("report"),
+    out: Folder = Path("runs"),
+    to: Folder = Path("report"),
 ) -> None:
     """How much of its context does a language model use? RULER by task, length and depth.
 
@@ -305,33 +294,38 @@ def ruler(
     asking.ask(asked, asking.exams(wish, model, texts), rescore, to, say)
 
 
-@app.command(name="data")
-def data_(
-    action: Positional[Literal["prepare", "verify"]],
-    task: Annotated[Positional[str], arg(metavar="TASK|all")],
-    data: Path = Path("data"),
-    sources: Annotated[Path | None, arg(name="from")] = None,
-    mirror: tuple[str, ...] = (),
+def prepare(
+    task: Annotated[Positional[str], arg(metavar="TASK")],
+    data: Folder = Path("data"),
+    sources: Annotated[File, arg(name="from")] = None,
+    mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
 ) -> None:
-    """Prepare the arrays of a task, downloading official files where it needs them, or check what is prepared.
+    """Build the arrays of a task. Official files are downloaded where it needs them.
 
     Args:
-        action: prepare or verify
-        task: a task's name, or all
+        task: name of the task, or all
         data: folder of prepared data
         sources: folder of official files that are here already; nothing is downloaded then
-        mirror: addresses to ask for official files before the official one; a file's name is appended
+        mirror: addresses to ask for official files first; the name of a file is appended
     """
     from levelfield import commands
 
-    if action == "prepare":
-        _exit(commands.prepare(task, data, sources, mirror, say))
-    else:
-        _exit(commands.verify(task, data, say))
+    _exit(commands.prepare(task, data, sources, mirror, say))
 
 
-@app.command
-def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Path = Path("runs")) -> None:
+def verify(task: Annotated[Positional[str], arg(metavar="TASK")], data: Folder = Path("data")) -> None:
+    """Check the arrays of a task that are prepared, and print their data card.
+
+    Args:
+        task: name of the task, or all
+        data: folder of prepared data
+    """
+    from levelfield import commands
+
+    _exit(commands.verify(task, data, say))
+
+
+def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Folder = Path("runs")) -> None:
     """SQL over numbers; a table on a terminal, CSV in a pipe.
 
     Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
@@ -354,17 +348,32 @@ def _exit(well: bool) -> None:
         raise SystemExit(1)
 
 
+COMMANDS = Group(
+    DESCRIPTION,
+    {
+        "demo": demo,
+        "list": list_,
+        "plan": plan,
+        "run": run,
+        "report": report,
+        "compare": compare,
+        "probe": probe,
+        "ruler": ruler,
+        "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
+        "results": results,
+    },
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Always ends the process with an exit code unless all is well."""
-    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if words == ["--version"]:
-        say(__version__)
-        return
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if not words[0].startswith("-") and words[0] not in COMMANDS:
-            raise UserError(f"There is no command '{words[0]}': {closest(words[0], COMMANDS)}")
-        app.cli(prog="levelfield", description=DESCRIPTION, args=words, config=(tyro.conf.FlagCreatePairsOff,))
-        sys.stdout.flush()
+        with guarded():
+            if words == ["--version"]:
+                say(__version__)
+            else:
+                dispatch(COMMANDS, "levelfield", words)
     except UserError as error:
         print(f"levelfield: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -372,5 +381,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{STOPPED}", file=sys.stderr)
         raise SystemExit(130) from None
     except BrokenPipeError:  # whoever read our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None

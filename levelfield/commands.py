@@ -20,7 +20,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from levelfield import cards, data, download, progress, store, tasks, tuning
-from levelfield.disk import explained
+from levelfield.disk import made
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose, references
 from levelfield.spec import Effort, Report, Run, Study, Task, UserError, closest
@@ -55,10 +55,10 @@ def execute(order: Order, declared: Study, jobs: int | None, say: Say) -> bool:
     if order.threads < 1:
         raise UserError(f"--threads {order.threads} leaves a worker nothing to compute with: give 1 or more.")
     places = devices(order.device, jobs)[: len(runs)]
+    made(order.out, "--out")
+    made(order.data, "--data")
     tried = () if declared.search is None or order.trial else tuning.tried(declared, order.effort, order.out)
     store.index(order.out, study.name, order.effort, choose(study, order.effort), tried, order.source.trials)
-    with explained(order.data, "--data"):
-        order.data.mkdir(parents=True, exist_ok=True)
     console = Console()
     with progress.screen(console) as screen:
         outcome = Local(order, places).execute(runs, screen)
@@ -84,6 +84,7 @@ def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Pa
     from levelfield import report
 
     results = store.read(out, study.name, effort, str(source))
+    made(to, "--to")
     printed = references(study.published)
     for path in report.build(study, effort, results, to / f"{study.name}-{effort}", printed):
         if path.suffix != ".svg":  # each figure is there as .png too

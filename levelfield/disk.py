@@ -1,5 +1,6 @@
 """What a disk can do to a run, in one sentence each, and who may write.
 
+folder("runs")                      # Path("runs"), where that is or can be a folder
 with explained(folder, "--out"):
     ...                             # a full disk, an unwritable folder or a file in its place raise UserError
 with locked(folder / ".name.lock", "--data"):
@@ -15,12 +16,54 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISDIR
+from tempfile import TemporaryFile
 
 from levelfield.identity import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+CLOSED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENOENT,  # of mkdir where the system keeps a folder of its own, such as /proc
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+)
+
+
+def folder(text: str) -> Path:
+    """The folder of that name, there or not. Raises UserError for what is something else, or cannot be one."""
+    path, reason = Path(text), ""
+    try:
+        reason = "" if S_ISDIR(path.stat().st_mode) else "it is a file"
+    except FileNotFoundError:
+        pass  # whoever writes makes it
+    except OSError as error:
+        reason = error.strerror or "the system refuses it"
+    except ValueError as error:  # of a NUL in it
+        reason = str(error)
+    if reason:
+        raise UserError(f"{shortened(text)} cannot be a folder here ({reason}): give another one.")
+    return path
+
+
+def made(where: Path, option: str) -> Path:
+    """The same folder, which is there now and can be written to. Raises UserError where that cannot be."""
+    with explained(where, option):
+        where.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=where):
+            return where
+
+
+def shortened(text: object, most: int = 100) -> str:
+    """What fits into a sentence: the begin and the end of what is longer."""
+    shown = str(text)
+    return shown if len(shown) <= most else f"{shown[: most - 23]}...{shown[-20:]}"
 
 
 @contextmanager
@@ -31,11 +74,18 @@ def explained(where: Path, option: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            message = f"No room left in {where}: free some space and run the same command again, or {other}."
+            message = f"No room left in {shortened(where)}: free some space and run the same command again, or {other}."
             raise UserError(message) from error
         if error.errno in CLOSED:
-            raise UserError(f"Cannot write to {where} ({error.strerror}): {other}.") from error
+            raise UserError(f"Cannot write to {shortened(where)} ({error.strerror}): {other}.") from error
         raise
+
+
+def refusal(error: OSError) -> UserError:
+    """What the system refused, in a sentence; for errors that nobody expected at a certain place."""
+    where = f" {shortened(error.filename)}" if error.filename is not None else ""
+    reason = error.strerror or str(error) or type(error).__name__
+    return UserError(f"The system refuses{where or ' this'} ({reason}): mend that, then run the same command again.")
 
 
 def unreadable(path: Path, error: OSError, remedy: str) -> UserError:

@@ -195,9 +195,11 @@ def _told(name: str, file: str) -> Iterator[None]:
         raise
     except SyntaxError as error:
         raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         where = f", line {lines[-1]}" if lines else ""
+        if isinstance(error, SystemExit):
+            raise UserError(f"{name}{where} ends the program with sys.exit: take that out.") from error
         raise UserError(f"{name}{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 

@@ -78,6 +78,9 @@ class Recipe:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
 
 
+MOST_TRIALS = 1_000
+
+
 @dataclass(frozen=True)
 class Search:
     """Recipes to try for every arm: its own, and `trials` - 1 that are the same changes of it in every arm.
@@ -95,6 +98,8 @@ class Search:
     def __post_init__(self) -> None:
         if self.trials < 2:
             raise UserError(f"A search of {self.trials} trials chooses nothing: give 2 or more.")
+        if self.trials > MOST_TRIALS:
+            raise UserError(f"A search of {self.trials:,} trials has no end: give {MOST_TRIALS:,} or fewer.")
         for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
             if not 0 < low <= high < np.inf:
                 raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")

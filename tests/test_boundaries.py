@@ -81,11 +81,14 @@ WITHOUT_TORCH = (
 )
 SHELL = {
     "__main__",
+    "arguments",
     "cli",
     "commands",
+    "dispatch",
     "listings",
     "planning",
     "progress",
+    "streams",
     "engines",
     "worker",
     "loading",

@@ -8,8 +8,9 @@ scores      of those, the test score of every run: one row a run, without slices
 studies     which run belongs to which study at which effort; a run may belong to several
 published   what the papers print, in the columns of `rows`
 
-The columns are the keys of `spec.Row`; `at`, which is a word of SQL, is called `place`. The database lives in memory
-and sees no file but those.
+The columns are the keys of `spec.Row`; `at`, which is a word of SQL, is called `place`. The database lives in a
+bounded part of the memory, sees no file but those, and answers questions alone: whatever would change it or its
+settings is refused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
 RENAMED = {"at": "place"}  # key of a row -> column
 KEYS = get_type_hints(Row)
 COLUMNS = {RENAMED.get(key, key): TYPES[kind] for key, kind in KEYS.items()}
+LOCKED = (
+    "SET memory_limit = '1GB'",
+    "SET temp_directory = ''",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+MOST = 1_000_000  # rows of an answer
 IDENTITY = ("source", "run", "task", "model", "protocol", "at", "split", "metric")
 TABLES = ("rows", "scores", "studies", "published")
 SCORES = """
@@ -121,11 +129,13 @@ def _create(database: Any, name: str, columns: Mapping[str, str], records: Itera
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(records)
-        database.execute(f"COPY {name} FROM '{path}' (HEADER, NULL '')")
+        take = f"INSERT INTO {name} SELECT * FROM read_csv(?, columns = ?, nullstr = '')"
+        database.execute(take, [str(path), dict(columns)])
 
 
 def query(sql: str, measured: Measured) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of the answer. Raises UserError, in one sentence, where the SQL is wrong."""
+    """Column names and rows of the answer. Raises UserError, in one sentence, where the SQL is wrong, is no single
+    question, or has too large an answer."""
     import duckdb
 
     with duckdb.connect(":memory:") as database:
@@ -133,13 +143,30 @@ def query(sql: str, measured: Measured) -> tuple[list[str], list[tuple[Any, ...]
             _create(database, name, COLUMNS, ([row.get(key) for key in KEYS] for row in rows))
         _create(database, "studies", dict.fromkeys(Member._fields, "VARCHAR"), measured.members)
         database.execute(SCORES)
-        database.execute("SET enable_external_access = false")
+        for setting in LOCKED:
+            database.execute(setting)
         try:
-            answer = database.execute(sql) if sql.strip() else None
-            if answer is None:
-                raise UserError("The query is empty: try SELECT * FROM scores LIMIT 5.")
-            return [column[0] for column in answer.description or ()], answer.fetchall()
-        except duckdb.Error as error:
+            answer = database.execute(_question(sql))
+            columns = [column[0] for column in answer.description or ()]
+            records = answer.fetchmany(MOST + 1)
+        except (duckdb.Error, ValueError, OverflowError) as error:  # the last two: a value that Python does not have
             reason = " ".join(str(error).split("\n\n")[0].split("LINE 1:")[0].split())
             known = f"tables: {', '.join(TABLES)}; columns: {', '.join(COLUMNS)}"
             raise UserError(f"The query failed: {reason} ({known}).") from error
+    if len(records) > MOST:
+        raise UserError(f"The answer has more than {MOST:,} rows: add LIMIT, or group them.")
+    return columns, records
+
+
+def _question(sql: str) -> str:
+    """The same. Raises UserError unless it is one statement that reads and changes nothing."""
+    import duckdb
+
+    found = duckdb.extract_statements(sql)
+    if not found:
+        raise UserError("The query is empty: try SELECT * FROM scores LIMIT 5.")
+    if len(found) > 1:
+        raise UserError(f"These are {len(found)} queries: give one at a time.")
+    if found[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise UserError("A query only reads: write a SELECT, such as SELECT * FROM scores LIMIT 5.")
+    return sql
