@@ -3,8 +3,10 @@
     Hub.read("models/pythia-160m", Setup("pythia-160m"))
 
 Caches differ from model to model, and not all go on rightly from the middle of a prompt (Mamba's and RecurrentGemma's
-do not, in transformers 5.23). So what a model can do is tried when it is read: a few steps at once, in two pieces, and
-with its rows exchanged. A model that only decodes gets every prompt whole; one that does not even that is refused.
+do not, in transformers 5.23). So what a model can do is tried when it is read: a few steps at once, in pieces, and one
+by one, with its rows exchanged. A model that only decodes gets every prompt whole; one that mixes its rows, as RWKV-4
+does in steps of one token, gets them one after the other; one that does not even that is refused.
+Positions are passed wherever `forward` takes them, since not every model counts the steps that its cache has seen.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
 from pathlib import Path
 from typing import Any, final
 
@@ -23,19 +28,30 @@ from levelfield.foreign.assemble import Setup
 from levelfield.foreign.texts import first_line, needed
 from levelfield.spec import UserError
 
+CARRIED = ("cache_params", "state", "past_key_values")  # what a forward calls that which it goes on from
 ERROR = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.1}  # of logits, in their standard deviations
 TABLES = ("n_positions", "n_ctx", "max_sequence_length")  # settings of models with a table of positions
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What rows carry after so many steps: the model's own cache of all of them, or of each where they run alone."""
+
+    caches: tuple[Any, ...]
+    steps: int
+
+
 @final
 class Hub(LanguageModel):
-    """inner: a causal model of transformers, in eval mode. whole: prompts come in one piece."""
+    """inner: a causal model of transformers, in eval mode. whole: prompts come in one piece. alone: so do rows."""
 
     def __init__(self, setup: Setup, inner: Any, begin: tuple[int, ...] = ()) -> None:
-        self.setup, self.inner, self.first, self.whole = setup, inner, begin, False
+        self.setup, self.inner, self.first = setup, inner, begin
+        self.whole = self.alone = False
         accepted = inspect.signature(inner.forward).parameters
-        self.cache = "cache_params" if "cache_params" in accepted else "past_key_values"
+        self.cache = next((name for name in CARRIED if name in accepted), CARRIED[-1])
         self.trims = "logits_to_keep" in accepted
+        self.placed = "position_ids" in accepted
         self._try_out()
 
     @property
@@ -68,39 +84,67 @@ class Hub(LanguageModel):
     def pieces(self) -> bool:
         return not self.whole
 
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
-        given: dict[str, Any] = {self.cache: state} if state is not None else {}
+    def advance(self, ids: Tensor, state: Seen | None, last: bool = True) -> tuple[Tensor, Seen]:
+        batches = ids.split(1) if self.alone else (ids,)
+        caches = state.caches if state else (None,) * len(batches)
+        steps = state.steps if state else 0
+        found = [self._run(rows, cache, steps, last) for rows, cache in zip(batches, caches, strict=True)]
+        after = Seen(tuple(cache for _, cache in found), steps + ids.shape[1])
+        return torch.cat([logits for logits, _ in found]), after
+
+    def _run(self, ids: Tensor, cache: Any, steps: int, last: bool) -> tuple[Tensor, Any]:
+        """The logits of some rows that have seen so many steps, and their cache."""
+        given: dict[str, Any] = {} if cache is None else {self.cache: cache}
+        if self.placed:
+            given["position_ids"] = torch.arange(steps, steps + ids.shape[1], device=ids.device).expand(ids.shape)
         if last and self.trims:
             given["logits_to_keep"] = 1
         out = self.inner(input_ids=ids, use_cache=True, **given)
         return (out.logits[:, -1] if last else out.logits), getattr(out, self.cache, None)
 
-    def rows(self, state: Any, index: Tensor) -> Any:
-        return _over([state], lambda parts: parts[0].index_select(0, index))
+    def rows(self, state: Seen, index: Tensor) -> Seen:
+        if self.alone:
+            copies = (over([state.caches[i]], lambda parts: parts[0].clone()) for i in index.tolist())
+            return Seen(tuple(copies), state.steps)
+        return Seen((over(state.caches, lambda parts: parts[0].index_select(0, index)),), state.steps)
 
-    def join(self, states: Sequence[Any]) -> Any:
-        return _over(states, lambda parts: torch.cat(list(parts)))
+    def join(self, states: Sequence[Seen]) -> Seen:
+        caches = [cache for state in states for cache in state.caches]
+        joined = tuple(caches) if self.alone else (over(caches, lambda parts: torch.cat(list(parts))),)
+        return Seen(joined, states[0].steps)
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        """Raises UserError where the model cannot be trusted to go on from its cache."""
+        """Finds how the model goes on rightly from its cache. Raises UserError where it cannot be trusted to."""
         ids = torch.arange(26, device=self.device).view(2, 13) * 7919 % self.vocabulary
-        expected = self.inner(input_ids=ids, use_cache=False).logits.float()[:, -3:]
-        swap = torch.tensor([1, 0], device=self.device)
-        for sizes in ([10, 3], [11, 1, 1]):
+        expected = self.inner(input_ids=ids, use_cache=False).logits.float()
+        why = ""
+        for self.alone, self.whole in product((False, True), repeat=2):
             try:
-                parts, state, turned = [], None, False
-                for piece in ids.split(sizes, dim=1):  # the rows change places after every piece
-                    logits, state = self.advance(piece.flip(0) if turned else piece, state, last=False)
-                    parts.append(logits.flip(0) if turned else logits)
-                    state, turned = self.rows(state, swap), not turned
-                found = torch.cat(parts, 1)[:, -3:]
-            except (TypeError, AttributeError, RuntimeError, ValueError):
+                found = self._exchanged(ids, [11, 1, 1] if self.whole else [7, 4, 1, 1])
+                error = float((found - expected).abs().max() / expected.std())
+            except (TypeError, AttributeError, RuntimeError, ValueError) as problem:
+                why = f"going on from its cache ended in {first_line(problem)}"
                 continue
-            if (found - expected).abs().max() <= ERROR[self.setup.precision] * expected.std():
-                self.whole = sizes[0] == 11
+            if error <= ERROR[self.setup.precision]:
                 return
-        raise UserError(f"{self.name} does not go on rightly from its cache in transformers: it cannot generate here.")
+            why = (
+                f"after going on from its cache, logits are off by {error:.2g} standard deviations from those at once."
+            )
+        raise UserError(
+            f"{self.name} cannot generate here: {why} Either its code in transformers does not carry all that it has "
+            "seen, or it is not called here as it needs: convert it to a layout that docs/pretrained.md names."
+        )
+
+    def _exchanged(self, ids: Tensor, sizes: Sequence[int]) -> Tensor:
+        """(2, n) ids -> (2, n, V) logits, piece by piece; the two rows change places after every piece."""
+        swap = torch.tensor([1, 0], device=self.device)
+        parts, state, turned = [], None, False
+        for piece in ids.split(list(sizes), dim=1):
+            logits, state = self.advance(piece.flip(0) if turned else piece, state, last=False)
+            parts.append(logits.flip(0) if turned else logits)
+            state, turned = self.rows(state, swap), not turned
+        return torch.cat(parts, 1)
 
     @staticmethod
     def read(path: Path, setup: Setup, begin: tuple[int, ...] = ()) -> Hub:
@@ -116,20 +160,24 @@ class Hub(LanguageModel):
         return Hub(setup, inner.to(setup.device).eval(), begin)
 
 
-def _over(caches: Sequence[Any], change: Callable[[Sequence[Tensor]], Tensor]) -> Any:
-    """A new cache with `change` of the tensors that lie at the same place in all of them."""
-    found = copy.copy(caches[0])
-    found.layers = [_layer(layers, change) for layers in zip(*(cache.layers for cache in caches), strict=True)]
+def over(caches: Sequence[Any], change: Callable[[Sequence[Tensor]], Tensor]) -> Any:
+    """A new cache with `change` of the tensors that lie at the same place in all of them, however they are nested."""
+    first = caches[0]
+    if isinstance(first, Tensor):
+        return change(caches) if first.ndim else first
+    if isinstance(first, list | tuple):
+        return type(first)(over(parts, change) for parts in zip(*caches, strict=True))
+    if isinstance(first, dict):
+        return {key: over([cache[key] for cache in caches], change) for key in first}
+    if not _holds(first):
+        return first
+    found = copy.copy(first)
+    for name, value in vars(first).items():
+        if isinstance(value, Tensor | list | tuple | dict):
+            setattr(found, name, over([vars(cache)[name] for cache in caches], change))
     return found
 
 
-def _layer(layers: Sequence[Any], change: Callable[[Sequence[Tensor]], Tensor]) -> Any:
-    found = copy.copy(layers[0])
-    for name, value in vars(layers[0]).items():
-        values = [vars(layer)[name] for layer in layers]
-        if isinstance(value, Tensor) and value.ndim:
-            setattr(found, name, change(values))
-        elif isinstance(value, dict):
-            new = {k: change([v[k] for v in values]) if isinstance(value[k], Tensor) else value[k] for k in value}
-            setattr(found, name, new)
-    return found
+def _holds(value: Any) -> bool:
+    """Whether it is a cache or a layer of one, rather than a plain value or a type."""
+    return type(value).__module__.split(".")[0] not in ("builtins", "torch") and not isinstance(value, type | Enum)

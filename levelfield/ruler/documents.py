@@ -85,7 +85,10 @@ class Documents:
             )
         elif size < len(gold):
             if self.flavour.search == "binary":
-                return self._made(question, gold, "", -1)  # RULER fails here, and tries for ever
+                raise Misfit(
+                    f"The question's {len(gold)} documents do not fit into {self.setting.length} tokens, and RULER "
+                    "would try for ever: give a longer length."
+                )
             chosen = _sample(gold, size, rng)
         elif size - len(gold) > len(near):
             used = np.zeros(total, bool)

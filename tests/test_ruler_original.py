@@ -1,0 +1,73 @@
+"""RULER's flavours against the text that the original makes, built here in its plain way."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from toy_ruler import hotpot_file
+
+from levelfield.ruler import Bytes, Sources, generate, named
+
+LINE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+
+
+def chain_lines(context: str) -> tuple[list[str], list[int], int]:
+    """The statements of a context, how many lines of noise stand before each, and how many there are."""
+    statements = re.findall(r"VAR [A-Z]+ = (?:\d+|VAR [A-Z]+ )", context)
+    places = [context[: context.index(statement)].count(LINE) for statement in statements]
+    return statements, places, context.count(LINE)
+
+
+def inserted(statements: list[str], places: list[int], lines: int, paper: bool) -> str:
+    """The context as the original makes it: statements put into a list of lines one after the other, then joined."""
+    text = [LINE + "\n" if paper else LINE] * lines
+    for number, (statement, place) in enumerate(zip(statements, places, strict=True)):
+        text.insert(place + number, statement)
+    return (" " if paper else "\n").join(text).replace(". \n", ".\n")
+
+
+@pytest.mark.parametrize("flavour", ["official", "paper", "sound"])
+def test_statements_stand_among_the_lines_as_the_original_puts_them(flavour: str) -> None:
+    """At line 0 too, where a blank line before the first statement would take a token; in the example as well."""
+    at_line_0 = set()
+    for sample in generate(named("vt"), 2600, Bytes(), count=40, flavour=flavour, check="all"):
+        parts = sample.text.split("hidden in the following text.")[1:]
+        for part, example in zip(parts, (True, False), strict=True):
+            begin, end = (" ", " Question:") if flavour == "paper" and example else ("\n\n", "\nQuestion:")
+            assert part.startswith(begin)
+            context = part[len(begin) : part.index(end)]
+            statements, places, lines = chain_lines(context)
+            expected = inserted(statements, places, lines, flavour == "paper")
+            if flavour == "sound" and not example:  # a part of one more line fills the length
+                assert LINE.startswith(context.removeprefix(expected).removeprefix("\n"))
+            assert len(statements) == 5 and context.startswith(expected)
+            assert context == expected or flavour == "sound"
+            at_line_0.add((example, places[0] == 0))
+    assert {(False, True), (False, False)} <= at_line_0
+
+
+def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: Path) -> None:
+    """Where ten documents fewer than fitted the first question are fewer than a question has of its own, it draws
+    again without end. Whatever is made has RULER's order: the first own document where its shuffle puts it."""
+    told: list[str] = []
+    sources = Sources(hotpot=hotpot_file(tmp_path))
+    for length in range(3600, 6400, 400):
+        samples = generate(
+            named("qa_2"),
+            length,
+            Bytes(),
+            count=20,
+            flavour="official",
+            sources=sources,
+            missed=lambda index, why: told.append(why),
+        )
+        for sample in samples:
+            shown = re.findall(r"Document \d+:\n(Ship \d+ \d)\n", sample.text)
+            order = list(range(len(shown)))
+            random.Random(42).shuffle(order)
+            asked = re.findall(r"Which ship had more men, Ship (\d+)", sample.text)
+            assert len(shown) >= 10 and shown[order.index(0)] == f"Ship {asked[0]} 0"
+    assert any("RULER would try for ever" in why for why in told)
