@@ -4,12 +4,14 @@ Batches are gathered where the data lies: whole splits sit on the device as raw 
 worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
 
     split = Loaded(examples, device)
-    batch = split.gather(order(seed, step, batch=32, count=len(split)))
-    batch = split.gather(Buckets(seed, examples, batch=32).order(step))     # examples of like length together
+    batches = Shuffled(seed, examples, batch=32)
+    batches = Buckets(seed, examples, batch=32)     # examples of like length together
+    batch = split.gather(batches.order(step))
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelfield.spec import Examples, Input, Tokens, derive_seed
+from levelfield.spec import Examples, Input, Recipe, Tokens, derive_seed
 
 ROOM = 8 << 30  # bytes of one split that may lie on the device; larger ones stay memory-mapped on disk
 
@@ -117,12 +119,57 @@ def order(seed: int, step: int, *, batch: int, count: int) -> Tensor:
     return torch.cat(parts)
 
 
-class Buckets:
+class Batches(ABC):
+    """Which of `count` examples each training step sees: epoch after epoch, each with every example once."""
+
+    count: int
+
+    @abstractmethod
+    def order(self, step: int) -> Tensor:
+        """The examples of one step: (B,) int64."""
+
+    @abstractmethod
+    def epoch(self, step: int) -> range:
+        """The steps of the epoch that this one is part of."""
+
+    @abstractmethod
+    def steps(self, epochs: float) -> int:
+        """How many steps so many epochs are, rounded up."""
+
+    @abstractmethod
+    def share(self, step: int, units: np.ndarray) -> float:
+        """What the mean loss of a step's batch counts for, with a mean of 1 over an epoch, so that each unit counts
+        once in it. units: (N,), how many each example has of what that loss is a mean over."""
+
+
+class Shuffled(Batches):
+    """Batches of one size, as `order` lays them end to end. A window of an epoch leaves out what fills no batch."""
+
+    def __init__(self, seed: int, examples: Examples, batch: int) -> None:
+        self.seed, self.count, self.batch = seed, len(examples), batch
+
+    def order(self, step: int) -> Tensor:
+        return order(self.seed, step, batch=self.batch, count=self.count)
+
+    def epoch(self, step: int) -> range:
+        whole = max(1, self.count // self.batch)
+        return range(step // whole * whole, (step // whole + 1) * whole)
+
+    def steps(self, epochs: float) -> int:
+        return _up(epochs * self.count / self.batch)
+
+    def share(self, step: int, units: np.ndarray) -> float:
+        """All batches count alike: which examples are in one has nothing to do with their lengths."""
+        return 1.0
+
+
+class Buckets(Batches):
     """Batches of like lengths, each within a budget of padded steps: `batch` times an example's mean number of steps.
 
     Every epoch is a seeded permutation of the split, cut into pools of POOL * batch examples; a pool is sorted by
     length and cut where the next example would exceed the budget, and the epoch's batches are shuffled. A batch of
     short sequences so has more examples and one of long ones fewer; a sequence longer than the budget has its own.
+    What a batch's mean loss counts for is in proportion (`share`), or long sequences would count for more.
     """
 
     POOL = 50
@@ -132,23 +179,42 @@ class Buckets:
         self.padded = torch.from_numpy(np.ascontiguousarray(examples.longest)) * examples.documents
         self.budget = batch * int(examples.offsets[-1]) / max(1, len(examples))
         self.ends = [0]  # steps made by the end of each epoch that has been laid out
-        self.current: tuple[Tensor, ...] = ()
+        self.laid, self.current = -1, ()  # the epoch that was laid out last
 
     def order(self, step: int) -> Tensor:
-        """The examples of one step: (B,) int64."""
-        while self.ends[-1] <= step:
-            self.current = self._epoch(len(self.ends) - 1)
-            self.ends.append(self.ends[-1] + len(self.current))
-        epoch = bisect_right(self.ends, step) - 1
-        if epoch < len(self.ends) - 2:  # only where a caller goes back
-            return self._epoch(epoch)[step - self.ends[epoch]]
-        return self.current[step - self.ends[epoch]]
+        epoch = self._number(step)
+        return self._lay(epoch)[step - self.ends[epoch]]
 
-    def _epoch(self, epoch: int) -> tuple[Tensor, ...]:
-        pools = _permutation(self.seed, epoch, self.count).split(self.pool)
-        batches = [part for pool in pools for part in self._cut(pool)]
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "buckets", epoch))
-        return tuple(batches[i] for i in torch.randperm(len(batches), generator=generator).tolist())
+    def epoch(self, step: int) -> range:
+        number = self._number(step)
+        return range(self.ends[number], self.ends[number + 1])
+
+    def steps(self, epochs: float) -> int:
+        whole = int(round(epochs, 9))
+        while len(self.ends) < whole + 2:
+            self._next()
+        return self.ends[whole] + _up((epochs - whole) * (self.ends[whole + 1] - self.ends[whole]))
+
+    def share(self, step: int, units: np.ndarray) -> float:
+        return float(units[self.order(step).numpy()].sum() * len(self.epoch(step)) / max(1, units.sum()))
+
+    def _number(self, step: int) -> int:
+        """Of the epoch that the step is part of."""
+        while self.ends[-1] <= step:
+            self._next()
+        return bisect_right(self.ends, step) - 1
+
+    def _next(self) -> None:
+        self.ends.append(self.ends[-1] + len(self._lay(len(self.ends) - 1)))
+
+    def _lay(self, epoch: int) -> tuple[Tensor, ...]:
+        if epoch != self.laid:
+            pools = _permutation(self.seed, epoch, self.count).split(self.pool)
+            batches = [part for pool in pools for part in self._cut(pool)]
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "buckets", epoch))
+            shuffled = torch.randperm(len(batches), generator=generator).tolist()
+            self.laid, self.current = epoch, tuple(batches[i] for i in shuffled)
+        return self.current
 
     def _cut(self, pool: Tensor) -> Iterator[Tensor]:
         """From the longest on, so that the first of each batch tells how many fit."""
@@ -158,6 +224,15 @@ class Buckets:
             fit = max(1, int(self.budget // max(1, int(self.padded[ranked[at]]))))
             yield ranked[at : at + fit]
             at += fit
+
+
+def batches_of(seed: int, examples: Examples, recipe: Recipe) -> Batches:
+    """In the order that the recipe asks for."""
+    return (Buckets if recipe.bucketed else Shuffled)(seed, examples, recipe.batch)
+
+
+def _up(steps: float) -> int:
+    return int(np.ceil(round(steps, 9)))
 
 
 @lru_cache(maxsize=4)

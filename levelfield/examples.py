@@ -72,6 +72,18 @@ class Examples:
         offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
         return Examples(np.concatenate(sequences), offsets, y, slices or {}, documents, stepwise)
 
+    def stratified(self, seed: int) -> np.ndarray:
+        """All indices, (N,), in one order whose every beginning has the labels in the shares of the whole: first each
+        label once, the commonest first, then in proportion. Targets that are no labels are only shuffled."""
+        drawn = np.random.default_rng(seed).permutation(len(self))
+        labelled = not self.stepwise and self.y.ndim == 1 and self.y.dtype.kind in "biu"
+        labels = self.y[drawn] if labelled else np.zeros(len(self), int)
+        _, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        rank = np.empty(len(self), int)  # among those of the same label
+        rank[np.argsort(label, kind="stable")] = np.concatenate([np.arange(size) for size in sizes])
+        size = sizes[label]
+        return drawn[np.argsort(np.where(rank > 0, (rank + 0.5) / size, -size), kind="stable")]
+
     def take(self, indices: np.ndarray) -> Examples:
         """A subset, in the order given."""
         each = (np.asarray(indices)[:, None] * self.documents + np.arange(self.documents)).ravel()

@@ -24,7 +24,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}.
 
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
-    it, counts as None.
+    it, counts as None. One marked `{"version": n}` brings its version wherever it is not at its default: what such
+    settings mean has changed n - 1 times, and nothing else has.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         head: dict[str, Any] = {"kind": type(value).__name__}
@@ -33,6 +34,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         if identity:
             shown |= {f.name: None for f in dataclasses.fields(value) if not f.metadata.get("identity", True)}
+            changed = [f for f in dataclasses.fields(value) if "version" in f.metadata and shown[f.name] != f.default]
+            shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
         return head | {name: describe(v, identity=identity) for name, v in shown.items()}
     if isinstance(value, (list, tuple)):
         return [describe(v, identity=identity) for v in value]

@@ -16,14 +16,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.batches import Batch, encode
 from levelfield.spec import (
+    Examples,
     Head,
     Input,
     Label,
@@ -84,6 +87,10 @@ class Trainable(Objective):
     @abstractmethod
     def head(self, spec: Input, output: Output) -> Head:
         """Raises UserError where the objective does not fit the task."""
+
+    def units(self, examples: Examples) -> np.ndarray:
+        """How many each example has of what the loss is a mean over, (N,): one, where that is examples."""
+        return np.ones(len(examples))
 
     def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
         """The clean input, unless an objective hides some of it."""
@@ -149,6 +156,10 @@ class ClassifySteps(Trainable):
             raise UserError("ClassifySteps needs a task with a label at each step; use Classify for one per sequence.")
         return Head(self.key, output.classes, "step")
 
+    def units(self, examples: Examples) -> np.ndarray:
+        """Steps that are asked."""
+        return np.diff(np.concatenate([[0], np.cumsum(examples.y >= 0)])[examples.offsets])
+
     def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
         asked = batch.y >= 0
         return F.cross_entropy(outputs[asked].float(), batch.y[asked].long()) if asked.any() else outputs.sum() * 0.0
@@ -181,6 +192,10 @@ class StepObjective(Trainable):
         if spec.levels is None:
             raise UserError("A cross-entropy over values needs a signal with levels; use loss_kind='l1'.")
         return Head(self.key, spec.channels * spec.levels, "step")
+
+    def units(self, examples: Examples) -> np.ndarray:
+        """Steps, of which any may be scored."""
+        return examples.sizes
 
     @abstractmethod
     def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,6 +281,10 @@ class Causal(StepObjective):
     def direction(self) -> str | None:
         return "causal"
 
+    def units(self, examples: Examples) -> np.ndarray:
+        """Steps that have a next one."""
+        return (examples.lengths - 1).reshape(-1, examples.documents).sum(1)
+
     def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
         last = batch.lengths - 1
         steps = torch.arange(batch.raw.shape[1], device=outputs.device)
@@ -332,15 +351,16 @@ def heads(objective: Trainable, task: Task) -> tuple[Head, ...]:
     return tuple(replace(part.head(task.input, task.output), documents=task.documents) for part in objective.parts)
 
 
-def training_loss(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Tensor:
-    """The scalar that is minimised: one forward pass, every head's loss, weighted."""
+def training_loss(
+    net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
+) -> Tensor:
+    """The scalar that is minimised: one forward pass, every head's loss, weighted. shares: what each part's mean over
+    this batch counts for beside other batches (`Batches.share`); all the same where it is left out."""
     view = objective.view(batch, spec, generator)
     features = net.features(view.x, batch.mask, view.hidden)
-    losses: Sequence[Tensor] = [
-        weight * part.loss(net.head(part.key, features, batch.mask), batch, view, spec)
-        for part, weight in zip(objective.parts, objective.weights, strict=True)
-    ]
-    return torch.stack(list(losses)).sum()
+    parts = zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False)
+    losses = [w * s * part.loss(net.head(part.key, features, batch.mask), batch, view, spec) for part, w, s in parts]
+    return torch.stack(losses).sum()
 
 
 def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:

@@ -6,7 +6,7 @@ Search(trials=6, lr=(0.1, 10))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -49,8 +49,8 @@ class Recipe:
     """The numbers of one phase. `source` cites where they are printed; `assumed` names the fields nobody printed.
 
     `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
-    0.2 when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1 for the last
-    tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
+    0.2, down to 1e-7, when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1
+    for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
     Raises UserError for a batch below 1 and a learning rate that is not a finite number above 0.
     """
 
@@ -66,7 +66,8 @@ class Recipe:
     plateau_patience: int = 3
     betas: tuple[float, float] = (0.9, 0.999)
     decay_all: bool = False  # True: biases, norms and embeddings decay too
-    bucketed: bool = False  # True: batches of like lengths, each of about `batch` examples' steps (`batches.Buckets`)
+    # True: batches of like lengths, each of about `batch` examples' steps (`batches.Buckets`)
+    bucketed: bool = field(default=False, metadata={"version": 2})
     source: str = ""
     assumed: tuple[str, ...] = ()
     tuning_trials: int = 1

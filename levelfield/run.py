@@ -24,15 +24,14 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from levelfield import __version__, checkpoint, data, scored, store
-from levelfield.batches import Loaded
+from levelfield.batches import Batches, Loaded, batches_of
 from levelfield.disk import explained
 from levelfield.evaluate import evaluate
 from levelfield.ledger import all_kernels, flops_per_example, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.scored import Splits
-from levelfield.seeding import generator
-from levelfield.spec import Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
+from levelfield.spec import Duration, Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
 from levelfield.train import Metrics, Plan, State, copied, kept, make_optimizer, train
 
 SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
@@ -166,11 +165,11 @@ class _Work:
         net = build_net(self.run, objective)
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
-        examples = _subset(splits["train"], phase.fraction, self.run.seed)
+        examples = _subset(splits["train"], phase.fraction)
         per_example = self._flops(net, examples, objective)
         net.to(self.device)
         split, held_out = Loaded(examples, self.device), Loaded(splits["val"], self.device)
-        plan = resolve(phase, len(examples), split.mean_length, per_example)
+        plan = resolve(phase, batches_of(seed, examples, phase.recipe), split.mean_length, per_example)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         wall = 0.0
         if resume is not None:
@@ -323,14 +322,17 @@ class _Journal:
         }
 
 
-def resolve(phase: Phase, examples: int, mean_length: float, flops_per_example: float = 0.0) -> Plan:
+def resolve(phase: Phase, batches: Batches, mean_length: float, flops_per_example: float = 0.0) -> Plan:
     """A phase with its durations in steps. flops_per_example: forward and backward."""
     recipe = phase.recipe
+    in_epoch = {"epochs": 1.0, "examples": batches.count, "tokens": batches.count * mean_length}
 
-    def steps(value: Any) -> int:
+    def steps(value: Duration) -> int:
+        if recipe.bucketed and value.unit in in_epoch:  # batches vary in size
+            return batches.steps(value.value / in_epoch[value.unit])
         return value.resolve(
             batch=recipe.batch,
-            examples=examples,
+            examples=batches.count,
             tokens_per_example=mean_length,
             flops_per_step=flops_per_example * recipe.batch,
         )
@@ -341,17 +343,17 @@ def resolve(phase: Phase, examples: int, mean_length: float, flops_per_example: 
         steps=steps(recipe.budget),
         warmup=steps(recipe.warmup),
         validate_every=max(1, steps(recipe.validate_every)),
-        epoch=max(1, examples // recipe.batch),
         augment=phase.augment,
     )
 
 
-def _subset(examples: Examples, fraction: float, seed: int) -> Examples:
-    """A prefix of one seeded permutation, so that smaller fractions nest in larger ones."""
+def _subset(examples: Examples, fraction: float) -> Examples:
+    """The beginning of one order, the same for every arm and seed, as in amos2025: smaller fractions nest in larger
+    ones, and each has the labels in their shares."""
     if fraction >= 1:
         return examples
     count = max(1, round(fraction * len(examples)))
-    return examples.take(torch.randperm(len(examples), generator=generator(seed, "subset"))[:count].numpy())
+    return examples.take(examples.stratified(derive_seed(0, "subset"))[:count])
 
 
 def _trainable(phase: Phase) -> Trainable:

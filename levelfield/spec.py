@@ -254,7 +254,14 @@ class Phase:
     recipe: Recipe
     start: Literal["fresh", "previous"] = "fresh"
     augment: bool = False
-    fraction: float = 1.0  # of the training split: a prefix of one seeded permutation, so subsets nest
+    # Of the training split: the beginning of one stratified order for all seeds, so that subsets nest.
+    fraction: float = field(default=1.0, metadata={"version": 2})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise UserError(
+                f"A phase cannot train on fraction={self.fraction} of the data: give more than 0, at most 1."
+            )
 
 
 @dataclass(frozen=True)

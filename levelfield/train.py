@@ -17,13 +17,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from levelfield.batches import Batch, Buckets, Loaded, order
+from levelfield.batches import Batch, Loaded, batches_of
 from levelfield.objectives import Trainable, training_loss
 from levelfield.seeding import generator, seeded
 from levelfield.spec import ParamRule, Recipe, Task
 
 if TYPE_CHECKING:
     from levelfield.model import Net
+
+
+PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: ReduceLROnPlateau with min_lr)
+
+UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of like lengths is clipped
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,6 @@ class Plan:
     steps: int
     warmup: int
     validate_every: int
-    epoch: int  # steps in one pass over the training split
     augment: bool
 
 
@@ -63,7 +67,7 @@ class State:
 @dataclass(frozen=True)
 class Metrics:
     step: int
-    loss: float
+    loss: float  # the batch's mean, whatever it counts for in its epoch
     lr: float
     score: float | None  # of the validation made after this step, if one was
 
@@ -78,18 +82,19 @@ def train(
     """
     net, optimizer, recipe = state.net, state.optimizer, plan.recipe
     net.train()
-    buckets = Buckets(seed, split.examples, recipe.batch) if recipe.bucketed else None
+    batches = batches_of(seed, split.examples, recipe)
+    units = [part.units(split.examples) for part in plan.objective.parts]
     while state.step < plan.steps and not state.stopped:
-        lr = _set_rates(optimizer, recipe.lr, _factor(plan, state))
-        chosen = buckets.order(state.step) if buckets else order(seed, state.step, batch=recipe.batch, count=len(split))
-        batch = split.gather(chosen)
+        lr, epoch = _set_rates(optimizer, plan, state), batches.epoch(state.step)
+        batch, shares = split.gather(batches.order(state.step)), [batches.share(state.step, each) for each in units]
         if plan.augment:
             batch = _augmented(task, batch, generator(seed, "augment", state.step))
         with seeded(seed, "dropout", state.step, device=split.device):
-            loss = training_loss(net, batch, plan.objective, task.input, generator(seed, "mask", state.step))
+            draws = generator(seed, "mask", state.step)
+            loss = training_loss(net, batch, plan.objective, task.input, draws, shares)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = _clipped(net, recipe.clip)
+        norm = _clipped(net, optimizer, recipe, state.step)
         value, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # together: each fetch waits for the device
         finite = math.isfinite(value) and math.isfinite(size)
         if finite:
@@ -98,14 +103,14 @@ def train(
         state.examples += len(batch.y)
         state.positions += batch.steps
         state.tokens += int(batch.lengths.sum())
-        _plateau(plan, state, value)
+        _plateau(plan, state, value, epoch)
         score, due = None, state.step % plan.validate_every == 0 or state.step == plan.steps
         if not finite or (due and not sound(net)):
             state.stopped = "diverged"
         elif due:
             score = validate()
             _select(state, score, recipe.patience)
-        yield Metrics(state.step, value, lr, score)
+        yield Metrics(state.step, value / (shares[0] or 1.0), lr, score)
 
 
 def kept(state: State) -> dict[str, Tensor]:
@@ -144,38 +149,54 @@ def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> 
     return torch.optim.AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
 
 
-def _clipped(net: Net, most: float | None) -> Tensor:
-    """Gradients clipped to a norm of `most`; returns their norm before."""
-    if most is not None:
-        return nn.utils.clip_grad_norm_(net.parameters(), most)
-    return nn.utils.get_total_norm([p.grad for p in net.parameters() if p.grad is not None])
+def _clipped(net: Net, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:
+    """Gradients clipped as the recipe says; returns their norm before.
+
+    Batches of like lengths differ by design: each may pull far to one side though together they are at rest. Clipping
+    them all to one norm would move where that is. So what they usually have, by AdamW's own mean of squares, is not
+    clipped, only what is UNUSUAL times as large; before there is such a mean, nothing is.
+    """
+    if recipe.clip is not None and not recipe.bucketed:
+        return nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
+    gradients = [p.grad for p in net.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    squares = [slot["exp_avg_sq"].sum() for slot in optimizer.state.values() if "exp_avg_sq" in slot]
+    if recipe.clip is not None and squares:
+        usual = (torch.stack(squares).sum() / (1 - recipe.betas[1] ** step)).sqrt()
+        bound = (UNUSUAL * usual).clamp(min=recipe.clip)
+        factor = (bound / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor)
+    return norm
 
 
-def _set_rates(optimizer: torch.optim.Optimizer, lr: float, factor: float) -> float:
+def _set_rates(optimizer: torch.optim.Optimizer, plan: Plan, state: State) -> float:
+    """Returns the recipe's own rate for the step about to be made."""
     for group in optimizer.param_groups:
-        group["lr"] = group["base"] * factor
-    return lr * factor
+        group["lr"] = _rate(group["base"], plan, state)
+    return _rate(plan.recipe.lr, plan, state)
 
 
-def _factor(plan: Plan, state: State) -> float:
-    """What the base rates are multiplied by for the step about to be made."""
+def _rate(base: float, plan: Plan, state: State) -> float:
+    """What a base rate is for the step about to be made."""
     step, schedule = state.step, plan.recipe.schedule
     if step < plan.warmup:
-        return (step + 1) / plan.warmup
+        return base * ((step + 1) / plan.warmup)
     if schedule == "constant":
-        return 1.0
+        return base
     if schedule == "plateau":
-        return state.cut * (0.1 if step >= 0.9 * plan.steps else 1.0)
+        tail = 0.1 if step >= 0.9 * plan.steps else 1.0
+        return max(base * (state.cut * tail), min(base, PLATEAU_FLOOR) * tail)
     share = (step - plan.warmup) / max(1, plan.steps - plan.warmup)
-    return {"linear": 1 - share, "cosine": 0.5 * (1 + math.cos(math.pi * share))}[schedule]
+    return base * {"linear": 1 - share, "cosine": 0.5 * (1 + math.cos(math.pi * share))}[schedule]
 
 
-def _plateau(plan: Plan, state: State, loss: float) -> None:
+def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
     """At the end of an epoch: cut the rate if its mean loss has been no better for more than the patience."""
     if plan.recipe.schedule != "plateau":
         return
-    state.epoch_loss += loss / plan.epoch
-    if state.step % plan.epoch:
+    state.epoch_loss += loss / len(epoch)
+    if state.step != epoch.stop:
         return
     if state.epoch_loss < state.lowest_epoch_loss * (1 - 1e-4):
         state.lowest_epoch_loss, state.bad_epochs = state.epoch_loss, 0

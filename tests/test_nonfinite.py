@@ -93,7 +93,7 @@ def failing(how: str, block: Block = BLOCK) -> Net:
 def trained(net: Net, clip: float | None = 1.0, every: int = 20) -> tuple[State, list[dict[str, Tensor]]]:
     """The state after at most 20 steps, and the weights after each of them."""
     numbers = dataclasses.replace(recipe(20), clip=clip)
-    plan = Plan(Classify(), numbers, 20, warmup=0, validate_every=every, epoch=4, augment=False)
+    plan = Plan(Classify(), numbers, 20, warmup=0, validate_every=every, augment=False)
     state = State(net, make_optimizer(net, numbers, net.rules()), best=copied(net))
     split = Loaded(TASK.build(None)["train"], CPU)
     return state, [copied(net) for _ in train(state, plan, split, TASK, 0, lambda: 0.5)]

@@ -243,14 +243,6 @@ class Offset(FirstSymbol):
         return splits
 
 
-def test_a_fraction_is_a_nested_prefix():
-    train = TASK.build(None)["train"]
-    small, large = running._subset(train, 0.1, 5), running._subset(train, 0.5, 5)
-    assert (len(small), len(large)) == (26, 128)
-    assert np.array_equal(small.x, large.x[: len(small.x)])
-    assert running._subset(train, 1.0, 5) is train
-
-
 def test_pretrained_weights_are_evaluated_as_given(undisturbed: Path, tmp_path: Path):
     weights = tmp_path / "given.safetensors"
     weights.write_bytes((undisturbed / "weights.safetensors").read_bytes())

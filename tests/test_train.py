@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def setup(numbers: Recipe, steps: int, **changes: Any) -> tuple[State, Plan, Loaded]:
     model = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.2),))
     net = Net(model, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
-    plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, epoch=4, augment=False)
+    plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, augment=False)
     state = State(net, make_optimizer(net, numbers, net.rules()))
     return state, dataclasses.replace(plan, **changes), Loaded(SPLITS["train"], CPU)
 
@@ -53,22 +53,25 @@ def test_schedules_are_those_of_torch():
 
 
 def test_plateau_cuts_when_torch_would_and_in_the_last_tenth():
-    losses = [1.0, 0.9, 0.9, 0.9, 0.95, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8]
+    losses = [1.0, 0.9, 0.9, 0.9, 0.95, *[0.8] * 50]
     epoch, patience = 3, 2
     numbers = dataclasses.replace(recipe(lr=1.0), schedule="plateau", plateau_patience=patience)
-    state, plan, _ = setup(numbers, len(losses) * epoch, epoch=epoch)
+    state, plan, _ = setup(numbers, len(losses) * epoch)
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.2, patience=patience, threshold=1e-4)
+    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.2, patience=patience, threshold=1e-4, min_lr=1e-7, eps=0.0
+    )
     for loss in losses:
-        ours = training._factor(plan, state)
+        ours = training._rate(1.0, plan, state)
         last_tenth = state.step >= 0.9 * plan.steps
-        assert ours == pytest.approx(optimizer.param_groups[0]["lr"] * (0.1 if last_tenth else 1.0))
+        assert ours == pytest.approx(optimizer.param_groups[0]["lr"] * (0.1 if last_tenth else 1.0), abs=0)
         for _ in range(epoch):
+            steps = range(state.step // epoch * epoch, (state.step // epoch + 1) * epoch)
             state.step += 1
-            training._plateau(plan, state, loss)
+            training._plateau(plan, state, loss, steps)
         reference.step(loss)
-    assert state.cut < 0.1
+    assert optimizer.param_groups[0]["lr"] == 1e-7 and state.cut < 1e-8
 
 
 def test_the_loop_is_adamw_written_out():
