@@ -58,7 +58,8 @@ def execute(order: Order, declared: Study, jobs: int | None, say: Say) -> bool:
     made(order.out, "--out")
     made(order.data, "--data")
     tried = () if declared.search is None or order.trial else tuning.tried(declared, order.effort, order.out)
-    store.index(order.out, study.name, order.effort, choose(study, order.effort), tried, order.source.trials)
+    adds = bool(order.source.mixer)
+    store.index(order.out, study.name, order.effort, choose(study, order.effort), tried, order.source.trials, adds)
     console = Console()
     with progress.screen(console) as screen:
         outcome = Local(order, places).execute(runs, screen)
@@ -84,6 +85,7 @@ def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Pa
     from levelfield import report
 
     results = store.read(out, study.name, effort, str(source))
+    study = source.recorded(study, results.specs)
     made(to, "--to")
     printed = references(study.published)
     for path in report.build(study, effort, results, to / f"{study.name}-{effort}", printed):

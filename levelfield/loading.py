@@ -16,10 +16,11 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 from levelfield import tuning
 from levelfield.report.arms import Arm
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, UserError, closest, describe
-from levelfield.store import check_name, read_json
+from levelfield.store import SPEC, check_name, read_json, record
 
 HERE = Path(__file__).parent
 
@@ -66,6 +67,15 @@ class Source:
             module = _module(self.study)
             study = _guarded(_study_of(module, self.study), self.study, module.__file__ or "")
         return tuning.tuned_by(study, self.trials)
+
+    def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
+        """The study with all runs that were recorded for it: a comparison may have been run with other tasks too."""
+        if not self.mixer:
+            return study
+        from levelfield.restoring import recorded
+        from levelfield.usermixer import load_user_mixer
+
+        return recorded(study, described, load_user_mixer(self.mixer))
 
     def __str__(self) -> str:
         """In the words of the command line; a comparison without its tasks and protocols."""
@@ -116,25 +126,50 @@ def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
 
 
 def find_run(run_id: str, out: Path, study: str = "") -> Run:
-    """The run of a directory in `out`, from the study that was run there, or from the study or file named.
+    """The run of a folder in `out`, made again from its own description.
 
-    Raises UserError for an unknown id, and where the study no longer has that run.
+    study: the file of a user's own study, or FILE.py:Mixer of a comparison, for what is not of levelfield is never
+    executed unasked. Raises UserError for an unknown id, and where the run would be another today.
     """
-    named: dict[str, tuple[str, Effort, int]] = {}
-    for path in sorted((out / "studies").glob("*.json")):
-        index = read_json(path)
-        named |= dict.fromkeys(index["runs"], (index["study"], index["effort"], index.get("asked_trials", 0)))
-    if run_id not in named:
-        near = closest(run_id, sorted(named)) if 0 < len(named) <= 12 else "ids are the names of its folders."
+    path = out / run_id / SPEC
+    if not path.exists():
+        there = sorted(each.parent.name for each in out.glob(f"*/{SPEC}"))
+        near = closest(run_id, there) if 0 < len(there) <= 12 else "ids are the names of its folders."
         raise UserError(f"There is no run '{run_id}' in {out}: {near}")
-    name, effort, trials = named[run_id]
-    name = name.removesuffix(tuning.SUFFIX) if trials else name
-    if not study and name not in listing("studies"):
-        raise UserError(f"{run_id} belongs to {name}, no study of levelfield: add --study FILE.py or FILE.py:Mixer.")
-    for run in tuning.settled(Source.of(study or name, trials).load(), out).runs(effort):
-        if run.id == run_id:
-            return run
-    raise UserError(f"{study or name} at effort {effort} no longer has the run {run_id}: it has changed since.")
+    described = read_json(path)
+    if study and ".py:" not in study:
+        return _of_study(run_id, out, study)
+    from levelfield.restoring import Unknown, restore
+    from levelfield.usermixer import load_user_mixer
+
+    mixer = load_user_mixer(study) if study else None
+    try:
+        run = restore(described, mixer)
+    except Unknown as error:
+        raise UserError(
+            f"{run_id} is made of {error}, which is not of levelfield: add --study FILE.py or FILE.py:Mixer."
+        ) from error
+    except (TypeError, ValueError, LookupError, UserError):
+        run = None
+    if not isinstance(run, Run) or run.id != run_id:
+        raise UserError(f"{study or 'levelfield'} no longer has the run {run_id}: it has changed since.")
+    return run
+
+
+def _of_study(run_id: str, out: Path, study: str) -> Run:
+    """The run as a study has it, at whatever effort; with the trials it was asked with, where that is recorded."""
+    asked: set[int] = {0}
+    for path in (out / "studies").glob("*.json"):
+        with suppress(UserError):
+            known = record(path)
+            asked |= {known.get("asked_trials", 0)} if run_id in known["runs"] else set()
+    for trials, effort in product(sorted(asked, reverse=True), EFFORTS):
+        with suppress(UserError):  # an effort that the study does not have, or trials that are not done
+            runs = tuning.settled(Source.of(study, trials).load(), out).runs(effort)
+            if found := next((run for run in runs if run.id == run_id), None):
+                return found
+    Source.of(study).load()  # or the reason why there is none
+    raise UserError(f"{study} no longer has the run {run_id}: it has changed since.")
 
 
 def _module(name: str) -> ModuleType:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelfield import comparison, report, store, tuning
 from levelfield.loading import choose
+from levelfield.restoring import recorded
 from levelfield.run import execute
 from levelfield.spec import Effort, Row, Study, UserError
 from levelfield.usermixer import load_user_mixer, user_mixer
@@ -76,9 +77,10 @@ def compare(
     if study.search is not None:
         _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
         records, study = tuning.tried(study, effort, out), tuning.settled(study, out)
-    store.index(out, study.name, effort, choose(study, effort), records, trials)
+    store.index(out, study.name, effort, choose(study, effort), records, trials, adds=True)
     _run(study, effort, out, data, device, tested=True)
     results = store.read(out, study.name, effort)
+    study = recorded(study, results.specs, config)
     files = report.build(study, effort, results, to / f"{study.name}-{effort}")
     return Comparison(results.rows, results.ledgers, files)
 

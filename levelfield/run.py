@@ -79,7 +79,7 @@ def execute(
     target = pick_device(device)
     work = _Work(run, where, data_root, target, tested)
     if not store.complete(where):
-        store.write_json(where / "spec.json", describe(run))
+        store.write_json(where / store.SPEC, describe(run))
         work.train_all()
     for probe in probes:
         if not store.probe_file(where, probe).exists():

@@ -51,10 +51,10 @@ def _several(value: Any, kind: Any, name: str) -> str | None:
 def _object(value: Any, kind: Any, name: str) -> str | None:
     if not isinstance(value, Mapping):
         return f"{name} is no object"
-    for key in sorted(kind.__required_keys__):
-        if key not in value:
-            return f"{key} is missing" if name == "it" else f"{name} lacks {key}"
     for key, hint in _hints(kind).items():
+        needed = get_origin(hint) is Required or (kind.__total__ and get_origin(hint) is not NotRequired)
+        if key not in value and needed:
+            return f"{key} is missing" if name == "it" else f"{name} lacks {key}"
         if key in value and (found := fault(value[key], hint, key if name == "it" else f"{name}.{key}")):
             return found
     return None
@@ -62,7 +62,8 @@ def _object(value: Any, kind: Any, name: str) -> str | None:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+    """With what is required: `__required_keys__` does not know where annotations are text."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _plain(value: Any, kind: type) -> bool:

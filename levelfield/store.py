@@ -23,14 +23,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from levelfield.disk import explained, read_text, sha256, unreadable
+from levelfield.disk import explained, locked, read_text, sha256, unreadable
 from levelfield.results import Done, Ledger, LogRecord, Record, Results
 from levelfield.shapes import fault
 from levelfield.spec import Probe, Row, Run, UserError, describe, digest
 
+SPEC = "spec.json"
 DONE = "done.json"
 WEIGHTS = "weights.safetensors"
 ERROR = "error.txt"  # why a run failed
@@ -180,17 +182,50 @@ def index(
     runs: Sequence[Run],
     trials: Sequence[Mapping[str, Any]] = (),
     asked_trials: int = 0,
+    adds: bool = False,
 ) -> None:
     """Record which runs a study consists of, so that a report can be made from files alone.
 
     trials: what was tried before, which chose the runs. asked_trials: where the command line asked for them, how many.
+    adds: to what other commands recorded, as comparisons do, each of which may name other tasks and protocols. A run of
+    theirs is kept unless the same task, model and protocol now have other settings.
     """
     check_name("study", study)
-    described = {run.id: describe(run) for run in runs}
-    whole = {"study": study, "effort": effort, "runs": described}
-    whole |= {"trials": list(trials)} if trials else {}
-    whole |= {"asked_trials": asked_trials} if asked_trials else {}
-    write_json(out / "studies" / f"{study}-{effort}.json", whole)
+    path = out / "studies" / f"{study}-{effort}.json"
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f".{path.name}.lock")):
+        described, tried = _kept(path, runs) if adds else ({}, [])
+        described |= {run.id: describe(run) for run in runs}
+        arms = {trial["arm"] for trial in trials}
+        tried = [*(trial for trial in tried if trial["arm"] in described.keys() - arms), *trials]
+        whole = {"study": study, "effort": effort, "runs": described}
+        whole |= {"trials": tried} if tried else {}
+        whole |= {"asked_trials": asked_trials} if asked_trials else {}
+        write_json(path, whole)
+
+
+def _kept(path: Path, runs: Sequence[Run]) -> tuple[dict[str, Any], list[Any]]:
+    """Of an earlier record, the runs that the new ones do not replace, and the trials; nothing of a damaged one."""
+    try:
+        earlier = record(path) if path.exists() else None
+    except UserError:
+        earlier = None
+    if earlier is None:
+        return {}, []
+    arms = {_arm(run.id): replace(run, seed=0) for run in runs}
+    settings = {names: describe(run) for names, run in arms.items()}
+    kept = {
+        run_id: spec
+        for run_id, spec in earlier["runs"].items()
+        if settings.get(_arm(run_id), {**spec, "seed": 0}) == {**spec, "seed": 0}
+    }
+    return kept, list(earlier.get("trials", ()))
+
+
+def _arm(run_id: str) -> str:
+    """Task, model and protocol, of `task-model-protocol-seed-hash`."""
+    return run_id.rsplit("-", 2)[0]
 
 
 def record(path: Path) -> Record:
@@ -230,7 +265,8 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found]
                 curves |= {run_id: log} if log else {}
             elif (where / ERROR).exists():
-                failures[run_id] = next(iter(read_text(where / ERROR, _remedy(where)).strip().splitlines()), "")
+                said = read_text(where / ERROR, _remedy(where)).strip()
+                failures[run_id] = said.splitlines()[0] if said else "it does not say why"
         except UserError as error:
             failures[run_id] = f"not readable, because {error}"
     specs: dict[str, Any] = dict(known["runs"])

@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": LOW
     | {"data", "objectives", "model", "train", "evaluate", "ledger", "scored", "store", "checkpoint", "disk"},
     "tuning": {"spec", "store"},
+    "restoring": {"spec", "mixers", "objectives", "tasks"},
     "answers": {"spec", "store", "ruler"},
     "longcontext": {"spec", "store", "ruler", "foreign", "answers"},
     "surveys": {"spec", "results", "longcontext"},

@@ -130,7 +130,8 @@ def test_what_goes_wrong_in_a_study_is_one_sentence(
 def test_a_damaged_index_is_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "runs" / "studies").mkdir(parents=True)
     (here / "runs" / "studies" / "toys-minutes.json").write_text("{")
-    assert "toys-minutes.json is damaged" in refused(capsys, "probe", "locality", "x")
+    assert "toys-minutes.json is damaged" in refused(capsys, "report", "toys.py")
+    assert "There is no run 'x'" in refused(capsys, "probe", "locality", "x")
 
 
 def test_a_misspelt_option_is_refused_with_its_likely_meaning(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ def build(
     Raises UserError where nothing has finished, or a run has rows but no ledger.
     """
     if not any(not is_baseline(row) for row in results.rows):
-        raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.")
+        failed = next((f" One of {len(results.failures)} failures: {why}" for why in results.failures.values()), "")
+        raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.{failed}")
     by_metric = [gather(results, metric) for metric in _metrics(results)]
     theirs = Beside(study.published, references)
     beside = {cells.metric: all_beside(cells, results, theirs) for cells in by_metric}
@@ -171,6 +172,9 @@ def _write(out: Path, texts: Mapping[str, str], drawings: Mapping[str, Drawing])
             written[-1].write_text(text, encoding="utf-8")
         for name, drawing in drawings.items():
             written += drawing.write(out / "figures", name)
+        for path in {out / "trials.csv", *(out / "figures").glob("*.svg"), *(out / "figures").glob("*.png")}:
+            if path not in written:  # of an earlier report, which showed other things
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"Cannot write the report to {out} ({error.strerror}): choose another folder.") from error
     return written

@@ -1,0 +1,71 @@
+"""Runs from their descriptions: what `spec.json` and the record of a study hold, as frozen values again.
+
+    restore(store.read_json(out / run_id / "spec.json"))       a Run, whose id is `run_id` if nothing has changed since
+
+Nothing is executed: classes are those of levelfield, by their names, and a user's own mixer is the one that is given.
+Whoever asks compares the id: another version or another default gives another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from levelfield import objectives as objectives  # whose classes are looked up
+from levelfield import spec, tasks
+from levelfield.mixers import MIXERS
+from levelfield.spec import MixerConfig, Objective, Run, Study, Task
+
+
+class Unknown(LookupError):
+    """A class that is not of levelfield."""
+
+
+def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
+    """What `spec.describe` described. mixer: stands for the user's own, with the settings that are described.
+
+    Raises Unknown for a class that is not of levelfield, and TypeError or ValueError for fields that a class no longer
+    has or takes.
+    """
+    if isinstance(described, list):
+        return tuple(restore(each, mixer) for each in described)
+    if not isinstance(described, Mapping):
+        return described
+    kind = described.get("kind")
+    if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
+        return replace(mixer, settings=restore(described["settings"]))
+    if kind not in (known := kinds()):
+        raise Unknown(str(kind))
+    return known[kind](**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version")})
+
+
+def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> Study:
+    """The comparison of `mixer` with the runs of all commands that added to its record, as far as they are the same
+    today."""
+    runs: list[Run] = []
+    for run_id, each in described.items():
+        try:
+            run = restore(each, mixer)
+        except (LookupError, TypeError, ValueError):
+            continue
+        runs += [run] if isinstance(run, Run) and run.id == run_id else []
+    return replace(study, runs=lambda effort: tuple(runs))
+
+
+@cache
+def kinds() -> dict[str, type]:
+    """Class name -> class, of everything a run is made of."""
+    tasks.modules()  # a class is found once its file has been imported
+    values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    below = [*MIXERS, *(each for base in (Task, Objective) for each in _below(base))]
+    own = [each for each in [*values, *below] if each.__module__.startswith(f"{__package__}.")]
+    return {each.__name__: each for each in own}
+
+
+def _below(base: type) -> Iterator[type]:
+    for each in base.__subclasses__():
+        yield each
+        yield from _below(each)
