@@ -6,10 +6,12 @@ come first, so that their report does too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 
 from levelfield import contract, small, tasks
+from levelfield.decisions import AtMost, Every, Question, Seeds, difference, holm
 from levelfield.ledger import match_width, parameters
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
@@ -21,7 +23,7 @@ from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import arm
 from levelfield.spec import UNTUNED, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View, digest
-from levelfield.verdicts import Key, Seeds, scores
+from levelfield.verdicts import Key, Table
 
 BASELINES: tuple[MixerConfig, ...] = (
     Attention(heads=4, rotary="per_head"),
@@ -64,7 +66,8 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
             UNTUNED,
-            "With two seeds a side, one side is wholly above the other by luck once in three times: take more.",
+            "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
+            "scatter: docs/verdicts.md says how large.",
         ),
     )
 
@@ -105,17 +108,46 @@ def probes(run: Run) -> Sequence[Probe]:
 
 
 def verdict(label: str, rows: Sequence[Row]) -> str:
-    """Task by task and protocol by protocol, against the best baseline by median."""
-    cells = scores(rows)
-    sentences = [_against(label, key, cells) for key in cells if key.model == label]
-    return " ".join(s for s in sentences if s) or "Nothing can be said yet: no run of the mixer has finished."
+    """How many comparisons the mixer wins, and each of them in a sentence."""
+    table = Table.of(rows)
+    keys = [key for key in table.cells if key.model == label and _others(key, table)]
+    if not keys:
+        return "Nothing can be said yet: no run of the mixer beside a baseline has finished."
+    decided = questions(label, rows)
+    answers = holm(decided)
+    counts = Counter(answers.get(key, 0) for key in keys)
+    head = (
+        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best in "
+        f"{counts[-1]}; the rest are not decided."
+    )
+    return " ".join([head, *(_sentence(label, key, answers.get(key), table) for key in keys)])
 
 
-def _against(label: str, key: Key, cells: Mapping[Key, Seeds]) -> str:
-    others = {k: s for k, s in cells.items() if k == key._replace(model=k.model) and k.model != label}
-    if not others:
-        return ""
-    best = max(others, key=lambda k: others[k].median)
-    own, other = cells[key], others[best]
-    word = "above" if own.above(other) else "below" if other.above(own) else "not clearly apart from"
-    return f"On {key.task} by {key.protocol}, {label} ({own}) is {word} the best baseline, {best.model} ({other})."
+def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
+    """By task and protocol, whether the mixer is above every baseline or below one. Not asked where nobody has learnt
+    more than the best simple rule; where the mixer itself has not, it can be below but not above."""
+    table = Table.of(rows)
+    asked: dict[Key, Question] = {}
+    for key in (key for key in table.cells if key.model == label):
+        others, scatter = _others(key, table), table.scatter(key.task)
+        if not others or not any(table.learnt(k) for k in (key, *others)):
+            continue
+        above = Every(tuple(difference(table.cells[key], other, 0.0, scatter) for other in others.values()))
+        asked[key] = above if table.learnt(key) else AtMost(above)
+    return asked
+
+
+def _others(key: Key, table: Table) -> dict[Key, Seeds]:
+    """The baselines on the same task under the same protocol."""
+    return {k: arm for k, arm in table.cells.items() if k == key._replace(model=k.model) and k.model != key.model}
+
+
+def _sentence(label: str, key: Key, answer: int | None, table: Table) -> str:
+    own, others, rule = table.cells[key], _others(key, table), table.rule(key.task)
+    best = max(others, key=lambda k: others[k].mean)
+    where, rival = f"On {key.task} by {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
+    if answer is None:
+        return f"{where}, nothing can be said: no arm beat the best simple rule, {rule}; {label} has {own}."
+    word = {1: "is above", -1: "is below", 0: "cannot be told apart from"}[answer]
+    short = "" if table.learnt(key) else f" It did not beat the best simple rule, {rule}."
+    return f"{where}, {label} at {own} {word} {rival}.{short}"

@@ -143,24 +143,44 @@ def test_a_name_that_a_baseline_has_is_told_apart():
     assert [m.label for m in models] == ["my_s4", "attention", "s4", "conv"]
 
 
-def test_the_verdict_says_what_the_rows_say():
-    def row(model: str, value: float) -> Row:
-        return Row(
-            run=f"{model}{value}",
-            task="t",
-            model=model,
-            protocol="scratch",
-            metric="accuracy",
-            split="test",
-            value=value,
-        )
+def arm(model: str, *percent: float, task: str = "t") -> list[Row]:
+    """An arm's test scores, one a seed, on 2,000 examples."""
+    row = Row(task=task, model=model, protocol="scratch", metric="accuracy", split="test", n=2_000)
+    return [row | Row(run=f"{task}{model}{seed}", seed=seed, value=v / 100) for seed, v in enumerate(percent)]
 
-    rows = [row("mine", 0.5), row("mine", 0.52), row("s4", 0.4), row("s4", 0.45), row("conv", 0.3), row("conv", 0.31)]
-    assert "above the best baseline, s4" in comparison.verdict("mine", rows)
-    rows[0] = row("mine", 0.42)
-    assert "not clearly apart" in comparison.verdict("mine", rows)
-    assert "below" in comparison.verdict("conv", rows)
+
+RULES = [Row(task="t", model=m, protocol="none", metric="accuracy", split="test", value=v, n=2_000) for m, v in (
+    ("chance", 0.1), ("last_value", 0.3))]  # fmt: skip
+
+
+def test_the_verdict_says_what_the_rows_say():
+    baselines = arm("s4", 40, 40.5, 41) + arm("conv", 35, 35.5, 36)
+    text = comparison.verdict("mine", [*RULES, *arm("mine", 60, 60.5, 61), *baselines])
+    assert text.startswith("mine is above every baseline in 1 of 1 comparisons and below the best in 0;")
+    assert "mine at 60.5 % (60.0 to 61.0 over 3 seeds) is above the best baseline, s4 at 40.5 %" in text
+    assert "cannot be told apart" in comparison.verdict("mine", [*RULES, *arm("mine", 41, 42, 43), *baselines])
+    assert "mine at 31.5 %" in comparison.verdict("mine", [*RULES, *arm("mine", 31, 31.5, 36), *baselines])
     assert "Nothing" in comparison.verdict("mine", [])
+    assert "Nothing" in comparison.verdict("mine", arm("mine", 60, 61, 62))
+
+
+def test_one_seed_says_what_was_seen_and_decides_nothing():
+    rows = [*RULES, *arm("mine", 90), *arm("s4", 40.5), *arm("conv", 30)]
+    text = comparison.verdict("mine", rows)
+    assert (
+        "mine at 90.0 % with one seed cannot be told apart from the best baseline, s4 at 40.5 % with one seed" in text
+    )
+    assert "above every baseline in 0 of 1" in text
+
+
+def test_an_arm_below_a_simple_rule_is_above_nobody():
+    baselines = arm("s4", 10, 10.1, 10.2) + arm("conv", 9.9, 10, 10.1)
+    text = comparison.verdict("mine", [*RULES, *arm("mine", 29, 29.1, 29.2), *baselines])
+    assert "nothing can be said: no arm beat the best simple rule, last value (30.0 %)" in text
+    learnt = comparison.verdict("mine", [*RULES, *arm("mine", 20, 20.1, 20.2), *arm("s4", 60, 60.1, 60.2)])
+    assert "is below the best baseline" in learnt and "It did not beat the best simple rule, last value" in learnt
+    above = comparison.verdict("mine", [*RULES, *arm("mine", 29, 29.1, 29.2), *arm("s4", 60, 10, 10), *baselines[3:]])
+    assert "is above the" not in above
 
 
 def test_an_unknown_task_is_refused():

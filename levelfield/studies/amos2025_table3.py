@@ -10,9 +10,9 @@ names end in `_causal`. BIDMC is regression, scored by R2.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from levelfield.decisions import Contrast, Every, difference
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import Trainable, default_objective
@@ -24,7 +24,7 @@ from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.scifar import SCifar
 from levelfield.tasks.speech import Speech
-from levelfield.verdicts import Key, Seeds, scores
+from levelfield.verdicts import EXPLAINED, Claim, Finding, Key, Table, judged, told
 
 COLUMNS: dict[Effort, tuple[str, ...]] = {  # names of recipes; what needs official files comes after what does not
     "smoke": ("bidmc_hr", "speech", "speech_causal"),
@@ -35,7 +35,10 @@ COLUMNS: dict[Effort, tuple[str, ...]] = {  # names of recipes; what needs offic
 SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "hours": 3, "paper": 3}
 TRANSFORMER, SSM = "transformer_rotary", "s4"
 CAUSAL = "_causal"
-SOLVED = 99.0  # percent; where both models get there from scratch, nothing is left for pretraining to add
+NARROWER = 2.0
+"""Points by which the distance to S4 has to shrink: the paper writes of substantially narrowing it."""
+SOLVED = 95.0
+"""Percent of the variance that both models explain from scratch where the paper calls them near-perfect."""
 
 
 def task(column: str, effort: Effort) -> Task:
@@ -90,61 +93,71 @@ def _protocols(setting: amos2025.Setting, causal: bool, objective: Trainable) ->
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Whether self-pretraining lifts the Transformer beyond the spread of seeds and towards S4, column by column."""
-    cells = scores(rows) | _explained(rows)
-    found = [(name, *_one(name, end, cells)) for name in _tasks(cells) for end in ("", CAUSAL)]
-    whole = [(name, open_, closer, text) for name, open_, closer, text in found if text]
-    if not whole:
-        return "Nothing can be said: no column has all four of its cells with two seeds each."
-    names = [closer for _, open_, closer, _ in whole if open_]
-    if not names:
-        head = "Nothing is left to add: from scratch both models are at the top of every column."
-    else:
-        supported = "Yes" if all(names) else "Partly" if any(names) else "No"
-        head = (
-            f"{supported}. Self-pretraining lifted the Transformer beyond the spread of seeds, and closer to S4, on "
-            f"{sum(names)} of {len(names)} columns."
-        )
-    return " ".join([head, *(text for *_, text in whole)])
+    """Column by column, what is shown beyond the noise of seeds and test examples, and what is only seen."""
+    return told(findings(rows), "Nothing can be said: no column has all four of its cells.")
 
 
-def _tasks(cells: dict[Key, Seeds]) -> list[str]:
-    return list(dict.fromkeys(key.task for key in cells))
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Of classification: whether self-pretraining lifts the Transformer and narrows its distance to S4 by NARROWER
+    points or more. Of regression: whether both models explain SOLVED percent from scratch: little is left to add."""
+    shares, explained = Table.of(rows), Table.of(rows, metrics=EXPLAINED)
+    claims = {}
+    for name in shares.tasks:
+        for end in ("", CAUSAL):
+            claims[f"{name} (causal)" if end else name] = _classified(name, end, shares)
+    claims |= {name: _regressed(name, explained) for name in explained.tasks}
+    return judged({name: claim for name, claim in claims.items() if claim is not None})
 
 
-def _explained(rows: Sequence[Row]) -> dict[Key, Seeds]:
-    """Test R2 of every cell of a regression, in percent of the variance."""
-    found: dict[Key, list[float]] = {}
-    for row in rows:
-        value, whole = row.get("value", math.nan), row.get("split") == "test" and not row.get("at")
-        if row.get("metric") == "r2" and whole and row.get("protocol") != "none" and math.isfinite(value):
-            key = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
-            found.setdefault(key, []).append(100 * value)
-    return {key: Seeds(tuple(sorted(values))) for key, values in found.items()}
+def _four(name: str, end: str, table: Table) -> dict[tuple[str, str], Key] | None:
+    """Keys of a column by model and phase, before or after self-pretraining; None where a cell is missing."""
+    protocols = {"before": "scratch", "after": "spt_causal" if end else "spt_masked"}
+    keys = {(m, when): Key(name, m + end, p) for m in (TRANSFORMER, SSM) for when, p in protocols.items()}
+    return keys if all(key in table.cells for key in keys.values()) else None
 
 
-def _one(name: str, end: str, cells: dict[Key, Seeds]) -> tuple[bool, bool, str]:
-    """Whether there was room above, whether the Transformer rose and came closer, and the numbers in words."""
-    spt = "spt_causal" if end else "spt_masked"
-    keys = [Key(name, model + end, protocol) for model in (TRANSFORMER, SSM) for protocol in ("scratch", spt)]
-    four = [cells.get(key) for key in keys]
-    before, after, other, other_after = (c if c and len(c.values) > 1 else None for c in four)
-    if before is None or after is None or other is None or other_after is None:
-        return False, False, ""
-    gap, gap_after = other.median - before.median, other_after.median - after.median
-    text = (
-        f"{name}{' (causal)' if end else ''}: {TRANSFORMER} {before} from scratch, {after} self-pretrained; {SSM} "
-        f"{other} and {other_after}; {SSM} is ahead by {gap:.1f} points and then by {gap_after:.1f}."
+def _facts(name: str, end: str, keys: Mapping[tuple[str, str], Key], table: Table) -> str:
+    cells = {place: table.cells[key] for place, key in keys.items()}
+    parts = [
+        f"{m} {cells[m, 'before']} from scratch and {cells[m, 'after']} self-pretrained" for m in (TRANSFORMER, SSM)
+    ]
+    gap, gap_after = (cells[SSM, when].mean - cells[TRANSFORMER, when].mean for when in ("before", "after"))
+    return (
+        f"On {name}{' (causal)' if end else ''}, {'; '.join(parts)}. {SSM} is ahead by {gap:.1f} points and then by "
+        f"{gap_after:.1f}."
     )
-    closer = after.above(before) and (gap_after < max(gap, 0.0) or gap_after <= 0)
-    return min(before.median, other.median) < SOLVED, closer, text
+
+
+def _classified(name: str, end: str, table: Table) -> Claim | None:
+    if (keys := _four(name, end, table)) is None:
+        return None
+    cells, scatter = {place: table.cells[key] for place, key in keys.items()}, table.scatter(name)
+    facts = _facts(name, end, keys, table)
+    if unable := [model for model in (TRANSFORMER, SSM) if not table.learnt(keys[model, "after"])]:
+        rule = table.rule(name)
+        return Claim(None, f"{facts} {' and '.join(unable)} self-pretrained did not beat the best simple rule, {rule}.")
+    lift = difference(cells[TRANSFORMER, "after"], cells[TRANSFORMER, "before"], 0.0, scatter)
+    signs = {(SSM, "before"): 1, (TRANSFORMER, "before"): -1, (SSM, "after"): -1, (TRANSFORMER, "after"): 1}
+    narrower = Contrast(tuple((sign, cells[place]) for place, sign in signs.items()), NARROWER, scatter)
+    return Claim(Every((lift, narrower)), facts)
+
+
+def _regressed(name: str, table: Table) -> Claim | None:
+    if (keys := _four(name, "", table)) is None:
+        return None
+    facts, scatter = _facts(name, "", keys, table), table.scatter(name)
+    if not all(table.learnt(keys[model, "before"]) for model in (TRANSFORMER, SSM)):
+        return Claim(None, f"{facts} From scratch, not both beat the best simple rule, {table.rule(name)}.")
+    solved = [Contrast(((1.0, table.cells[keys[m, "before"]]),), SOLVED, scatter) for m in (TRANSFORMER, SSM)]
+    return Claim(Every(tuple(solved)), facts)
 
 
 study = Study(
     name="amos2025_table3",
     claim=(
         "What self-pretraining adds is not a matter of one benchmark: on raw speech and sequential CIFAR-10 it narrows "
-        "the gap between a Transformer and S4, and on BIDMC both models leave nothing to add."
+        "the gap between a Transformer and S4 by more than 2 points, and on BIDMC both models explain more than 95 % "
+        "from scratch and leave little to add."
     ),
     runs=runs,
     published=(Published("amos2025", "3"),),

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelfield import small, tasks
+from levelfield.decisions import Question, Seeds, difference, holm
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
 from levelfield.protocols import scratch
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Row, Run, Study, Task, Unlabelled, View
+from levelfield.verdicts import EXPLAINED, GUESSES, SHARES, Table
 
 LOCAL = Conv(kernel=9, hidden=48)
 FAR = S4(state=16, form="diagonal", init="lin")
@@ -98,16 +100,33 @@ def _run(task: Task, name: str, case: Case, effort: Effort) -> Run:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Which tasks were learnt: two standard errors above guessing and the label prior, or some variance explained."""
-    tested = [r for r in rows if r.get("split") == "test" and not r.get("at") and r.get("protocol") == "scratch"]
-    status = {r.get("task", ""): r.get("status", "") for r in tested}
-    if not status:
+    """Which tasks were learnt, above guessing beyond the noise of test examples; which beat the best simple rule."""
+    guessed, beaten = (holm(asked(rows, only)) for only in (GUESSES, ()))
+    if not guessed:
         return "Nothing can be said yet: no run is complete."
-    learnt = [name for name, outcome in status.items() if outcome == "ok"]
-    failed = [name for name, outcome in status.items() if outcome != "ok"]
+    learnt = [name for name, answer in guessed.items() if answer > 0]
+    failed = [name for name in guessed if name not in learnt]
+    short = [name for name in learnt if beaten[name] <= 0]
     answer = "Yes" if not failed else "Partly" if learnt else "No"
-    rest = f" Not learnt: {', '.join(failed)}." if failed else ""
-    return f"{answer}: on {len(learnt)} of {len(status)} tasks a small model is clearly above guessing.{rest}"
+    parts = [f"{answer}: on {len(learnt)} of {len(guessed)} tasks a small model is above guessing beyond noise."]
+    parts += [f"Not learnt: {', '.join(failed)}."] if failed else []
+    parts += [f"Not above the best simple rule: {', '.join(short)}."] if short else []
+    return " ".join(parts)
+
+
+def asked(rows: Sequence[Row], only: Sequence[str] = ()) -> dict[str, Question]:
+    """By task, whether its one run is above the best of the simple rules, of all or of those named.
+
+    No claim is made about other seeds, so only test examples vary.
+    """
+    found: dict[str, Question] = {}
+    for metrics in (SHARES, EXPLAINED):
+        table = Table.of(rows, metrics=metrics)
+        for key, arm in table.cells.items():
+            rule = table.rule(key.task, only)
+            floor = rule.score if rule else Seeds((0.0,), trained=False)
+            found[key.task] = difference(replace(arm, trained=False), floor)
+    return found
 
 
 study = Study(

@@ -10,8 +10,10 @@ such a stack scores needs nothing beyond its window. Beside them, with the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
+from levelfield.decisions import Contrast, Seeds, some
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.probes.locality import Locality
@@ -23,7 +25,7 @@ from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.retrieval import Retrieval
 from levelfield.tasks.text import Text
-from levelfield.verdicts import Key, Seeds, floors, scores
+from levelfield.verdicts import Claim, Finding, Table, judged, told
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
     "smoke": ("listops", "pathfinder"),
@@ -39,7 +41,6 @@ KERNELS: dict[Effort, tuple[int, ...]] = {
 }
 SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "hours": 3, "paper": 3}
 NEARLY = 0.9  # share of the unbounded model's gain over guessing that counts as "nearly all"
-LEARNT = 2.0  # percent over guessing from which a gain is worth taking shares of
 
 
 def task(name: str, effort: Effort) -> Task:
@@ -88,43 +89,65 @@ def _protocol(name: str, setting: miralles2025.Setting) -> Protocol:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """The widest kernel against the unbounded model, task by task. No kernel is chosen by its test score."""
-    cells, floor = scores(rows, axis="kernel"), floors(rows)
-    names = list(dict.fromkeys(key.task for key in cells))
-    found = [(name, *_share(name, cells, floor.get(name, 0.0))) for name in names]
-    if not found:
-        return "Nothing can be said: no run has finished."
-    local = [name for name, share, _ in found if share is not None and share >= NEARLY]
-    not_local = [name for name, share, _ in found if share is not None and share < NEARLY]
-    silent = [name for name, share, _ in found if share is None]
-    parts = [
-        f"Yes on {', '.join(local)}" if local else "",
-        f"no on {', '.join(not_local)}" if not_local else "",
-        f"nothing can be said on {', '.join(silent)}" if silent else "",
-    ]
-    head = "; ".join(part for part in parts if part)
-    return f"{head[0].upper()}{head[1:]}. " + " ".join(text for _, _, text in found)
+    """Task by task, what is shown beyond the noise of seeds and test examples, and what is only seen."""
+    return told(findings(rows))
 
 
-def _share(name: str, cells: dict[Key, Seeds], floor: float) -> tuple[float | None, str]:
-    """What the widest bounded kernel has of the unbounded model's gain over guessing, and that in words."""
-    bounded = {int(key.place): seeds for key, seeds in cells.items() if key.task == name and key.place.isdigit()}
-    free = next((seeds for key, seeds in cells.items() if key.task == name and key.place == "all"), None)
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Whether the kernel that is best on validation has NEARLY all that the unbounded model gains over guessing.
+
+    Printed numbers have no validation score. Then the question is whether any kernel has, at the price of asking often.
+    """
+    table, validated = Table.of(rows, axis="kernel"), _validated(rows)
+    return judged({name: _claim(name, table, validated) for name in table.tasks})
+
+
+def _validated(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Mean validation score by task and kernel."""
+    shares = [row for row in rows if row.get("metric") == "accuracy"]
+    scored = {row.get("run"): row.get("value", 0.0) for row in shares if row.get("split") == "val"}
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in shares:
+        axis, _, kernel = row.get("at", "").partition("=")
+        if axis == "kernel" and row.get("run") in scored:
+            found.setdefault((row.get("task", ""), kernel), []).append(scored[row.get("run")])
+    return {place: fmean(values) for place, values in found.items()}
+
+
+def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float]) -> Claim:
+    bounded = {int(key.place): key for key in table.cells if key.task == name and key.place.isdigit()}
+    free = next((key for key in table.cells if key.task == name and key.place == "all"), None)
     if not bounded or free is None:
-        return None, f"{name}: the bounded or the unbounded model is missing."
-    widest = max(bounded)
-    facts = f"kernel {widest} scores {bounded[widest]}, the unbounded model {free}, guessing {floor:.1f} %"
-    if free.median - floor < LEARNT:
-        return None, f"{name}: {facts}; the unbounded model has itself learnt too little."
-    share = (bounded[widest].median - floor) / (free.median - floor)
-    return share, f"{name}: {facts}; that is {100 * share:.0f} % of the gain."
+        return Claim(None, f"On {name} the bounded or the unbounded model is missing.")
+    floor, chosen = table.floor(name), list(bounded)
+    if all((name, str(kernel)) in validated for kernel in bounded):
+        chosen = [max(bounded, key=lambda kernel: validated[name, str(kernel)])]
+    best = max(chosen, key=lambda kernel: table.cells[bounded[kernel]].mean)
+    own, other = table.cells[bounded[best]], table.cells[free]
+    facts = f"On {name}, kernel {best} scores {own}, the unbounded model {other}, guessing {floor:.1f} %."
+    if unable := [words for words, key in (("kernel", bounded[best]), ("unbounded", free)) if not table.learnt(key)]:
+        who = {"kernel": f"kernel {best}", "unbounded": "the unbounded model"}
+        rule = f"beat the best simple rule, {table.rule(name)}"
+        return Claim(None, f"{facts} There {' and '.join(who[word] for word in unable)} did not {rule}.")
+    scatter = table.scatter(name)
+    asked = [_gain(table.cells[bounded[kernel]], other, floor, scatter) for kernel in chosen]
+    share = (own.mean - floor) / (other.mean - floor)
+    parts = (
+        f" That is {100 * share:.0f} % of the gain over guessing, and {100 * own.mean / other.mean:.0f} % of the score."
+    )
+    return Claim(asked[0] if len(asked) == 1 else some(asked), facts + parts)
+
+
+def _gain(bounded: Seeds, free: Seeds, floor: float, scatter: float) -> Contrast:
+    """(bounded - floor) above NEARLY * (free - floor)."""
+    return Contrast(((1.0, bounded), (-NEARLY, free)), (1 - NEARLY) * floor, scatter)
 
 
 study = Study(
     name="miralles2025_table1",
     claim=(
         "Under enriched training, convolutions that see at most 61 steps per layer score nearly what a model that "
-        "sees everything does: most of what these tasks measure is local."
+        "sees everything does, 90 % of its gain over guessing: most of what these tasks measure is local."
     ),
     runs=runs,
     published=(Published("miralles2025", "1"), Published("miralles2025", "3")),
@@ -137,6 +160,9 @@ study = Study(
     probes=lambda run: (Locality(),),
     verdict=verdict,
     deviations=(
+        "The paper counts shares of the whole score, to which guessing adds half on Pathfinder; the verdict counts "
+        "shares of what is gained over guessing. By its own numbers the claim holds on Text, Retrieval and Image, and "
+        "not on ListOps (79 % of the gain, 84 % of the score) and Pathfinder (47 %, 74 %).",
         "Texts have 4,096 bytes, as table 6 and the public code say; section 2.2 speaks of 4,000 for Retrieval.",
         "Retrieval's head over both documents, with a hidden layer of 512, is the public code's; the paper is silent.",
         "Text's validation reviews are a tenth of train by their content; the public code draws an unseeded tenth.",

@@ -1,0 +1,228 @@
+"""How often a verdict is wrong where nothing is there: every rule, fed with noise.
+
+    python benchmarks/false_alarms.py                      writes results/false-alarms.csv
+    python benchmarks/false_alarms.py --reports 200        a look
+
+Truth is put where no decision is right: all arms equal, or exactly at a margin. A report in which anything is decided
+is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
+a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
+The last column says what the same numbers do to the rule of before: every seed above every other's.
+
+Power is the difference that is decided in eight of ten reports, in standard deviations between seeds.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import tyro
+
+from levelfield import comparison
+from levelfield.decisions import Seeds, difference, holm
+from levelfield.spec import Row
+from levelfield.studies import amos2025_table2, amos2025_table3, demo, every_task, huang2024_small, miralles2025_table1
+
+Law = Literal["bell", "unequal", "plateaus", "fail"]
+EXAMPLES = 2_000
+GUESS, LEVEL = 10.0, 60.0  # percent: of guessing, and of an arm that has learnt
+FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An arm with its true score in percent, or R2 in percent of the variance."""
+
+    task: str
+    model: str
+    protocol: str
+    truth: float
+    at: str = ""
+    metric: str = "accuracy"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule and a truth at which it has nothing to decide. decided: what it says of the rows, subject by subject."""
+
+    rule: str
+    truth: str
+    cells: tuple[Cell, ...]
+    decided: Callable[[Sequence[Row]], Sequence[int]]
+    paired: bool = False  # the cells of a model are of the same trained weights
+
+
+def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list[Row]:
+    """A report's rows: noise between seeds, then noise of the test examples."""
+    made = [row for task in {cell.task: None for cell in case.cells} for row in _rules(task, case)]
+    spreads, shifts = {}, {}
+    for cell in case.cells:
+        arm = (cell.task, cell.model, cell.protocol if not case.paired else "")
+        spread = spreads.setdefault(arm, float(10 ** draw.uniform(-1, 1)))
+        fresh = _shifts(law, spread, cell.truth, seeds, draw)
+        shift = shifts.setdefault(arm, fresh) if case.paired else fresh
+        for seed in range(seeds):
+            share = np.clip((cell.truth + shift[seed]) / 100, 0.0, 0.999)
+            if case.paired:  # the same weights: what is above guessing at one length is scaled to that of the other
+                share = _scaled(cell.truth, shift[seed])
+            made += _measured(cell, seed, float(share), draw)
+    return made
+
+
+def _scaled(truth: float, shift: float) -> float:
+    return float(np.clip(GUESS + (truth - GUESS) * (1 + shift / 100), 0, 99.9)) / 100
+
+
+def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.Generator) -> np.ndarray:
+    """(seeds,) points."""
+    if law == "plateaus":
+        return 15.0 * draw.choice((-1.0, 1.0), seeds) + draw.normal(0, 0.2, seeds)
+    if law == "fail":
+        return np.where(draw.random(seeds) < 0.5, GUESS - truth, 0.0) + draw.normal(0, 0.2, seeds)
+    return draw.normal(0, spread if law == "unequal" else 1.0, seeds)
+
+
+def _measured(cell: Cell, seed: int, share: float, draw: np.random.Generator) -> Iterator[Row]:
+    run = f"{cell.task}-{cell.model}-{cell.protocol}-{seed}" + (f"-{cell.at}" if cell.at.startswith("kernel") else "")
+    row = Row(run=run, task=cell.task, model=cell.model, protocol=cell.protocol, seed=seed, metric=cell.metric)
+    if cell.metric == "r2":
+        yield row | Row(split="test", value=float(draw.normal(share, 0.002)), stderr=0.002, n=EXAMPLES)
+        return
+    row |= Row(at=cell.at) if cell.at else Row()
+    yield row | Row(split="test", value=draw.binomial(EXAMPLES, share) / EXAMPLES, n=EXAMPLES)
+    if cell.at.startswith("kernel"):
+        yield Row(run=run, split="val", metric="accuracy", value=draw.binomial(EXAMPLES, share) / EXAMPLES)
+
+
+def _rules(task: str, case: Case) -> list[Row]:
+    """Guessing, on every task; of regression, explaining nothing."""
+    metric = next(cell.metric for cell in case.cells if cell.task == task)
+    rule = Row(task=task, protocol="none", model="chance", metric=metric, split="test", n=EXAMPLES)
+    return [rule | Row(value=0.0 if metric == "r2" else GUESS / 100)]
+
+
+def findings(study: object) -> Callable[[Sequence[Row]], list[int]]:
+    """What a study's module decides."""
+    return lambda rows: [finding.decided for finding in study.findings(rows)]  # pyright: ignore
+
+
+def _compared(rows: Sequence[Row]) -> list[int]:
+    return list(holm(comparison.questions("mine", rows)).values())
+
+
+def _guessed(rows: Sequence[Row]) -> list[int]:
+    return [max(0, answer) for answer in holm(every_task.asked(rows)).values()]
+
+
+def cases() -> Iterator[Case]:
+    """Every rule at every truth where it has nothing to say."""
+    six = tuple(f"task{i}" for i in range(6))
+    models = ("mine", "attention", "s4", "conv")
+    compared = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in models for p in ("scratch", "spt_masked"))
+    yield Case("compare", "all arms equal", compared, _compared)
+    both = [(m, p) for m in ("transformer_rotary", "s4") for p in ("scratch", "spt_masked")]
+    equal = tuple(Cell(t, m, p, LEVEL) for t in six for m, p in both)
+    yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
+    lifted = {both[0]: 30.0, both[1]: LEVEL, both[2]: LEVEL, both[3]: LEVEL + amos2025_table2.LEVEL}
+    margin = tuple(Cell(t, *place, lifted[place]) for t in six for place in both)
+    yield Case("amos2025_table2", "S4 ahead by the margin", margin, findings(amos2025_table2))
+    shrunk = {both[0]: 40.0, both[1]: LEVEL, both[2]: 50.0, both[3]: LEVEL + 10 - amos2025_table3.NARROWER}
+    speech = tuple(Cell(t, *place, shrunk[place]) for t in six[:3] for place in both)
+    explained = tuple(Cell(t, *place, amos2025_table3.SOLVED, metric="r2") for t in six[3:] for place in both)
+    yield Case("amos2025_table3", "all at their margins", speech + explained, findings(amos2025_table3))
+    arms = [(m, p) for m in models[1:] for p in ("scratch", "spt_masked_matched")]
+    yield Case("demo", "all arms equal", tuple(Cell(t, *a, LEVEL) for t in six[:2] for a in arms), findings(demo))
+    apart = {"attention": 40.0, "s4": 55.0, "conv": 70.0}
+    kept = tuple(Cell(t, m, p, apart[m]) for t in six[:2] for m, p in arms)
+    yield Case("demo", "gaps stay", kept, findings(demo))
+    share = miralles2025_table1.NEARLY
+    kernels = [(str(k), GUESS + share * (LEVEL - GUESS)) for k in (5, 7, 11, 21, 31, 61)] + [("all", LEVEL)]
+    local = tuple(
+        Cell(t, "conv" if k != "all" else "gmlp", "enriched", v, f"kernel={k}") for t in six[:5] for k, v in kernels
+    )
+    yield Case("miralles2025_table1", "all kernels at the margin", local, findings(miralles2025_table1))
+    half = GUESS + huang2024_small.CLIFF * (LEVEL - GUESS)
+    places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
+    needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
+    yield Case("huang2024_small", "half is lost", needles, findings(huang2024_small), paired=True)
+
+
+_HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
+
+
+def guessing(reports: int, draw: np.random.Generator) -> int:
+    """every_task: sixteen runs that guess; how many reports find one that has learnt."""
+    tasks = [Cell(f"task{i}", "m", "scratch", GUESS) for i in range(16)]
+    rules = [
+        Row(task=c.task, protocol="none", model="chance", metric="accuracy", split="test", value=0.1) for c in tasks
+    ]
+    made = ([*rules, *(row for c in tasks for row in _measured(c, 0, GUESS / 100, draw))] for _ in range(reports))
+    return sum(any(_guessed(rows)) for rows in made)
+
+
+def simulate(case: Case, law: Law, seeds: int, reports: int) -> dict[str, object]:
+    """One line of the file."""
+    draw = np.random.default_rng([sum(map(ord, case.rule + case.truth + law)), seeds])
+    wrong = before = 0
+    for _ in range(reports):
+        rows = rows_of(case, law, seeds, draw)
+        wrong += any(case.decided(rows))
+        before += any_separate(case, rows)
+    line = (case.rule, case.truth, law, seeds, reports, wrong, wrong / reports)
+    return dict(zip(FIELDS, (*line, before / reports if case.rule == "compare" else ""), strict=True))
+
+
+def any_separate(case: Case, rows: Sequence[Row]) -> bool:
+    """Whether the old rule called the mixer above the best baseline somewhere: every seed above every seed of it."""
+    if case.rule != "compare":
+        return False
+    cells: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        place = cells.setdefault((row.get("task", ""), row.get("protocol", "")), {})
+        place.setdefault(row.get("model", ""), []).append(row.get("value", 0.0))
+    for arms in (arms for (_, protocol), arms in cells.items() if protocol != "none"):
+        best = max((arm for name, arm in arms.items() if name != "mine"), key=np.median)
+        if len(best) > 1 and min(arms["mine"]) > max(best):
+            return True
+    return False
+
+
+def power(seeds: int, comparisons: int, reports: int = 400) -> float:
+    """The difference in standard deviations between seeds that is decided in 80 % of reports, of one of so many
+    comparisons; test examples are many."""
+    draw = np.random.default_rng(seeds)
+    noise = draw.normal(0, 1, (2, reports, seeds))
+    low, high = 0.0, 100.0
+    while high - low > 0.05:
+        middle = (low + high) / 2
+        arms = (tuple(Seeds(tuple(map(float, one))) for one in (a + 50 + middle, b + 50)) for a, b in zip(*noise))
+        found = sum(difference(a, b, scatter=1.0).decide(0.025 / comparisons) > 0 for a, b in arms)
+        low, high = (middle, high) if found < 0.8 * reports else (low, middle)
+    return high
+
+
+def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv")) -> None:
+    """Writes every rule's rate of false alarms, and prints power."""
+    lines = []
+    for case in cases():
+        for law in get_args(Law):
+            for seeds in (2, 3, 5) if case.rule == "compare" else (3, 5):
+                lines.append(simulate(case, law, seeds, reports))
+                print(*lines[-1].values(), flush=True)
+    wrong = guessing(reports, np.random.default_rng(0))
+    values = ("every_task", "all guess", "examples", 1, reports, wrong, wrong / reports, "")
+    lines.append(dict(zip(FIELDS, values, strict=True)))
+    with to.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    for seeds in (2, 3, 4, 5, 10):
+        print(seeds, *(f"{power(seeds, m):.1f}" for m in (1, 6, 12)))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
