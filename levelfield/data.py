@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from levelfield import conformance
 from levelfield.disk import explained, locked
 from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
 
@@ -124,6 +126,14 @@ def _build(task: Task, sources: Path | None, report: Report) -> tuple[Mapping[Sp
             raise
         at = error.filename or sources
         raise UserError(f"Cannot read {at} ({error.strerror}): give another --from folder.") from error
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's own task raises
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = " ".join(str(error).split()) or "no message"
+        where = f"{place.filename}, line {place.lineno}"
+        raise UserError(f"Task {task.name} cannot be built, {type(error).__name__} in {where}: {what}") from error
+    conformance.check(task, splits)
     for warning in heard:
         warnings.warn(warning.message, stacklevel=3)
     notes = [str(w.message) for w in heard if issubclass(w.category, UserWarning)]

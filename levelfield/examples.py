@@ -70,7 +70,8 @@ class Examples:
         stepwise: bool = False,
     ) -> Examples:
         offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
-        return Examples(np.concatenate(sequences), offsets, y, slices or {}, documents, stepwise)
+        x = np.concatenate(sequences) if len(sequences) else np.zeros(0, np.uint8)
+        return Examples(x, offsets, y, slices or {}, documents, stepwise)
 
     def stratified(self, seed: int) -> np.ndarray:
         """All indices, (N,), in one order whose every beginning has the labels in the shares of the whole: first each

@@ -22,7 +22,7 @@ import torch
 from fingerprints import fingerprint
 from real_parts import part
 
-from levelfield import data, tasks
+from levelfield import conformance, data, tasks
 from levelfield.batches import Loaded
 from levelfield.spec import (
     SPLITS,
@@ -124,6 +124,7 @@ def whole(examples: Examples, i: int) -> tuple[bytes, ...]:
 
 @every_task
 def test_arrays_are_as_declared(task: Task) -> None:
+    conformance.check(task, built(task))  # what refuses a user's own task lets every one of ours pass
     for examples in built(task).values():
         offsets = examples.offsets
         assert offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == len(examples.x)
