@@ -69,3 +69,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module("levelfield.notebook" if name == "compare" else "levelfield.spec"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion, before any of them is loaded."""
+    return sorted([*globals(), *__all__])

@@ -20,6 +20,7 @@ from tyro.conf import Positional, arg
 from levelfield import __version__
 from levelfield.arguments import Count, Device, File, Folder, Names, Number, Text, Trials
 from levelfield.dispatch import Group, dispatch
+from levelfield.options import USUAL, Options
 from levelfield.spec import Effort, UserError
 from levelfield.streams import guarded
 
@@ -140,8 +141,7 @@ def run(
 
 def compare(
     mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
-    tasks: Names = (),
-    protocols: Names = (),
+    options: Annotated[Options, arg(name="")] = USUAL,
     effort: Effort = "minutes",
     device: Device = "auto",
     out: Folder = Path("runs"),
@@ -154,8 +154,6 @@ def compare(
 
     Args:
         mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
-        tasks: task names (default: the study's own)
-        protocols: protocol names (default: the study's own)
         effort: how much compute the study may take
         device: auto, cpu, cuda or cuda:1
         out: folder of run directories
@@ -168,7 +166,7 @@ def compare(
     from levelfield.loading import Source
     from levelfield.worker import Order
 
-    order = Order(Source("compare", mixer, tasks, protocols, trials), effort, out, data, device=device)
+    order = Order(Source("compare", mixer, options, trials), effort, out, data, device=device)
     study = order.source.load()
     _exit(commands.tune(order, study, jobs, say))
     complete = commands.execute(order, study, jobs, say)

@@ -1,28 +1,45 @@
 """A user's own mixer beside baselines: what `levelfield compare FILE.py:Mixer` runs.
 
-Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. The user's arms
-come first, so that their report does too.
+Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. Where the user's
+mixer sees earlier steps alone, so do the baselines. The user's arms come first, so that their report does too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from levelfield import contract, small, tasks
 from levelfield.decisions import AtMost, Every, Question, Seeds, difference, holm
 from levelfield.ledger import match_width, parameters
+from levelfield.mixers import MIXERS
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.model import Net
 from levelfield.objectives import default_objective, heads
+from levelfield.options import USUAL, Options
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import arm
-from levelfield.spec import UNTUNED, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View, digest
+from levelfield.spec import (
+    UNTUNED,
+    Effort,
+    MixerConfig,
+    Model,
+    Probe,
+    Row,
+    Run,
+    Study,
+    Task,
+    UserError,
+    View,
+    closest,
+    digest,
+)
 from levelfield.verdicts import Key, Table
 
 BASELINES: tuple[MixerConfig, ...] = (
@@ -30,26 +47,29 @@ BASELINES: tuple[MixerConfig, ...] = (
     S4(state=16, form="diagonal", init="lin"),
     Conv(kernel=5, hidden=64),
 )
+PROTOCOLS = ("scratch", "spt_masked")
 
 
-def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[str] = ()) -> Study:
-    """The study of one mixer; `names` of tasks, by default those of `small.TASKS`, and of protocols.
+def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
+    """The study of one mixer, by default on `small.TASKS` beside BASELINES by PROTOCOLS.
 
     Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
     for an unknown name, and for whatever the contract finds wrong with the mixer.
     """
-    names, protocols = tuple(names) or small.TASKS, tuple(protocols) or ("scratch", "spt_masked")
+    names, protocols = options.tasks or small.TASKS, options.protocols or PROTOCOLS
 
     def runs(effort: Effort) -> tuple[Run, ...]:
-        for causal in {p == "spt_causal" or n in small.CAUSAL for p in protocols for n in names}:
-            _check(mixer, small.SIZES[effort].width, causal, max(task(name, effort).max_length for name in names))
+        size = small.sized(effort, options.numbers)
+        given = [task(name, effort) for name in names]
+        chosen = [small.protocols(name, effort, protocols, size) for name in names]
+        back = _checked(mixer, size.width, names, protocols, given)
         arms = [
-            (task(name, effort), arm(model, protocol), protocol)
-            for name in names
-            for model in models(mixer, name, effort)
-            for protocol in small.protocols(name, effort, protocols)
+            (of, arm(model, protocol), protocol)
+            for name, of, several in zip(names, given, chosen, strict=True)
+            for model in models(mixer, name, effort, options, back)
+            for protocol in several
         ]
-        return tuple(Run(*one, seed) for one in arms for seed in range(small.SIZES[effort].seeds))
+        return tuple(Run(*one, seed) for one in arms for seed in range(size.seeds))
 
     return Study(
         name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
@@ -66,15 +86,42 @@ def compare(mixer: MixerConfig, names: Sequence[str] = (), protocols: Sequence[s
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
             UNTUNED,
+            "Where the mixer sees earlier steps alone, the baselines are built to see earlier steps alone, too.",
             "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
             "scatter: docs/verdicts.md says how large.",
         ),
     )
 
 
+def _checked(
+    mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task]
+) -> bool:
+    """Whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
+    padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
+    wanted = {p == "spt_causal" or n in small.CAUSAL for p in protocols for n in names}
+    for causal in sorted(wanted):
+        _check(mixer, width, causal, longest, padded)
+    if True in wanted and False not in wanted:
+        return False  # every arm is causal as it is
+    back = not contract.looks_ahead(mixer, width)
+    if back:
+        _check(mixer, width, True, longest, padded)
+    return back
+
+
 @cache
-def _check(mixer: MixerConfig, width: int, causal: bool, longest: int) -> None:
-    contract.check(mixer, width, causal, longest=longest)
+def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: bool) -> None:
+    contract.check(mixer, width, causal, longest=longest, padding=padded)
+
+
+def baselines(options: Options) -> tuple[MixerConfig, ...]:
+    """BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
+    usual = {mixer.label: mixer for mixer in BASELINES}
+    known = {mixer.label: mixer for mixer in MIXERS}
+    for name in options.baselines:
+        if name not in known:
+            raise UserError(f"There is no mixer '{name}' to compare with: {closest(name, sorted(known))}")
+    return tuple(usual.get(name) or known[name]() for name in dict.fromkeys(options.baselines)) or BASELINES
 
 
 def task(name: str, effort: Effort) -> Task:
@@ -83,22 +130,28 @@ def task(name: str, effort: Effort) -> Task:
 
 
 @cache
-def models(mixer: MixerConfig, name: str, effort: Effort) -> tuple[Model, ...]:
-    """The user's model, then the baselines at the widths whose parameter counts are nearest to it."""
-    of = task(name, effort)
+def models(
+    mixer: MixerConfig, name: str, effort: Effort, options: Options = USUAL, back: bool = False
+) -> tuple[Model, ...]:
+    """The user's model, then the baselines at the widths whose parameter counts are nearest to it. back: all of them
+    see earlier steps alone, on tasks of either direction, too."""
+    of, size = task(name, effort), small.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
         net = Net(model, of.input, heads(default_objective(of), of), flag=False, seed=0)
         return parameters(net)["parameters"]
 
-    own = small.model(name, mixer, effort, own_name(mixer))
-    shapes = [small.model(name, baseline, effort) for baseline in BASELINES]
+    def made(each: MixerConfig, label: str | None = None) -> Model:
+        model = small.model(name, each, effort, label, size)
+        return replace(model, causal=model.causal or back)
+
+    own, shapes = made(mixer, own_name(mixer)), [made(baseline) for baseline in baselines(options)]
     return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
 
 
 def own_name(mixer: MixerConfig) -> str:
     """The mixer's label, told apart from a baseline of the same name."""
-    return f"my_{mixer.label}" if mixer.label in {b.label for b in BASELINES} else mixer.label
+    return f"my_{mixer.label}" if mixer.label in {known.label for known in MIXERS} else mixer.label
 
 
 def probes(run: Run) -> Sequence[Probe]:

@@ -60,6 +60,7 @@ def _check(
 ) -> None:
     name = config.label
     length = min(length, config.max_length or length)
+    longest = min(longest, config.max_length or longest) if longest is not None else None
     net = _build(config, width, causal, name).to(device)
     generator = Generator().manual_seed(1)
 
@@ -82,6 +83,20 @@ def _check(
         warnings.warn(
             f"{name} has parameters that get no gradient: {', '.join(sorted(idle))}; remove or use them.", stacklevel=2
         )
+
+
+def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
+    """Whether a step of the layer, built for both directions, sees any later one: of a module that ignores `causal`,
+    which of the two it is. Its parameters are stirred, so that a map that starts at zero hides nothing."""
+    net = _build(config, width, False, config.label)
+    generator = Generator().manual_seed(1)
+    _stir(net, generator)
+    length = min(length, config.max_length or length)
+    x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
+    half = (length + 1) // 2
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        changed = torch.cat([x[:, :half], other[:, half:]], 1)
+        return _differ(_call(net, config.label, x, None)[:, :half], _call(net, config.label, changed, None)[:, :half])
 
 
 def _rules(net: nn.Module, name: str, x: Tensor, other: Tensor, causal: bool, padding: bool) -> set[str]:
@@ -165,7 +180,10 @@ def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         raise
     except Exception as error:
         where = "no mask" if mask is None else "a padding mask"
-        raise UserError(f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {told(error)}") from error
+        raise UserError(
+            f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {told(error).rstrip('.')}. If it is "
+            "made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class."
+        ) from error
     if not isinstance(y, Tensor):
         part = ", such as y[0]" if isinstance(y, tuple) else ""
         part = ", such as y.last_hidden_state" if isinstance(getattr(y, "last_hidden_state", None), Tensor) else part

@@ -2,7 +2,7 @@
 
     Source("demo").load()                     the study of levelfield/studies/demo.py
     Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
-    Source("compare", mixer="mine.py:Mine", tasks=("listops",)).load()
+    Source("compare", mixer="mine.py:Mine", options=Options(tasks=("listops",))).load()
 
 A `Source` is text throughout, so that a worker process can load for itself what the command line was given; its
 `fingerprint` tells whether the worker found the same thing.
@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from levelfield import tuning
+from levelfield.options import USUAL, Options
 from levelfield.report.arms import Arm
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, UserError, closest, describe
 from levelfield.store import SPEC, check_name, read_json, record
@@ -47,8 +48,7 @@ class Source:
 
     study: str
     mixer: str = ""  # FILE.py:Class
-    tasks: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
+    options: Options = USUAL
     trials: int = 0
 
     @staticmethod
@@ -243,4 +243,4 @@ def _comparison(source: Source) -> Study:
     from levelfield.comparison import compare
     from levelfield.usermixer import load_user_mixer
 
-    return compare(load_user_mixer(source.mixer), source.tasks, source.protocols)
+    return compare(load_user_mixer(source.mixer), source.options)

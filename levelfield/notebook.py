@@ -15,10 +15,13 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from levelfield import comparison, report, store, tuning
+from levelfield.arguments import names
 from levelfield.loading import choose
+from levelfield.options import Options
 from levelfield.restoring import recorded
 from levelfield.run import execute
 from levelfield.spec import Effort, Row, Study, UserError
@@ -28,13 +31,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """What was measured, and the files of its report: the page, tables and figures."""
 
     rows: Sequence[Row]
     ledgers: Mapping[str, Mapping[str, Any]]
     files: Sequence[Path]
+
+    def __repr__(self) -> str:
+        """Ten lines at most, for `print`: the whole is in the files."""
+        scores: dict[tuple[str, str, str, str], list[float]] = {}
+        for row in self.rows:
+            if "at" not in row and row.get("split") == "test" and row.get("run") and "value" in row:
+                key = (row.get("task", ""), row.get("protocol", ""), row.get("model", ""), row.get("metric", ""))
+                scores.setdefault(key, []).append(row["value"])
+        lines = [f"{'  '.join(key)}  {median(values):.3f}  n={len(values)}" for key, values in scores.items()]
+        head = f"Comparison of {len(self.ledgers)} runs: median test scores"
+        more = [f"and {len(lines) - 7} more in .rows"] if len(lines) > 7 else []
+        return "\n".join([head, *lines[:7], *more, f"report: {self.page}"])
 
     @property
     def page(self) -> Path:
@@ -56,6 +71,12 @@ def compare(
     effort: Effort = "minutes",
     *,
     settings: Mapping[str, Any] | None = None,
+    baselines: Sequence[str] | str = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    width: int | None = None,
+    depth: int | None = None,
+    lr: float | None = None,
     device: str = "auto",
     out: Path | str = "runs",
     data: Path | str = "data",
@@ -64,15 +85,18 @@ def compare(
 ) -> Comparison:
     """Train a mixer beside baselines of equal parameters at equal budget, and report.
 
-    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". tasks, protocols: names, or one;
-    by default as on the command line. settings: for its constructor.
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    tasks, protocols, baselines: names, or text with names between commas or blanks. By default tasks are listops,
+    recall and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
+    seeds, steps, width, depth, lr: as of `options.Options`; by default what the effort affords.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
     out, data, to = Path(out), Path(data), Path(to)
-    tasks, protocols = ((given,) if isinstance(given, str) else given for given in (tasks, protocols))
-    study = tuning.tuned_by(comparison.compare(config, tasks, protocols), trials)
+    chosen = [names([given] if isinstance(given, str) else given) for given in (tasks, protocols, baselines)]
+    options = Options(chosen[0], chosen[1], chosen[2], seeds, steps, width, depth, lr)
+    study = tuning.tuned_by(comparison.compare(config, options), trials)
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
         _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)

@@ -59,7 +59,10 @@ def check(run: Run) -> None:
             raise UserError(f"{type(mixer).__name__} cannot be {direction}: it is {' and '.join(mixer.directions)}.")
     bound = run.model.max_length
     if bound is not None and bound < run.task.max_length:
-        raise UserError(f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}.")
+        raise UserError(
+            f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}: choose a "
+            "shorter task, or raise its max_length."
+        )
     for number, phase in enumerate(run.protocol.phases):
         heads(_trainable(phase), run.task)
         if phase.start == "previous" and number == 0 and run.protocol.weights is None:

@@ -5,8 +5,8 @@ Nothing here is a paper's setting: these are sizes at which something real is le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from levelfield import tasks
 from levelfield.objectives import default_objective
@@ -43,6 +43,11 @@ SIZES: dict[Effort, Size] = {
     "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
     "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
 }
+
+
+def sized(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
+    """What the effort affords, but for the numbers that are given by name."""
+    return replace(SIZES[effort], **numbers)
 
 
 SIZED: dict[str, dict[Effort, Task]] = {
@@ -126,9 +131,9 @@ def ratio(name: str) -> float:
     return {"listops": 0.1, "text": 0.15, "retrieval": 0.15}.get(name, 0.5)
 
 
-def recipe(effort: Effort) -> Recipe:
-    """One recipe for every arm."""
-    size = SIZES[effort]
+def recipe(effort: Effort, size: Size | None = None) -> Recipe:
+    """One recipe for every arm. size: instead of what the effort affords."""
+    size = size or SIZES[effort]
     return Recipe(
         lr=size.lr,
         weight_decay=0.05,
@@ -143,9 +148,9 @@ def recipe(effort: Effort) -> Recipe:
     )
 
 
-def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protocol, ...]:
+def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
     """The chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
-    shared = recipe(effort)
+    shared = recipe(effort, size)
     goal = default_objective(SIZED[name][effort] if name in SIZED else tasks.find(name))
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
     made = {
@@ -154,14 +159,16 @@ def protocols(name: str, effort: Effort, chosen: Sequence[str]) -> tuple[Protoco
         "spt_causal": matched(spt_causal(shared, shared, objective=goal), total, shares),
         "enriched": enriched(shared, augment=True, objective=goal),
     }
+    if "pretrained" in chosen:
+        raise UserError("The protocol pretrained needs weights, which a comparison has none of: leave it out.")
     for unknown in [c for c in chosen if c not in made]:
         raise UserError(f"There is no protocol '{unknown}' here: {closest(unknown, PROTOCOLS)}")
     return tuple(made[c] for c in chosen)
 
 
-def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None) -> Model:
+def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None) -> Model:
     """The same residual blocks, with the same feed-forward layers, around every mixer."""
-    size = SIZES[effort]
+    size = size or SIZES[effort]
     block = Block(feedforward=2 * size.width)
     pooling = "last" if name in LAST else "mean"
     causal = name in CAUSAL

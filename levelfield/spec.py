@@ -72,6 +72,7 @@ class Task(ABC):
     version: ClassVar[int]
     source: ClassVar[str]  # citation and licence, one line each
     split_rule: ClassVar[str]  # where train, val and test come from, in words
+    padded: ClassVar[bool] = True  # whether sequences differ in length, so that those of a batch are padded
     documents: ClassVar[int] = 1  # sequences in an example, which a model reads one by one
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 

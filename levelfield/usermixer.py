@@ -5,7 +5,8 @@
     user_mixer(Mine, {"state": 16})                    # a class that exists already
 
 The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in WIDTHS, or as its first
-required parameter) and, where it has one, `causal`. The hash of the source is a field, so another source is another
+required parameter) and, where it has one, `causal`. A class attribute or setting `max_length` says that it takes no
+longer sequences. The hash of the source is a field, so another source is another
 run: of a file, with the files of its folder that it imports; of a class, with what it refers to.
 """
 
@@ -59,12 +60,18 @@ class UserMixer(MixerConfig):
         seed = int(torch.randint(2**32, (), generator=generator))
         try:
             with _apart(seed), _importable(self.path):
-                return UserLayer(cls(**arguments), _mask_argument(cls))
+                return UserLayer(cls(**arguments), _mask_argument(cls), self.name, self.max_length)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise UserError(f"{self.name}({shown}) fails: {told(error)}") from error
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest sequence that the module takes: its setting or its class attribute of that name."""
+        found = dict(self.settings).get("max_length", getattr(self._class(), "max_length", None))
+        return found if isinstance(found, int) and found > 0 else None
 
     def state_size(self, width: int, length: int) -> None:
         """Unknown: nobody declared it."""
@@ -83,13 +90,16 @@ class UserMixer(MixerConfig):
 class UserLayer(nn.Module):
     """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
 
-    def __init__(self, inner: nn.Module, argument: str | None) -> None:
-        """argument: the module's name for the mask, one of MASKS, or None."""
+    def __init__(self, inner: nn.Module, argument: str | None, name: str, bound: int | None = None) -> None:
+        """argument: the module's name for the mask, one of MASKS, or None. bound: steps that it takes at most."""
         super().__init__()
-        self.inner, self.argument = inner, argument
+        self.inner, self.argument, self.name, self.bound = inner, argument, name, bound
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None -> what the module returns."""
+        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None -> what the module returns. Raises UserError
+        for more steps than the module says that it takes."""
+        if self.bound is not None and x.shape[1] > self.bound:
+            raise UserError(f"{self.name} takes at most {self.bound} steps, not {x.shape[1]}: choose a shorter task.")
         if self.argument is not None:
             if mask is not None and not MASKS[self.argument]:
                 mask = ~mask & mask.any(-1, keepdim=True)  # torch's attention gives NaN where all is padding

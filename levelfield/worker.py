@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from levelfield import store, tuning
 from levelfield.loading import Source, choose, matches
+from levelfield.options import Options
 from levelfield.spec import Effort, Probe, Run, Study, UserError
 
 
@@ -72,7 +73,8 @@ class Order:
     def from_json(text: str) -> Order:
         fields: dict[str, Any] = json.loads(text)
         named = fields["source"]
-        source = Source(**named | {key: tuple(named[key]) for key in ("tasks", "protocols")})
+        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
+        source = Source(**named | {"options": Options(**options)})
         return Order(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
 
 

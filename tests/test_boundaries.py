@@ -95,6 +95,7 @@ SHELL = {
     "engines",
     "worker",
     "loading",
+    "options",
     "notebook",
     "asking",
     "surveying",

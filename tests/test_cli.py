@@ -16,6 +16,7 @@ from levelfield import cli, commands, planning, progress, protocols, store
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run, load_study
 from levelfield.objectives import Masked
+from levelfield.options import Options
 from levelfield.spec import Duration, UserError, digest
 from levelfield.worker import Order, attempt
 
@@ -298,7 +299,7 @@ class Mine(nn.Module):
 
 def test_compare_puts_a_users_module_beside_baselines_that_share_task_protocol_and_blocks(here: Path) -> None:
     (here / "mine.py").write_text(MINE.format(body="self.inner(x)"))
-    study = Source("compare", "mine.py:Mine", ("listops",), ("scratch",)).load()
+    study = Source("compare", "mine.py:Mine", Options(("listops",), ("scratch",))).load()
     runs = choose(study, "smoke")
     assert runs[0].model.label == "mine"
     assert len({run.model.label for run in runs}) > 2

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import levelfield
 from levelfield import cli, comparison, store
+from levelfield.options import Options
 from levelfield.run import check
-from levelfield.spec import Row, UserError
+from levelfield.spec import Duration, Row, UserError
 from levelfield.usermixer import user_mixer
 
 FILE = """
@@ -58,6 +59,43 @@ class Decay(nn.Module):
             state = keep * state + (1 - keep) * step
             out.append(state)
         return torch.stack(out, 1)
+
+
+class Both(Decay):
+    """The same in either direction, as asked."""
+
+    def __init__(self, width: int, causal: bool) -> None:
+        super().__init__(width)
+        self.causal = causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if self.causal else super().forward(x) + super().forward(x.flip(1)).flip(1)
+
+
+class TwoWays(nn.Module):
+    """A recurrent layer of torch, whose way back begins in the padding, if there is any."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(width, width // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0]
+
+
+class Table(nn.Module):
+    """Has a vector for each of 30 steps, and says so where it is told to."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(30, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.table[: x.shape[1]]
+
+
+class Bounded(Table):
+    max_length = 30
 
 
 @pytest.mark.parametrize(
@@ -111,6 +149,11 @@ def test_the_same_class_from_python(tmp_path: Path):
     assert found.page.name == "report.html"
     assert "decay" in found.page.read_text()
     assert "<iframe" in found._repr_html_()
+    lines = str(found).splitlines()
+    assert len(lines) <= 10 and max(map(len, lines)) <= 160 and str(found.page) in lines[-1]
+    (own,) = (r for r in found.rows if r.get("model") == "decay" and r.get("split") == "test" and "at" not in r)
+    assert any("decay" in line and f"{own.get('value', 0.0):.3f}" in line for line in lines)
+    assert {"compare", "Study", "UserError"} <= set(dir(levelfield))
     assert all(path.exists() for path in found.figures)
     counts = {run.split("-")[1]: ledger["parameters"] for run, ledger in found.ledgers.items()}
     assert len(counts) == 4
@@ -123,16 +166,71 @@ def test_the_same_class_from_python(tmp_path: Path):
 
 
 def test_arms_are_matched_by_parameters_and_differ_in_nothing_else():
-    study = comparison.compare(user_mixer(Decay, {}), ["recall"], ["scratch", "spt_masked", "spt_causal"])
+    options = Options(("recall",), ("scratch", "spt_masked", "spt_causal"))
+    study = comparison.compare(user_mixer(Both, {}), options)
     runs = study.runs("minutes")
     for run in runs:
         check(run)
-    own = comparison.models(user_mixer(Decay, {}), "recall", "minutes")
-    assert [m.label for m in own] == ["decay", "attention", "s4", "conv"]
+    own = comparison.models(user_mixer(Both, {}), "recall", "minutes")
+    assert [m.label for m in own] == ["both", "attention", "s4", "conv"]
     assert {(m.depth, m.pooling) for m in own} == {(2, "last")}
     steps = {run.protocol.name: sum(p.recipe.budget.value for p in run.protocol.phases) for run in runs}
     assert len(set(steps.values())) == 1
     assert all(run.model.causal == (run.protocol.name == "spt_causal_matched") for run in runs)
+
+
+def test_a_mixer_that_looks_back_alone_has_baselines_that_do():
+    """Even those that have no other direction, such as Mamba."""
+    options = Options(("recall", "pathfinder"), baselines=("mamba", "attention"))
+    runs = comparison.compare(user_mixer(Decay, {}), options).runs("smoke")
+    assert {run.model.label for run in runs} == {"decay", "mamba", "attention"}
+    assert all(run.model.causal for run in runs)
+    for run in runs:
+        check(run)
+
+
+def test_options_change_what_they_name_and_nothing_else():
+    mixer = user_mixer(Both, {})
+    usual = comparison.compare(mixer, Options(("recall",), ("scratch",))).runs("smoke")
+    given = Options(("recall",), ("scratch",), ("conv",), seeds=3, steps=10, width=24, depth=2, lr=0.01)
+    runs = comparison.compare(mixer, given).runs("smoke")
+    assert [(run.model.label, run.seed) for run in runs] == [(m, s) for m in ("both", "conv") for s in range(3)]
+    (recipe,) = {phase.recipe for run in runs for phase in run.protocol.phases}
+    assert (recipe.budget, recipe.lr) == (Duration(10, "steps"), 0.01)
+    assert (runs[0].model.width, {run.model.depth for run in runs}) == (24, {2})
+    same = comparison.compare(mixer, Options(("recall",), ("scratch",), seeds=1, steps=6, width=16, depth=1, lr=2e-3))
+    assert [run.id for run in same.runs("smoke")] == [run.id for run in usual]
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"steps": -1}, {"width": 10**9}, {"lr": 0.0}, {"lr": float("nan")}])
+def test_numbers_that_no_run_can_have_are_refused(wrong: dict[str, float]):
+    with pytest.raises(UserError):
+        Options(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_recurrence_of_two_ways_is_taken_where_nothing_is_padded():
+    mixer = user_mixer(TwoWays, {})
+    assert len(comparison.compare(mixer, Options(("recall", "pathfinder"), ("scratch",))).runs("smoke")) == 8
+    with pytest.raises(UserError, match="padding"):
+        comparison.compare(mixer, Options(("listops",), ("scratch",))).runs("smoke")
+
+
+def test_a_module_of_bounded_length_is_told_to_declare_it():
+    with pytest.raises(UserError, match="max_length"):
+        comparison.compare(user_mixer(Table, {}), Options(("pathfinder",), ("scratch",))).runs("smoke")
+    declared = user_mixer(Bounded, {})
+    for run in comparison.compare(declared, Options(("recall",), ("scratch",))).runs("smoke"):
+        check(run)
+    (own, *_) = comparison.compare(declared, Options(("pathfinder",), ("scratch",))).runs("smoke")
+    with pytest.raises(UserError, match="takes 30 steps but pathfinder16 has up to 256"):
+        check(own)
+
+
+def test_protocols_that_need_weights_and_unknown_baselines_are_refused():
+    with pytest.raises(UserError, match="needs weights"):
+        comparison.compare(user_mixer(Decay, {}), Options(("recall",), ("pretrained",))).runs("smoke")
+    with pytest.raises(UserError, match="did you mean 'mamba'"):
+        comparison.compare(user_mixer(Decay, {}), Options(("recall",), baselines=("mamab",))).runs("smoke")
 
 
 def test_a_name_that_a_baseline_has_is_told_apart():
@@ -185,7 +283,7 @@ def test_an_arm_below_a_simple_rule_is_above_nobody():
 
 def test_an_unknown_task_is_refused():
     with pytest.raises(UserError, match="recall"):
-        comparison.compare(user_mixer(Decay, {}), ["recal"]).runs("smoke")
+        comparison.compare(user_mixer(Decay, {}), Options(("recal",))).runs("smoke")
 
 
 def test_results_of_a_study_never_run(tmp_path: Path):

@@ -20,6 +20,7 @@ import toys
 from levelfield import store
 from levelfield.engines import Local, Outcome, cause
 from levelfield.loading import Source, choose
+from levelfield.options import Options
 from levelfield.spec import Run, UserError
 from levelfield.worker import Order, attempt, work
 
@@ -213,7 +214,8 @@ def test_a_worker_that_cannot_start_says_why(stage: Stage, monkeypatch: pytest.M
 
 
 def test_an_order_survives_the_journey_to_a_worker() -> None:
-    order = Order(Source("compare", "a.py:M", ("listops",), ()), "hours", Path("o"), Path("d"), "x*", "cuda:1", 3)
+    source = Source("compare", "a.py:M", Options(("listops",), seeds=5, lr=0.1))
+    order = Order(source, "hours", Path("o"), Path("d"), "x*", "cuda:1", 3)
     assert Order.from_json(order.to_json()) == order
 
 

@@ -15,6 +15,7 @@ import levelfield
 from levelfield import comparison, report, store
 from levelfield.cli import main
 from levelfield.loading import Source, choose, find_run, listing, load_study
+from levelfield.options import Options
 from levelfield.restoring import restore
 from levelfield.spec import EFFORTS, Run, UserError, View, describe
 from levelfield.usermixer import load_user_mixer
@@ -47,7 +48,7 @@ def mine(tmp_path: Path) -> str:
 
 def started(out: Path, mixer: str, tasks: Sequence[str], protocols: Sequence[str] = ("scratch",)) -> list[Run]:
     """As `compare` leaves it when it is killed at once."""
-    study = comparison.compare(load_user_mixer(mixer), tasks, protocols)
+    study = comparison.compare(load_user_mixer(mixer), Options(tuple(tasks), tuple(protocols)))
     runs = choose(study, "smoke")
     store.index(out, study.name, "smoke", runs, adds=True)
     for run in runs:

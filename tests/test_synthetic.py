@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from levelfield import comparison, small, store
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.options import Options
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import receptive_field
 from levelfield.run import execute
@@ -50,7 +51,7 @@ def done(run: Run, out: Path, probes: Sequence[Probe]) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["mqar", "induction"])
 def test_a_comparison_runs_under_both_protocols(name: str, tmp_path: Path) -> None:
-    study = comparison.compare(Conv(3, 16), [name], ["scratch", "spt_masked"])
+    study = comparison.compare(Conv(3, 16), Options((name,), ("scratch", "spt_masked")))
     lengths = {f"length={factor * small.task(name, 'smoke').max_length}" for factor in (1, 2, 4)}
     for run, protocol in zip(study.runs("smoke")[:2], ("scratch", "spt_masked_matched"), strict=True):
         assert run.model.causal and (run.task.name, run.protocol.name) == (name, protocol)
@@ -60,8 +61,8 @@ def test_a_comparison_runs_under_both_protocols(name: str, tmp_path: Path) -> No
 
 
 def test_a_mixer_that_reads_ahead_is_refused_before_any_run() -> None:
-    assert comparison.compare(user_mixer(Peeking, {}), ["recall"]).runs("smoke")
-    study = comparison.compare(user_mixer(Peeking, {}), ["mqar"])
+    assert comparison.compare(user_mixer(Peeking, {}), Options(("recall",))).runs("smoke")
+    study = comparison.compare(user_mixer(Peeking, {}), Options(("mqar",)))
     with pytest.raises(UserError, match="causal"):
         study.runs("smoke")
 

@@ -287,3 +287,10 @@ def test_other_lengths(task: Task) -> None:
     assert longer.max_length <= 2 * task.max_length
     assert max(int(splits[s].lengths.max()) for s in SPLITS) <= longer.max_length
     assert longer.input == task.input and longer.output == task.output
+
+
+@every_task
+def test_a_task_without_padding_has_sequences_of_one_length(task: Task) -> None:
+    if not task.padded:
+        lengths = {int(length) for examples in built(task).values() for length in set(examples.lengths.tolist())}
+        assert lengths == {task.max_length}

@@ -50,6 +50,7 @@ class Bidmc(Task):
     rescale: bool = True
 
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = (
         "Pimentel et al. 2016, BIDMC PPG and Respiration Dataset 1.0.0 (PhysioNet, ODC-By 1.0); windows: Tan et al. "
         "2020, Monash UEA & UCR time series extrinsic regression archive (arXiv 2006.10996, CC BY 4.0)"

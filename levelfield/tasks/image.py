@@ -43,6 +43,7 @@ class Image(Task):
 
     name: ClassVar[str] = "image"
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = _cifar.SOURCE
     split_rule: ClassVar[str] = _cifar.SPLIT_RULE
     archives: ClassVar[tuple[Archive, ...]] = _cifar.OFFICIAL

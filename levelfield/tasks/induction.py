@@ -39,6 +39,7 @@ class Induction(Task):
 
     name: ClassVar[str] = "induction"
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = "generated; after Fu et al. 2023 (arXiv:2212.14052) and Gu & Dao 2023 (arXiv:2312.00752)"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

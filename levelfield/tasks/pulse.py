@@ -37,6 +37,7 @@ class Pulse(Task):
 
     name: ClassVar[str] = "pulse"
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = "generated; the two channels of BIDMC (Pimentel et al. 2016) with a rate that is known"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed"
 

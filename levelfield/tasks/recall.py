@@ -34,6 +34,7 @@ class Recall(Task):
 
     name: ClassVar[str] = "recall"
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = "generated; after Ba et al. 2016 (arXiv:1610.06258) and Fu et al. 2023 (arXiv:2212.14052)"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

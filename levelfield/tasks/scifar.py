@@ -30,6 +30,7 @@ class SCifar(Task):
 
     name: ClassVar[str] = "scifar"
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = _cifar.SOURCE
     split_rule: ClassVar[str] = _cifar.SPLIT_RULE
     archives: ClassVar[tuple[Archive, ...]] = _cifar.OFFICIAL

@@ -54,6 +54,7 @@ class Speech(Task):
     test: int = 11_005
 
     version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
     source: ClassVar[str] = (
         "Warden 2018, Speech Commands (arXiv 1804.03209), version 0.02. Licence: Creative Commons BY 4.0."
     )
