@@ -3,7 +3,8 @@
     execute(run, store.directory(out, run), data_root)
 
 Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. It
-can be killed at any moment: called again it continues from the last checkpoint and, on a CPU, ends with the same bytes.
+can be killed at any moment: called again it continues from the last checkpoint and, on a CPU and with as many threads,
+ends with the same bytes. (Threads cut sums in another way; the ledger notes where their number changed.)
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ class _Work:
         saved, complaints = checkpoint.latest(self.where)
         self.notes += complaints
         costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
+        self.notes += self._resumed(saved) if saved else []
         weights = self._given_weights()
         for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
             resume = saved if saved and saved.phase == number else None
@@ -154,6 +156,15 @@ class _Work:
             costs.append(cost)
             weights = kept(state)
         self._finish(splits, weights, costs)
+
+    def _resumed(self, saved: checkpoint.Saved) -> list[str]:
+        """What the ledger says of a run that goes on: earlier notes, and whether sums are now cut in another way."""
+        before, now = saved.extra.get("threads"), torch.get_num_threads()
+        notes = list(saved.extra.get("notes", []))
+        if before is not None and before != now:
+            at = f"step {saved.numbers['step']} of phase {saved.phase + 1}"
+            notes.append(f"Threads changed from {before} to {now} at {at}: an undisturbed run has other last digits.")
+        return notes
 
     def _train_phase(
         self,
@@ -290,6 +301,7 @@ class _Journal:
 
     def _save(self, state: State, now: float) -> None:
         extra = {"wall_s": self.wall + now - self.started, "costs": self.costs}
+        extra |= {"threads": torch.get_num_threads(), "notes": self.work.notes}
         checkpoint.write(self.work.where, self.number, state, extra)
         self.saved = time.monotonic()
         self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))

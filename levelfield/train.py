@@ -45,7 +45,8 @@ class Plan:
 
 @dataclass
 class State:
-    """All that changes while a phase trains. A killed run continues from it with the same bytes."""
+    """All that changes while a phase trains. A killed run continues from it, on a CPU and with as many threads with the
+    same bytes."""
 
     net: Net
     optimizer: torch.optim.Optimizer

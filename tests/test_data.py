@@ -20,7 +20,7 @@ import pytest
 from toy_data import SLOW, Parity
 
 from levelfield import data
-from levelfield.spec import SPLITS, Examples, Report, SplitName, UserError, silent
+from levelfield.spec import SPLITS, Examples, Report, SplitName, StepLabels, UserError, silent
 
 TASK = Parity()
 
@@ -317,6 +317,7 @@ class Steps(Parity):
 
     documents = 1
     steps = True
+    output = StepLabels(2)
 
     def _draw(self, rng: np.random.Generator, count: int) -> Examples:
         rows = super()._draw(rng, count)

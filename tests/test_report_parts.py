@@ -15,15 +15,16 @@ import fixtures_rows as fixtures
 import pytest
 
 from levelfield import report
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress
 from levelfield.report import curves, style, traces
 from levelfield.report.arms import ABSENT, Arm, compact, differences, group
-from levelfield.report.cells import arms_of, gather
+from levelfield.report.cells import SCORED_BY, arms_of, gather
 from levelfield.report.compare import Beside, pairs
 from levelfield.report.query import Measured, collect, query, read
 from levelfield.report.stats import summarise
 from levelfield.report.tables import DASH, duration, number, si
 from levelfield.results import Results
-from levelfield.spec import Published, Row, UserError, View
+from levelfield.spec import Published, Row, UserError, View, describe
 
 
 def test_summary_of_two_seeds_is_honestly_wide():
@@ -38,6 +39,33 @@ def test_nothing_finite_has_no_summary():
     assert summarise([]) is None and summarise([math.nan]) is None
     alone = summarise([math.nan, 5.0])
     assert alone is not None and (alone.n, alone.interval) == (1, None)
+
+
+def test_a_failed_run_stands_under_the_metric_of_its_own_task():
+    """A regression and a classification, each with a run that measured and one that failed before it did."""
+    part = lambda kind: {"protocol": {"name": "scratch", "phases": [{"objective": {"kind": kind}}]}}  # noqa: E731
+    both = {"kind": "Sum", "of": [{"kind": "Classify"}, {"kind": "Masked", "loss_kind": "ce"}]}
+    specs = {f"pulse-s4-scratch-{i}-aa": {**part("Regress"), "seed": i} for i in (0, 1)}
+    specs |= {f"text-s4-scratch-{i}-bb": {**part("Classify"), "seed": i} for i in (0, 1)}
+    specs["image-s4-scratch-0-cc"] = {"protocol": {"name": "scratch", "phases": [{"objective": both}]}, "seed": 0}
+    shared = Row(model="s4", protocol="scratch", seed=0, split="test", status="ok", n=100)
+    rows = [
+        shared | Row(run="pulse-s4-scratch-0-aa", task="pulse", metric="r2", unit="", value=0.5),
+        shared | Row(run="text-s4-scratch-0-bb", task="text", metric="accuracy", unit="fraction", value=0.7),
+    ]
+    results = Results(rows, {row.get("run", ""): {"steps": 1} for row in rows}, specs=specs)
+    found = {
+        metric: {(c.arm.task, len(c.scores)) for c in gather(results, metric).cells} for metric in ("r2", "accuracy")
+    }
+    assert found == {"r2": {("pulse", 2)}, "accuracy": {("text", 2), ("image", 1)}}
+    failed = replace(results, rows=[])  # nothing was measured at all
+    assert {c.arm.task for c in gather(failed, "r2").cells} == {"pulse"}
+
+
+def test_objectives_are_known_to_the_report_by_what_they_are_scored_by():
+    for objective in (Classify(), ClassifySteps(), Regress(), Masked(), Masked(loss_kind="l1"), Causal()):
+        about = describe(objective)
+        assert objective.metric in SCORED_BY[about["kind"] + about.get("loss_kind", "")]
 
 
 def test_curve_takes_its_place_from_row_or_model():

@@ -152,7 +152,8 @@ def stop_in_the_middle(where: Path, tmp_path: Path, after: int) -> None:
 
 
 def saving_always(journal: Any, state: Any, now: float) -> None:
-    checkpoint.write(journal.work.where, journal.number, state, {"wall_s": 1.0, "costs": journal.costs})
+    extra = {"wall_s": 1.0, "costs": journal.costs, "threads": torch.get_num_threads(), "notes": journal.work.notes}
+    checkpoint.write(journal.work.where, journal.number, state, extra)
 
 
 def test_a_finished_run_is_left_alone(undisturbed: Path, tmp_path: Path):

@@ -29,6 +29,13 @@ from levelfield.spec import Row, UserError
 PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent
 NONE = "none"  # the protocol of a baseline row
 FLOOR = ("chance", "label_prior")
+SCORED_BY = {  # kind of objective, with its loss where it has a choice: metrics of its rows (`levelfield.objectives`)
+    "Classify": ("accuracy",),
+    "ClassifySteps": ("accuracy",),
+    "Regress": ("negative_mse", "r2"),
+    **dict.fromkeys(("Maskedce", "Causalce"), ("step_accuracy",)),
+    **dict.fromkeys(("Maskedl1", "Causall1"), ("negative_mae",)),
+}
 COSTS = ("parameters", "state", "examples", "tokens", "padding", "steps", "flops", "wall_s", "peak_memory_mb")
 
 
@@ -211,10 +218,22 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
         grouped.setdefault(arm, []).append(run)
     unit = shown_unit(results.rows, metric)
     cells = [_cell(a, runs, by_run, results, baselines.get(a.task, {}), unit, metric) for a, runs in grouped.items()]
-    # An arm of another metric only (a regression beside classifications) belongs to another table.
-    other = {r.get("run", "") for r in rows if r.get("metric") not in (metric, "chance")}
+    # An arm of another metric only (a regression beside classifications) belongs to another table, failed or not.
+    other = {run for run in arms if metric not in (_metrics(run, arms[run].task, results) or {metric})}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
     return Cells(metric, unit, tuple(cells), baselines)
+
+
+def _metrics(run: str, task: str, results: Results) -> set[str]:
+    """What a run is scored by: as its rows say, or what its objective is scored by, or all of its task where neither is
+    known."""
+    whole = [r for r in results.rows if is_test(r) and not r.get("at") and r.get("metric") != "chance"]
+    own = {r.get("metric", "") for r in whole if r.get("run") == run and not is_baseline(r)}
+    phases = results.specs.get(run, {}).get("protocol", {}).get("phases", [])
+    objective = phases[-1].get("objective", {}) if phases else {}
+    objective = objective.get("of", [objective])[0]  # of a sum, the first part is scored
+    kind = objective.get("kind", "") + objective.get("loss_kind", "")
+    return own or set(SCORED_BY.get(kind, ())) or {r.get("metric", "") for r in whole if r.get("task") == task}
 
 
 def _cell(
