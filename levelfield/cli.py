@@ -297,30 +297,35 @@ def prepare(
     data: Folder = Path("data"),
     sources: Annotated[File, arg(name="from")] = None,
     mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
+    effort: Effort = "minutes",
 ) -> None:
     """Build the arrays of a task. Official files are downloaded where it needs them.
 
     Args:
-        task: name of the task, or all
+        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
         data: folder of prepared data
         sources: folder of official files that are here already; nothing is downloaded then
         mirror: addresses to ask for official files first; the name of a file is appended
+        effort: of a study, at which effort
     """
     from levelfield import commands
 
-    _exit(commands.prepare(task, data, sources, mirror, say))
+    _exit(commands.prepare(task, data, sources, mirror, say, effort))
 
 
-def verify(task: Annotated[Positional[str], arg(metavar="TASK")], data: Folder = Path("data")) -> None:
+def verify(
+    task: Annotated[Positional[str], arg(metavar="TASK")], data: Folder = Path("data"), effort: Effort = "minutes"
+) -> None:
     """Check the arrays of a task that are prepared, and print their data card.
 
     Args:
-        task: name of the task, or all
+        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
         data: folder of prepared data
+        effort: of a study, at which effort
     """
     from levelfield import commands
 
-    _exit(commands.verify(task, data, say))
+    _exit(commands.verify(task, data, say, effort))
 
 
 def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Folder = Path("runs")) -> None:

@@ -22,8 +22,8 @@ from rich.table import Table
 from levelfield import cards, data, download, progress, store, tasks, tuning
 from levelfield.disk import made
 from levelfield.engines import Local, Outcome, devices
-from levelfield.loading import Source, choose, references
-from levelfield.spec import Effort, Report, Run, Study, Task, UserError, closest
+from levelfield.loading import Source, choose, find_tasks, references
+from levelfield.spec import Effort, Report, Run, Study, Task, UserError
 from levelfield.worker import Order
 
 Say = Callable[[str], None]
@@ -93,23 +93,27 @@ def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Pa
             say(f"Wrote {path}")
 
 
-def prepare(name: str, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> bool:
-    """Build the arrays of one task or of all; whether all could be built. One task that cannot be raises UserError."""
+def prepare(
+    name: str, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say, effort: Effort = "minutes"
+) -> bool:
+    """Build the arrays of a task, of all tasks of a study at an effort, or of all; whether all could be built. One task
+    that cannot be raises UserError."""
     if name != "all":
-        _prepare(name, root, sources, mirrors, say)
+        found = find_tasks(name, effort)
+        for task in found:
+            _prepare(name if len(found) == 1 else task.name, task, root, sources, mirrors, say)
         return True
     complete = True
     for each in tasks.names():
         try:
-            _prepare(each, root, sources, mirrors, say)
+            _prepare(each, tasks.find(each), root, sources, mirrors, say)
         except UserError as error:
             complete = False
             say(f"{each}: {error}")
     return complete
 
 
-def _prepare(name: str, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> None:
-    task = tasks.find(name)
+def _prepare(name: str, task: Task, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> None:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         show = _shown(bar)
         if sources is None and data.wants_files(task, root):
@@ -130,20 +134,19 @@ def _shown(bar: Progress) -> Report:
     return show
 
 
-def verify(name: str, root: Path, say: Say) -> bool:
-    """Check every prepared folder of a task, whatever its settings, or of all, and say what is in it; whether all are
-    sound."""
-    if name != "all" and name not in tasks.names():
-        raise UserError(f"There is no task '{name}': {closest(name, tasks.names())}")
-    own = name if name == "all" else tasks.find(name).name
+def verify(name: str, root: Path, say: Say, effort: Effort = "minutes") -> bool:
+    """Check every prepared folder of a task, whatever its settings, of the tasks of a study, or of all, and say what is
+    in it; whether all are sound."""
+    given = [] if name == "all" else find_tasks(name, effort)
+    own = {task.name for task in given}
     folders = [at for at in sorted(root.glob("*-*")) if at.is_dir() and not at.name.startswith(".")]
-    folders = [at for at in folders if own == "all" or at.name.rsplit("-", 1)[0] == own]
+    folders = [at for at in folders if not own or at.name.rsplit("-", 1)[0] in own]
     if not folders:
         raise UserError(f"Nothing of {name} is prepared in {root}: start with `levelfield data prepare {name}`.")
     sound = True
     for at in folders:
         faults = data.verify(at)
-        card = None if faults else _card(at)
+        card = None if faults else _card(at, given)
         if card is not None:
             faults = [f"{fault} (in {at.name})" for fault in card.faults]
         sound &= not faults
@@ -153,14 +156,14 @@ def verify(name: str, root: Path, say: Say) -> bool:
     return _downloads(own, root, say) and sound
 
 
-def _card(at: Path) -> cards.Card | None:
-    """The folder's card, also kept in it; None where its task is a user's own or of another version."""
+def _card(at: Path, given: Sequence[Task]) -> cards.Card | None:
+    """The folder's card, also kept in it; None where its task is of another version, or a user's own and not given."""
     about = data.manifest(at)
-    task = _restore(about["settings"])
-    if task is None or data.folder(task, at.parent) != at:
+    known = [task for task in (*given, _restore(about["settings"])) if task and data.folder(task, at.parent) == at]
+    if not known:
         return None
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        card = cards.make(task, data.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
+        card = cards.make(known[0], data.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         store.write_text(at / cards.CARD, cards.to_json(card))
     return card
@@ -177,11 +180,11 @@ def _restore(settings: Mapping[str, Any]) -> Task | None:
     return kind(**given) if given.keys() == names else None
 
 
-def _downloads(own: str, root: Path, say: Say) -> bool:
+def _downloads(own: set[str], root: Path, say: Say) -> bool:
     """Check the official files that were downloaded against their checksums; whether all are right."""
     right = True
     for folder, archives in {data.downloads(t, root): t.archives for t in map(tasks.find, tasks.names())}.items():
-        for archive in archives if own in ("all", folder.name) and folder.is_dir() else ():
+        for archive in archives if (not own or folder.name in own) and folder.is_dir() else ():
             faults = download.verify(archive, folder)
             right &= not faults
             if (folder / archive.name).exists():

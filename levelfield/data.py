@@ -10,7 +10,6 @@ a temporary name and renamed when complete: whatever was killed half-way is neve
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,17 +17,36 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 
 from levelfield import conformance
-from levelfield.disk import explained, locked
+from levelfield.disk import explained, locked, read_text, sha256, unreadable
+from levelfield.shapes import fault
 from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
 
 MANIFEST = "manifest.json"
 SOURCES = "sources.json"  # task name -> folder of official files it was last prepared from
+REQUIRED = tuple(f"{split}.{name}" for split in SPLITS for name in ("x", "offsets", "y"))
+_SOUND: set[tuple[str, int, int, int, str]] = set()  # files of arrays that this process has hashed
 FORM = ("documents", "stepwise")  # fields of Examples that a manifest holds; older ones lack them and mean the defaults
+
+
+class Array(TypedDict):
+    """What a manifest says of an array."""
+
+    sha256: str
+
+
+class Manifest(TypedDict, total=False):
+    """What a manifest holds, as far as it is relied on."""
+
+    arrays: Required[dict[str, Array]]
+    settings: dict[str, Any]
+    documents: dict[str, int]
+    stepwise: dict[str, bool]
+    notes: list[str]
 
 
 def folder(task: Task, root: Path) -> Path:
@@ -92,8 +110,22 @@ def load(task: Task, root: Path, sources: Path | None = None, report: Report = s
 
 
 def read(at: Path) -> dict[SplitName, Examples]:
-    """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged."""
+    """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged.
+
+    Every array is hashed when a process first reads it, and again only if its file has changed since: training on
+    other bytes than were prepared says nothing, and offsets that lead nowhere would never end.
+    """
     found = manifest(at)
+    for name, array in found["arrays"].items():
+        path = at / f"{name}.npy"
+        try:
+            now = path.stat()
+            known = (str(path.resolve()), now.st_ino, now.st_size, now.st_mtime_ns, array["sha256"])
+            if known not in _SOUND and sha256(path) != array["sha256"]:
+                raise UserError(f"{path} cannot be read (it has changed since it was made): {_remedy(at)}.")
+        except OSError as error:
+            raise unreadable(path, error, _remedy(at)) from error
+        _SOUND.add(known)
     return {split: _open(at, split, found) for split in SPLITS}
 
 
@@ -110,7 +142,7 @@ def verify(at: Path) -> list[str]:
         path = at / f"{name}.npy"
         if not path.exists():
             faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
-        elif _sha256(path) != expected["sha256"]:
+        elif sha256(path) != expected["sha256"]:
             faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
     return faults
 
@@ -150,7 +182,7 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more:
             for name, array in _columns(split, splits[split]):
                 path = partial / f"{name}.npy"
                 np.save(path, array)
-                arrays[name] = {"sha256": _sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
+                arrays[name] = {"sha256": sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
         about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
         about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}
         about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}
@@ -184,11 +216,19 @@ def _remember(root: Path, name: str, sources: Path) -> None:
 def manifest(at: Path) -> Any:
     """What `prepare` wrote beside the arrays. Raises UserError where it is damaged."""
     try:
-        found = json.loads((at / MANIFEST).read_text())
-        found["arrays"].items()
-        return found
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise UserError(f"The manifest of {at.name} is damaged: remove {at} and run again.") from error
+        found = json.loads(read_text(at / MANIFEST, _remedy(at)))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"The manifest of {at.name} is damaged ({error}): {_remedy(at)}.") from error
+    wrong = fault(found, Manifest)
+    lacking = [] if wrong else [name for name in REQUIRED if name not in found["arrays"]]
+    if wrong or lacking:
+        reason = wrong or f"it lacks {', '.join(lacking)}"
+        raise UserError(f"The manifest of {at.name} is damaged ({reason}): {_remedy(at)}.")
+    return found
+
+
+def _remedy(at: Path) -> str:
+    return f"remove {at} and run again"
 
 
 def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
@@ -204,14 +244,11 @@ def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:
         try:
             return np.load(at / f"{name}.npy", mmap_mode="r")
         except (OSError, ValueError) as error:
-            raise UserError(f"{at / name}.npy cannot be read ({error}): remove {at} and run again.") from error
+            if isinstance(error, OSError):
+                raise unreadable(at / f"{name}.npy", error, _remedy(at)) from error
+            raise UserError(f"{at / name}.npy cannot be read ({error}): {_remedy(at)}.") from error
 
     prefix = f"{split}.slices."
     slices = {name.removeprefix(prefix): array(name) for name in about["arrays"] if name.startswith(prefix)}
     form = {name: about[name][split] for name in FORM if name in about}
     return Examples(array(f"{split}.x"), array(f"{split}.offsets"), array(f"{split}.y"), slices, **form)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -96,7 +96,7 @@ def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return UserError(f"{path} may not be read ({reason}): give yourself the right to read it.")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return UserError(f"{path} is missing: {remedy}.")
+        return UserError(f"{path} cannot be read, it is missing: {remedy}.")
     if error.errno == errno.EISDIR:
         return UserError(f"{path} is a folder where a file should be: {remedy}.")
     return UserError(f"{path} cannot be read ({reason}): see to the disk, then run the same command again.")

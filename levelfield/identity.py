@@ -12,8 +12,17 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+
+class ReadsFiles:
+    """A value whose meaning rests on files of the user's own, the content of which is part of who it is."""
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return ()
 
 
 class UserError(Exception):
@@ -33,6 +42,7 @@ def describe(value: Any, *, identity: bool = False) -> Any:
             head["version"] = version
         shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         if identity:
+            head |= {"reads": found} if isinstance(value, ReadsFiles) and (found := _contents(value.reads)) else {}
             shown |= {f.name: None for f in dataclasses.fields(value) if not f.metadata.get("identity", True)}
             changed = [f for f in dataclasses.fields(value) if "version" in f.metadata and shown[f.name] != f.default]
             shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
@@ -52,6 +62,26 @@ def digest(value: Any) -> str:
     """SHA-256 of the canonical description of all that is part of the identity, hex."""
     text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _contents(files: Sequence[Path]) -> list[str]:
+    """The SHA-256 of each file. Raises UserError where one cannot be read."""
+    try:
+        return [_content(str(path.resolve()), *_stamp(path)) for path in files]
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}): a task is known by its files.") from error
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes whenever a file does."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+@cache
+def _content(path: str, *stamp: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def derive_seed(seed: int, *purpose: object) -> int:

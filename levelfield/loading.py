@@ -28,8 +28,9 @@ from typing import Any
 from levelfield import tuning
 from levelfield.options import USUAL, Options
 from levelfield.report.arms import Arm
-from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, UserError, closest, describe
+from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
 from levelfield.store import SPEC, check_name, read_json, record
+from levelfield.usersource import parsed
 
 HERE = Path(__file__).parent
 
@@ -91,6 +92,35 @@ class Source:
 def load_study(name: str) -> Study:
     """The study of that name or file, or the comparison of FILE.py:Class; see `Source.load`."""
     return Source.of(name).load()
+
+
+def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
+    """What TASK on the command line means: a task by its name, FILE.py:Task or FILE.py:Task(setting=1), or all tasks of
+    a study, by its name or file, at that effort. Raises UserError."""
+    path, colon, call = name.partition(":")
+    if colon and path.endswith(".py"):
+        return [_task_of(_module(path), path, call)]
+    if path.endswith(".py") or name in listing("studies"):
+        return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
+    from levelfield import tasks
+
+    if name not in tasks.names():
+        near = closest(name, tasks.names()).removesuffix(".")
+        raise UserError(f"There is no task '{name}': {near} (or give FILE.py:Task, or a study).")
+    return [tasks.find(name)]
+
+
+def _task_of(module: ModuleType, path: str, call: str) -> Task:
+    """The class of that name in a user's file, with the settings that are given, or an instance that has the name."""
+    name, settings = parsed(call)
+    found = getattr(module, name, None)
+    if isinstance(found, Task) and not settings:
+        return found
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        own = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
+        raise UserError(f"{path} defines no task {name}: {closest(name, own) if own else 'write a subclass of Task.'}")
+    with _told(f"{path}:{call}", module.__file__ or ""):
+        return found(**settings)
 
 
 def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any]]]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from levelfield.archive import Archive as Archive
 from levelfield.examples import Examples as Examples
+from levelfield.identity import ReadsFiles as ReadsFiles
 from levelfield.identity import UserError as UserError
 from levelfield.identity import closest as closest
 from levelfield.identity import derive_seed as derive_seed
@@ -40,6 +41,7 @@ from levelfield.kinds import Values as Values
 from levelfield.recipe import Duration as Duration
 from levelfield.recipe import Recipe as Recipe
 from levelfield.recipe import Search as Search
+from levelfield.usersource import named_files
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -61,7 +63,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(ABC, ReadsFiles):
     """Data with declared input and output, splits, a score per example and columns to slice by.
 
     Subclasses are final frozen dataclasses whose fields are settings; `dataclasses.replace(task, length=400)` is the
@@ -100,6 +102,15 @@ class Task(ABC):
 
         Raises UserError where the files are absent or wrong. Called once; `data.prepare` keeps the result on disk.
         """
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """Files of the user's own that `build` reads: other content is another task, with other arrays and runs.
+
+        By default those that the settings or the code of the class name, as text or as a path; a task that finds its
+        files in another way gives them here.
+        """
+        return named_files(self)
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """Label-keeping change of one training batch. x: (B, T) or (B, T, C) raw values; returns the same shape.

@@ -187,8 +187,8 @@ def index(
     """Record which runs a study consists of, so that a report can be made from files alone.
 
     trials: what was tried before, which chose the runs. asked_trials: where the command line asked for them, how many.
-    adds: to what other commands recorded, as comparisons do, each of which may name other tasks and protocols. A run of
-    theirs is kept unless the same task, model and protocol now have other settings.
+    adds: to what other commands recorded, as comparisons do, each of which may name other tasks and protocols. Where an
+    arm now has other settings, nothing stays of what was recorded on its task: arms of one task are trained alike.
     """
     check_name("study", study)
     path = out / "studies" / f"{study}-{effort}.json"
@@ -213,13 +213,10 @@ def _kept(path: Path, runs: Sequence[Run]) -> tuple[dict[str, Any], list[Any]]:
         earlier = None
     if earlier is None:
         return {}, []
-    arms = {_arm(run.id): replace(run, seed=0) for run in runs}
-    settings = {names: describe(run) for names, run in arms.items()}
-    kept = {
-        run_id: spec
-        for run_id, spec in earlier["runs"].items()
-        if settings.get(_arm(run_id), {**spec, "seed": 0}) == {**spec, "seed": 0}
-    }
+    settings = {_arm(run.id): describe(replace(run, seed=0)) for run in runs}
+    others = {k: v for k, v in earlier["runs"].items() if settings.get(_arm(k), {**v, "seed": 0}) != {**v, "seed": 0}}
+    tasks = [spec["task"] for spec in others.values()]
+    kept = {run_id: spec for run_id, spec in earlier["runs"].items() if spec["task"] not in tasks}
     return kept, list(earlier.get("trials", ()))
 
 

@@ -12,7 +12,6 @@ run: of a file, with the files of its folder that it imports; of a class, with w
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import random
@@ -29,7 +28,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
-from levelfield.usersource import beside, identity, is_installed
+from levelfield.usersource import beside, identity, is_installed, parsed
 
 MASKS = {"mask": True, "key_padding_mask": False, "src_key_padding_mask": False}  # argument: what it is at real steps
 WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
@@ -120,7 +119,7 @@ def load_user_mixer(where: str) -> UserMixer:
     path, colon, call = where.partition(":")
     if not colon or not call:
         raise UserError(f"'{where}' names no class: write FILE.py:Name, such as mine.py:Mine.")
-    name, settings = _parsed(call)
+    name, settings = parsed(call)
     source = _read(path)
     others = beside(path, source)
     sha = hashlib.sha256(b"\0".join([source, *others.values()])).hexdigest()
@@ -192,19 +191,6 @@ def _mask_argument(cls: type[nn.Module]) -> str | None:
             f"{cls.__name__}.forward needs {' and '.join(extra)}: a mixer's forward takes (x) or (x, mask)."
         )
     return next((p.name for p in parameters if p.name in MASKS), None)
-
-
-def _parsed(call: str) -> tuple[str, dict[str, Any]]:
-    """ "Name(a=1)" -> ("Name", {"a": 1})."""
-    try:
-        tree = ast.parse(call.strip(), mode="eval").body
-        if isinstance(tree, ast.Name):
-            return tree.id, {}
-        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
-            return tree.func.id, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords if k.arg}
-    except (SyntaxError, ValueError):
-        pass
-    raise UserError(f"'{call}' is no class name with settings: write Name or Name(setting=1, other='text').")
 
 
 def _read(path: str) -> bytes:

@@ -1,7 +1,10 @@
-"""What a user's layer is made of, as bytes to be hashed: the files beside its own, or what its class refers to.
+"""What a user's layer is made of, as bytes to be hashed: the files beside its own, or what its class refers to; and
+the files that a user's task names.
 
 beside("mine.py", source)      {Path(".../helper.py"): b"..."}       of a file
 identity(Mine)                 b"..."                                of a class, such as one in a notebook cell
+named_files(Reviews())         (Path(".../reviews.csv"),)            of a task
+parsed("Mine(state=16)")       ("Mine", {"state": 16})
 """
 
 from __future__ import annotations
@@ -9,9 +12,12 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from levelfield.identity import UserError
 
 
 def beside(path: str, source: bytes) -> dict[Path, bytes]:
@@ -135,3 +141,76 @@ def _bytes(value: object) -> bytes:
         case bool() | int() | float() | complex() | str() | bytes() | None:
             return repr(value).encode()
     return type(value).__qualname__.encode()
+
+
+CODE = (".py", ".pyc", ".log")  # endings of files that are no data
+
+
+def named_files(value: object) -> tuple[Path, ...]:
+    """The files that an instance of a user's class names in its fields, or its class in its code: text or paths with an
+    ending, that are files here or beside the class's own file. () for what is levelfield's own.
+
+    Text that is only put together while the code runs is not found.
+    """
+    cls = type(value)
+    if cls.__module__.partition(".")[0] == __package__:
+        return ()
+    source = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    folders = [Path(), *([Path(source).parent] if source else [])]
+    named = {*_class_names(cls), *_names_in(vars(value), set())}
+    found = {(folder / name).resolve() for name in named for folder in folders if _is_data(folder / name)}
+    return tuple(sorted(found))
+
+
+def _is_data(path: Path) -> bool:
+    try:
+        return path.suffix not in ("", *CODE) and path.is_file()
+    except (OSError, ValueError):  # too long, or with a NUL
+        return False
+
+
+@cache
+def _class_names(cls: type) -> frozenset[str]:
+    return frozenset(_names_in(cls, set()))
+
+
+def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
+    """Text and paths in a value and, at any depth, in the user's code and the plain values that it refers to."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    inner: list[Any] = []
+    match value:
+        case str() | Path():
+            yield str(value)
+        case tuple() | list() | set() | frozenset():
+            inner = list(value)
+        case dict():
+            inner = list(value.values())
+        case CodeType():
+            inner = list(value.co_consts)
+        case FunctionType() if not _is_foreign(value):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            used = [value.__globals__[k] for k in _names(value.__code__) if k in value.__globals__]
+            inner = [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
+        case staticmethod() | classmethod():
+            inner = [value.__func__]
+        case property():
+            inner = [value.fget]
+        case type() if not _is_foreign(value) and value.__module__.partition(".")[0] != __package__:
+            inner = [v for k, v in vars(value).items() if k not in _NO_PART] + list(value.__bases__)
+    for each in inner:
+        yield from _names_in(each, seen)
+
+
+def parsed(call: str) -> tuple[str, dict[str, Any]]:
+    """ "Name(a=1)" -> ("Name", {"a": 1})."""
+    try:
+        tree = ast.parse(call.strip(), mode="eval").body
+        if isinstance(tree, ast.Name):
+            return tree.id, {}
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
+            return tree.func.id, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords if k.arg}
+    except (SyntaxError, ValueError):
+        pass
+    raise UserError(f"'{call}' is no class name with settings: write Name or Name(setting=1, other='text').")

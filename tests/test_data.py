@@ -104,6 +104,37 @@ def test_a_truncated_array_is_told(tmp_path: Path) -> None:
         data.load(TASK, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["train.offsets", "val.x", "test.y"])
+def test_an_array_of_other_values_is_told_before_anything_reads_it(tmp_path: Path, name: str) -> None:
+    """In a process that has read it before too; the offsets here would otherwise lead beyond the end."""
+    path = data.prepare(TASK, tmp_path) / f"{name}.npy"
+    data.load(TASK, tmp_path)
+    values = np.load(path)
+    np.save(path, np.where(np.arange(len(values)) == 1, 2**6 * np.ones_like(values), values))
+    with pytest.raises(UserError, match=rf"{name}\.npy cannot be read .*remove .* and run again"):
+        data.load(TASK, tmp_path)
+
+
+def test_arrays_are_hashed_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.load(TASK, tmp_path)
+    monkeypatch.setattr(data, "sha256", lambda path: pytest.fail(f"{path} is hashed again"))
+    data.load(TASK, tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
+def test_arrays_that_may_not_be_read_are_not_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: Path) -> str:
+        raise OSError(number, "refused", str(path))
+
+    data.prepare(TASK, tmp_path)
+    monkeypatch.setattr(data, "sha256", refuse)
+    with pytest.raises(UserError, match="npy") as caught:
+        data.load(TASK, tmp_path)
+    assert "remove" not in str(caught.value)
+
+
 def test_a_folder_without_manifest_is_made_anew(tmp_path: Path) -> None:
     """Such as one whose making was cut off by something that does not rename, a copy for example."""
     at = data.prepare(TASK, tmp_path)
