@@ -121,10 +121,13 @@ def left_out(folder: Path) -> list[LeftOut]:
     return [LeftOut(**record) for record in store.read_rows(folder / LEFT_OUT)]
 
 
-def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) -> list[Row]:
+def rows(
+    found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = (), positions: int | None = None
+) -> list[Row]:
     """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
     Where samples were `left` out the status is "partial"; of cells without any other it is "left_out"; where some
-    answers are to prompts of an earlier version, "outdated". An average has the worst status of its tasks.
+    answers are to prompts of an earlier version, "outdated". An average has the worst status of its tasks. positions:
+    those that the model was made for, where that is known; every row has them.
 
     `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
     tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
@@ -153,7 +156,7 @@ def rows(found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = ()) 
             made.append(row_of(model, "ruler_average", f"length={length}", metric, means, worst))
     for name, length in sorted(fewer - {**chosen, **cells}.keys()):
         made += [row_of(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]
-    return made
+    return made if positions is None else [row | Row(positions=positions) for row in made]
 
 
 def _percent(group: Sequence[Scored], metric: str) -> list[tuple[Prediction, float]]:

@@ -19,7 +19,9 @@ from levelfield.disk import explained, locked
 from levelfield.longcontext import Exam, LeftOut, Prediction
 from levelfield.report import context
 from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
-from levelfield.spec import Effort, Row, UserError
+from levelfield.ruler.flavours import flavoured
+from levelfield.ruler.templates import split
+from levelfield.spec import Effort, UserError
 from levelfield.surveys import ANATOMY, BUG, Checkpoint
 
 if TYPE_CHECKING:
@@ -146,6 +148,9 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
             folder.mkdir(parents=True, exist_ok=True)
         waits = f"Another process is asking in {folder}: waiting until it ends."
         with locked(folder / ".lock", "--out", lambda: say(waits)):
+            most = reach(asked)
+            for exam in exams:
+                longcontext.check_lengths(asked.name, most, exam)
             loaded = load(asked)
             with explained(folder, "--out"):
                 _answer(asked, exams, folder, *loaded)
@@ -153,27 +158,38 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
     say(f"Wrote {folder / longcontext.PREDICTIONS}: {len(found)} answers")
     for line in _told(left):
         say(line)
-    settings = longcontext.by_setting(found)
-    rows: list[Row] = []
-    for setting, group in settings.items():
-        name = folder.name if len(settings) == 1 else "-".join([folder.name, *map(str, setting)])
-        mine = longcontext.rows(group, name, [x for x in left if (x.flavour, x.template, x.seed) == setting])
-        rows += mine
-        with explained(to, "--to"):
-            for path in context.build(mine, longcontext.baseline_rows(folder, setting), to / f"ruler-{name}"):
-                say(f"Wrote {path}")
+    parts = list(_parts(folder, found, left))
+    rows = [row for part in parts for row in part.rows]
+    with explained(to, "--to"):
+        for path in context.build(folder.name, parts, to / f"ruler-{folder.name}"):
+            say(f"Wrote {path}")
     with explained(folder, "--out"):
         store.write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
-    for line in _outdated(found):
+    for line in (*_outdated(found), *_beyond(folder.name, longcontext.positions(folder), exams)):
         say(line)
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         say(f"{broken} of {len(found)} answers ended in logits that are no numbers: try --precision float32.")
 
 
+def _parts(folder: Path, found: Sequence[Prediction], left: Sequence[LeftOut]) -> Iterator[context.Part]:
+    """What is shown of each flavour, template and seed. Where there are several, their rows say which."""
+    settings = longcontext.by_setting(found)
+    reach = longcontext.positions(folder)
+    for setting, group in settings.items():
+        own = "" if len(settings) == 1 else "-".join(map(str, setting))
+        name = "-".join([folder.name, *([own] if own else [])])
+        fewer = [x for x in left if (x.flavour, x.template, x.seed) == setting]
+        rows = longcontext.rows(group, name, fewer, reach)
+        yield context.Part(own, rows, longcontext.baseline_rows(folder, setting))
+
+
 def _check(exam: Exam) -> None:
-    """Raises UserError for what no tokenizer and no model could mend: absent texts, lengths that an answer fills."""
+    """Raises UserError for what no tokenizer and no model could mend: names of flavours and templates, absent texts,
+    lengths that an answer fills."""
+    flavoured(exam.flavour)
+    split(exam.template)
     least = min(task.answer_tokens for task in exam.tasks)
     if min(exam.lengths) <= least:
         raise UserError(
@@ -181,6 +197,22 @@ def _check(exam: Exam) -> None:
             "longer --lengths."
         )
     exam.sources.check()
+
+
+def reach(asked: Asked) -> int | None:
+    """Steps that the model takes at most, where its positions are a table; no weight is read for it."""
+    from levelfield.foreign import positions_of
+
+    trained_here = (asked.out / asked.name / "spec.json").exists()
+    return None if trained_here else positions_of(asked.name).most
+
+
+def _beyond(name: str, made_for: int | None, exams: Sequence[Exam]) -> Iterator[str]:
+    """A line where the model was not made for some of the lengths."""
+    past = sorted({n for exam in exams for n in exam.lengths if made_for is not None and n > made_for})
+    if past:
+        lengths = ", ".join(map(str, past))
+        yield f"{name} was made for {made_for:,} positions: what it is asked at {lengths} tokens goes beyond them."
 
 
 def _told(left: Sequence[LeftOut]) -> Iterator[str]:
@@ -214,6 +246,7 @@ def _answer(
         longcontext.check(model, exam)
     facts = {"model": mark, "tokenizer": tokenizer.name, "precision": asked.precision}
     longcontext.claim(folder, facts)
+    longcontext.note_positions(folder, model.made_for)
     layers, parameters = anatomy(model)
     store.write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
     names = tuple(dict.fromkeys(task.name for exam in exams for task in exam.tasks))

@@ -270,7 +270,9 @@ def ruler(
         count: samples of each task and length (default: 100, or the table's)
         seed: of the samples
         flavour: sound (default), official or paper (a table's default)
-        template: what stands around the task, such as meta-chat (default: base, or the model's in the table)
+        template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
+            command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
+            qwen2_instruct
         tokenizer: its folder or file, where it is not beside the model
         essays: file, folder or package of essays (default: those that ship)
         squad: dev-v2.0.json of SQuAD, for qa_1

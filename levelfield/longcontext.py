@@ -119,11 +119,15 @@ class Exam:
 
 def check(model: LanguageModel, exam: Exam) -> None:
     """Raises UserError for lengths of more steps than the model takes."""
-    most, before = model.max_length, len(model.begin)
+    check_lengths(model.name, model.max_length, exam, len(model.begin))
+
+
+def check_lengths(name: str, most: int | None, exam: Exam, before: int = 0) -> None:
+    """Raises UserError for lengths of more than `most` steps, so many of which stand before the prompt."""
     if most is not None and max(exam.lengths) + before > most:
         raise UserError(
-            f"{model.name} takes at most {most} steps and cannot be asked at a length of {max(exam.lengths)}: give "
-            f"--lengths up to {most - before}."
+            f"{name} takes at most {most} steps and cannot be asked at a length of {max(exam.lengths)}: give --lengths "
+            f"up to {most - before}."
         )
 
 
@@ -284,3 +288,15 @@ def claim(folder: Path, facts: Mapping[str, Any]) -> None:
             )
         return
     store.write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})
+
+
+def note_positions(folder: Path, made_for: int | None) -> None:
+    """Keeps beside the answers how many positions the model was made for."""
+    if made_for is not None and positions(folder) != made_for:
+        store.write_json(folder / MODEL, store.read_json(folder / MODEL) | {"positions": made_for})
+
+
+def positions(folder: Path) -> int | None:
+    """Those that the model was made for, where that is known."""
+    path = folder / MODEL
+    return store.read_json(path).get("positions") if path.exists() else None

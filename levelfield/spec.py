@@ -329,6 +329,7 @@ class Row(TypedDict, total=False):
     unit: str
     value: float
     n: int  # examples behind the value
+    positions: int  # that a language model was made for; a length beyond them is extrapolated
     stderr: float
     status: str  # ok, chance, diverged, undefined; published: reported, chance, infeasible, unreported, derived
     origin: str

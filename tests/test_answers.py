@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from toy_reader import SINGLE, asked, knows, run
+from toy_reader import SINGLE, Saying, asked, knows, run
 
-from levelfield import longcontext
+from levelfield import asking, cli, longcontext
 from levelfield.longcontext import Exam, predictions, rows
-from levelfield.ruler import Needle, Sources, named
+from levelfield.report import context
+from levelfield.ruler import TEMPLATES, Needle, Sources, named
+from levelfield.spec import Row
 
 
 def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
@@ -62,3 +66,80 @@ def test_a_prompt_that_two_flavours_share_is_in_the_cells_of_both(tmp_path: Path
         "official": 2,
         "sound": 2,
     }
+
+
+def test_lengths_beyond_the_positions_run_and_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the output, in every row, and at the length in table and figure; also when they are scored again."""
+    monkeypatch.setattr(Saying, "made_for", 800)
+    words = ("--lengths", "700,900", "--tasks", "niah_single_1", "--count", "2")
+    run(monkeypatch, tmp_path, *words)
+    said = "model was made for 800 positions: what it is asked at 900 tokens goes beyond them."
+    assert said in capsys.readouterr().out
+    monkeypatch.setattr(Saying, "made_for", None)
+    run(monkeypatch, tmp_path, *words, "--rescore")
+    assert said in capsys.readouterr().out
+    lines = (tmp_path / "runs" / "ruler" / "model" / "rows.jsonl").read_text().splitlines()
+    assert {json.loads(line)["positions"] for line in lines} == {800}
+    report = tmp_path / "report" / "ruler-model"
+    assert "| task | 700 | 900 ‡ |" in (report / "summary.md").read_text()
+    assert all(">900 ‡<" in (report / f"{name}.svg").read_text() for name in ("tasks", "depth"))
+    assert ">700 ‡<" not in (report / "tasks.svg").read_text()
+
+
+def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(asking, "load", lambda asked: pytest.fail("no weights are needed"))
+    monkeypatch.setattr(asking, "reach", lambda asked: 800)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["ruler", "some/model", "--lengths", "700,900", "--out", str(tmp_path), "--to", str(tmp_path / "to")])
+    assert end.value.code == 2 and "give --lengths up to 800" in capsys.readouterr().err
+
+
+def test_one_page_holds_every_flavour_and_nothing_stale_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked in a second flavour, the first one's figures get its name, and no folder of an earlier state is left."""
+    words = ("--lengths", "1500", "--tasks", "niah_single_1", "--count", "2")
+    run(monkeypatch, tmp_path, *words)
+    folder = tmp_path / "report" / "ruler-model"
+    first = {path.name for path in folder.iterdir()}
+    figures = {"tasks.png", "tasks.svg", "depth.png", "depth.svg"}
+    assert first == {"report.html", "rows.csv", "summary.md"} | figures
+    assert (folder / "report.html").read_text().count("<svg") == 2
+    run(monkeypatch, tmp_path, *words, "--flavour", "official")
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["ruler-model"]
+    settings = ("sound-base-42", "official-base-42")
+    named_ = {f"{Path(name).stem}-{setting}{Path(name).suffix}" for name in figures for setting in settings}
+    assert {path.name for path in folder.iterdir()} == {"report.html", "rows.csv", "summary.md"} | named_
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") == 4 and all(f"<h2>{setting}</h2>" in page for setting in settings)
+
+
+def test_panels_have_the_same_depths_a_count_in_every_cell_and_titles_apart() -> None:
+    """Depths that one task lacks are empty there, and no title reaches into the next panel's."""
+    names = [f"niah_needles_word_uuid_{n}" for n in range(5)]
+    rows_ = [
+        Row(task=name, model="m", at=f"length={length},depth={depth}", metric="accuracy", value=50.0, n=length // 100)
+        for name in names
+        for length in (1000, 2000, 4000)
+        for depth in (("0", "0.5", "1") if name == names[0] else ("0", "1"))
+    ]
+    drawing = context.depths(rows_)
+    assert drawing is not None
+    texts = re.findall(r"translate\(([\d.]+) ([\d.]+)\)[^>]*>([^<]+)</text>", drawing.svg)
+    texts += [(x, y, t) for x, y, t in re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)</text>', drawing.svg)]
+    shown = [text for _, _, text in texts]
+    assert shown.count("0.5") == len(names)
+    assert [shown.count(f"n={n}") for n in (10, 20, 40)] == [3 + 2 * 4] * 3
+    titles = sorted((float(y), float(x), t) for x, y, t in texts if t.startswith("niah"))
+    assert len(titles) == len(names)
+    for (y, x, title), (below, right, _) in pairwise(titles):
+        assert below > y or right - x > len(title) * 9 * 0.6
+
+
+def test_help_lists_every_template(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["ruler", "--help"])
+    shown = capsys.readouterr().out
+    assert [name for name in TEMPLATES if name not in shown] == []

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from toy_ruler import Pairs
 
-from levelfield.foreign import generate, texts
+from levelfield.foreign import generate, positions_of, texts
 from levelfield.foreign.assemble import Setup
 from levelfield.foreign.hub import Hub
+from levelfield.foreign.positions import Positions, of_inner, of_settings
 from levelfield.longcontext import prompt_of
 from levelfield.ruler import TEMPLATES, named
 from levelfield.ruler import generate as samples_of
@@ -172,3 +173,33 @@ def test_a_prompt_begins_once(template: str, begin: tuple[int, ...]) -> None:
     own = any(text in TEMPLATES[template] for text in Special.BEGINS)
     assert ids.count(1000) == max(own, 1000 in begin)
     assert ids[: len(begin)] == list(begin) and ids[len(ids) - len(sample.ids) + own :] == sample.ids[own:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "expected"),
+    [
+        (None, {"max_position_embeddings": 90}, Positions(None, 90)),
+        (92, {"max_position_embeddings": 90}, Positions(90, 90)),
+        (None, {"n_positions": 80}, Positions(80, 80)),
+        (40, {}, Positions(None, None)),
+    ],
+    ids=["rotary", "a table with two more rows", "named as a table", "nothing said"],
+)
+def test_positions_are_a_table_where_the_model_holds_one(
+    rows: int | None, settings: dict[str, int], expected: Positions
+) -> None:
+    """Rotary ones have no table, whatever the settings call their number."""
+    inner = Toy()
+    inner.tokens = nn.Embedding(90, 2)
+    inner.places = None if rows is None else nn.Embedding(rows, 2)
+    inner.get_input_embeddings = lambda: inner.tokens  # pyright: ignore[reportAttributeAccessIssue]
+    config = SimpleNamespace(vocab_size=SYMBOLS, **settings)
+    inner.config = SimpleNamespace(get_text_config=lambda: config)
+    assert of_inner(inner) == expected
+    assert of_settings(settings).most is None
+
+
+def test_positions_are_known_without_weights(tmp_path: Path) -> None:
+    settings = {"model_type": "llama", "hidden_act": "silu", "max_position_embeddings": 2048}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert positions_of(str(tmp_path)) == Positions(None, 2048)

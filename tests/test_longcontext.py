@@ -212,6 +212,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--lengths", "4k"), "give numbers with commas"),
         (("--lengths", "40"), "length"),
         (("--flavour", "pure"), "no flavour 'pure'"),
+        (("--template", "meta-llama4"), "did you mean 'meta-llama3'"),
         (("--rescore",), "no predictions"),
         (("--tasks", "vt", "--depths", "0.5"), "Depths are of needle tasks"),
         (("--tasks", "niah_single_1", "--depths", "2"), "from 0 to 1"),

@@ -71,3 +71,18 @@ def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: 
             asked = re.findall(r"Which ship had more men, Ship (\d+)", sample.text)
             assert len(shown) >= 10 and shown[order.index(0)] == f"Ship {asked[0]} 0"
     assert any("RULER would try for ever" in why for why in told)
+
+
+def listed(text: str) -> list[str]:
+    return re.findall(r"\d+\. ?([a-z]+)", text)
+
+
+@pytest.mark.parametrize("length", [4000, 9000])
+def test_common_words_of_ours_leak_no_answer(length: int) -> None:
+    """No answer is a part of another word of the prompt, so that naming that word would count, and none is in the
+    example, so that copying it would."""
+    for sample in generate(named("cwe"), length, Bytes(), count=40):
+        example = sample.text[: sample.text.rindex("Below is a numbered list")]
+        words = set(listed(sample.text))
+        assert set(sample.references) <= words and not set(sample.references) & set(listed(example))
+        assert [w for w in words for answer in sample.references if answer in w and answer != w] == []

@@ -77,4 +77,5 @@ def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
     monkeypatch.setattr(asking, "load", lambda asked: (Saying(says), Bytes(), "mark"))
+    monkeypatch.setattr(asking, "reach", lambda asked: None)
     cli.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])

@@ -11,7 +11,7 @@ rightly from any state. Everything else is left to transformers (`levelfield.for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,8 @@ from levelfield.foreign.assemble import Decoder, Precision, Setup, assemble
 from levelfield.foreign.greedy import generate as generate
 from levelfield.foreign.hub import Hub
 from levelfield.foreign.places import find
+from levelfield.foreign.positions import Positions as Positions
+from levelfield.foreign.positions import of_files, of_settings
 from levelfield.foreign.published import reproduce
 from levelfield.foreign.texts import read_tokenizer
 from levelfield.foreign.weights import Folder
@@ -70,8 +72,18 @@ def load(
             raise UserError(f"{path} is of no layout known here: its config.json names neither model_type nor d_model.")
         return _spells(Hub.read(path, setup, begins(text)), text), text
     decoder = known[0].decoder(folder.config, folder.tensors(), str(path))
-    model = _spells(assemble(decoder, setup, begins(text), ends(folder.config)), text)
+    model = assemble(decoder, setup, begins(text), ends(folder.config))
+    model = _spells(replace(model, reach=of_settings(folder.config).made_for), text)
     return (reproduce(model) if published_bug else model), text
+
+
+def positions_of(name: str) -> Positions:
+    """How far its positions reach, without its weights. Raises UserError as `load` does."""
+    path = find(name, weights=False)
+    config = Folder(path).config
+    if any(layout.recognises(config) for layout in LAYOUTS):
+        return of_settings(config)
+    return of_files(path) if "model_type" in config else Positions()  # `load` says what is wrong with it
 
 
 def _tokenizer(name: str, path: Path) -> Tokenizer:

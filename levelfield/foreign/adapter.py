@@ -52,6 +52,12 @@ class LanguageModel(ABC):
         return None
 
     @property
+    def made_for(self) -> int | None:
+        """Steps that its positions were made for, as its settings say; beyond them rotary ones are extrapolated. None
+        where they do not say."""
+        return None
+
+    @property
     def begin(self) -> tuple[int, ...]:
         """Ids that its own code puts before every prompt; () for most."""
         return ()

@@ -25,12 +25,12 @@ from torch import Tensor
 
 from levelfield.foreign.adapter import LanguageModel
 from levelfield.foreign.assemble import Setup
+from levelfield.foreign.positions import of_inner
 from levelfield.foreign.texts import first_line, needed
 from levelfield.spec import UserError
 
 CARRIED = ("cache_params", "state", "past_key_values")  # what a forward calls that which it goes on from
 ERROR = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.1}  # of logits, in their standard deviations
-TABLES = ("n_positions", "n_ctx", "max_sequence_length")  # settings of models with a table of positions
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Hub(LanguageModel):
         self.cache = next((name for name in CARRIED if name in accepted), CARRIED[-1])
         self.trims = "logits_to_keep" in accepted
         self.placed = "position_ids" in accepted
+        self.positions = of_inner(inner)
         self._try_out()
 
     @property
@@ -68,8 +69,11 @@ class Hub(LanguageModel):
 
     @property
     def max_length(self) -> int | None:
-        found = [getattr(self.inner.config, name, None) for name in TABLES]
-        return min((n for n in found if n), default=None)
+        return self.positions.most
+
+    @property
+    def made_for(self) -> int | None:
+        return self.positions.made_for
 
     @property
     def begin(self) -> tuple[int, ...]:

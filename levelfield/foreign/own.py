@@ -26,7 +26,8 @@ Read = Callable[[Tensor], Tensor]
 @dataclass(frozen=True)
 class Own(LanguageModel):
     """net: in eval mode. read: its features to logits. shift: what is added to an id before the network sees it.
-    half: whether to run products in bfloat16. head: parameters of `read` that are not among the network's."""
+    half: whether to run products in bfloat16. head: parameters of `read` that are not among the network's.
+    reach: steps that its positions were made for, where that is known."""
 
     label: str
     net: Net
@@ -37,6 +38,7 @@ class Own(LanguageModel):
     prefix: tuple[int, ...] = ()
     half: bool = False
     head: int = 0
+    reach: int | None = None
 
     @property
     def name(self) -> str:
@@ -53,6 +55,10 @@ class Own(LanguageModel):
     @property
     def max_length(self) -> int | None:
         return self.net.model.max_length
+
+    @property
+    def made_for(self) -> int | None:
+        return self.reach
 
     @property
     def begin(self) -> tuple[int, ...]:

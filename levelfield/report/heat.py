@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Grid = Mapping[tuple[str, float], Sequence[float]]
+Counts = Mapping[tuple[str, float], int]
+NOTHING: Mapping[str, Counts] = {}
 COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
 NUMBERS = 8  # columns up to which cells show their number
+TITLE = 84  # letters of titles that have room side by side
+BEYOND = "‡"  # at lengths that the model was not made for
 
 
 def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[tuple[str, float], list[float]]]:
@@ -51,16 +55,27 @@ def heat(results: Results, cells: Cells, axis: str) -> Drawing | None:
     return draw(dict(zip(titles, found.values(), strict=True)), axis, (min(floor, 100.0), 100.0), score_label(cells))
 
 
-def draw(panels: Mapping[str, Grid], axis: str, limits: tuple[float, float], label: str) -> Drawing:
-    """panels: title -> (value of `axis`, length) -> scores. limits: the scores at the ends of the colours."""
-    rows = max(len({value for value, _ in grid}) for grid in panels.values())
-    columns = min(4, len(panels))
+def draw(
+    panels: Mapping[str, Grid],
+    axis: str,
+    limits: tuple[float, float],
+    label: str,
+    counts: Mapping[str, Counts] = NOTHING,
+    beyond: float | None = None,
+) -> Drawing:
+    """panels: title -> (value of `axis`, length) -> scores; all show the same values and lengths. limits: the scores at
+    the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
+    values = sorted({value for grid in panels.values() for value, _ in grid}, key=_order)
+    lengths = sorted({length for grid in panels.values() for _, length in grid})
+    columns = _columns(panels, values, lengths)
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(panels), 0.9 + 0.2 * rows, columns=columns)
+        height = 0.9 + (0.31 if counts else 0.2) * len(values)
+        figure, axes = style.panels(make, len(panels), height, columns=columns)
         image: Any = None
         for number, (panel, (title, grid)) in enumerate(zip(axes, panels.items(), strict=True)):
-            image = _panel(panel, grid, limits)
-            panel.set_title(style.short(title, 24))
+            image = _panel(panel, grid, (values, lengths), limits, counts.get(title, {}))
+            _mark_beyond(panel, lengths, beyond)
+            panel.set_title(style.short(title, TITLE // columns), fontsize=9)
             if number % columns == 0:
                 panel.set_ylabel(axis)
             if number + columns >= len(panels):
@@ -68,31 +83,60 @@ def draw(panels: Mapping[str, Grid], axis: str, limits: tuple[float, float], lab
         bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, aspect=30)
         bar.set_label(label)
         bar.outline.set_visible(False)
+        if beyond is not None and lengths[-1] > beyond:
+            words = f"{BEYOND} beyond the {beyond:,.0f} positions that the model was made for"
+            figure.suptitle(words, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, f"heat-{axis}")
     return Drawing(*drawn, f"{label} by length and {axis} for {', '.join(panels)}.")
 
 
-def _panel(axes: Axes, grid: Grid, limits: tuple[float, float]) -> Any:
+def _columns(panels: Mapping[str, Grid], values: Sequence[str], lengths: Sequence[float]) -> int:
+    """Panels side by side: as many as leave each the room of its names and its cells."""
+    names = max(len(value) for value in values)
+    each = 0.075 * names + max(0.42 * min(len(lengths), NUMBERS), 1.2)  # inches
+    return max(1, min(4, len(panels), int((style.WIDTH - 1) / each)))
+
+
+def _panel(
+    axes: Axes,
+    grid: Grid,
+    places: tuple[Sequence[str], Sequence[float]],
+    limits: tuple[float, float],
+    counts: Counts,
+) -> Any:
     import numpy as np
 
-    values = sorted({value for value, _ in grid}, key=_order)
-    lengths = sorted({length for _, length in grid})
+    values, lengths = list(places[0]), list(places[1])
     scores = np.full((len(values), len(lengths)), np.nan)
     for (value, length), seeds in grid.items():
         scores[values.index(value), lengths.index(length)] = median(seeds)
     image = axes.pcolormesh(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], rasterized=False)
     axes.invert_yaxis()
     axes.set_xticks([i + 0.5 for i in range(len(lengths))], [f"{length:g}" for length in lengths])
-    axes.set_yticks([i + 0.5 for i in range(len(values))], [style.short(value, 40) for value in values])
+    axes.set_yticks([i + 0.5 for i in range(len(values))], values)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8)
     if len(lengths) <= NUMBERS:
         middle = sum(limits) / 2
         for (i, j), score in np.ndenumerate(scores):
-            if np.isfinite(score):
-                shade = "#ffffff" if score < middle else "#1a1a1a"
-                axes.text(j + 0.5, i + 0.5, f"{score:.0f}", ha="center", va="center", fontsize=6.5, color=shade)
+            if not np.isfinite(score):
+                continue
+            shade = "#ffffff" if score < middle else "#1a1a1a"
+            count = counts.get((values[i], lengths[j]))
+            up = 0.5 if count is None else 0.36
+            axes.text(j + 0.5, i + up, f"{score:.0f}", ha="center", va="center", fontsize=6.5, color=shade)
+            if count is not None:
+                axes.text(j + 0.5, i + 0.76, f"n={count}", ha="center", va="center", fontsize=5, color=shade)
     return image
+
+
+def _mark_beyond(axes: Axes, lengths: Sequence[float], beyond: float | None) -> None:
+    """A sign at the lengths, and a line before the first of them."""
+    past = [i for i, length in enumerate(lengths) if beyond is not None and length > beyond]
+    if past:
+        names = [f"{length:g} {BEYOND}" if i in past else f"{length:g}" for i, length in enumerate(lengths)]
+        axes.set_xticks([i + 0.5 for i in range(len(lengths))], names)
+        axes.axvline(past[0], color=style.INK, linewidth=1.2, linestyle=(0, (3, 2)), clip_on=False)
 
 
 def _order(value: str) -> tuple[float, str]:

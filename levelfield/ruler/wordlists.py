@@ -7,6 +7,8 @@ Question: What are the 10 most common words in the above list? Answer: ...
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
@@ -36,6 +38,13 @@ class Example:
 
 
 LONG_EXAMPLE, SHORT_EXAMPLE = Example(40, 10, 3), Example(20, 3, 1)
+
+
+@lru_cache(maxsize=4)
+def inside_none(words: frozenset[str]) -> frozenset[str]:
+    """Those that are no part of another one."""
+    parts = {word[i:j] for word in words for i, j in combinations(range(len(word) + 1), 2) if j - i < len(word)}
+    return words - parts
 
 
 class WordLists:
@@ -107,10 +116,9 @@ class WordLists:
         order[1::2] = np.arange(len(entries) - 1)
         return [self.head, "1.", Order(table, order), self.rest]
 
-    def _solved(self, rng: np.random.Generator) -> list[str | Piece]:
+    def _solved(self, words: np.ndarray, rng: np.random.Generator) -> list[str | Piece]:
         """The example: its words are new in every sample, in RULER's flavours their places are not."""
         example = self.example
-        words = self._chosen(self.small, example.words, rng)
         entries = self._entries(words, example.common, example.others)
         texts = [self.small.texts[i] for i in words[: self.common]]
         gap = "" if self.flavour.search == "linear" else " "
@@ -121,6 +129,15 @@ class WordLists:
         first = len(self.numbers)
         return first + rng.permutation(len(table) - first)[:count]
 
+    def _apart(self, table: Table, words: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        """The words without those of the example, and first of them, as answers, some that are part of no other word:
+        who copies the example or names a longer word has not named an answer."""
+        taken = {self.small.texts[i] for i in shown}
+        words = words[[table.texts[i] not in taken for i in words]]
+        alone = inside_none(frozenset(text[1:] for part in (table, self.small) for text in part.texts))
+        answers = [i for i in words.tolist() if table.texts[i][1:] in alone][: self.common]
+        return np.concatenate([np.array(answers, np.int64), words[~np.isin(words, answers)]])
+
     def _entries(self, words: np.ndarray, common: int, others: int) -> np.ndarray:
         return np.concatenate([np.tile(words[: self.common], common), np.tile(words[self.common :], others)])
 
@@ -129,7 +146,7 @@ class WordLists:
 
     def _drawn(self, size: int, rng: np.random.Generator) -> Draft:
         table = self._words(size)
-        example = self._solved(rng)
+        example = self._solved(self._chosen(self.small, self.example.words, rng), rng)
         words = self._chosen(table, size, rng)
         entries = self._entries(words, *self.repeats)
         return self._made(example, table, entries[self._order(len(entries), rng)], words, size)
@@ -149,9 +166,10 @@ class WordLists:
     def _filled(self, rng: np.random.Generator, room: int) -> Draft:
         """As many other words as fit; the last ones are listed less often, to come out at the length."""
         common, others = self.repeats
-        example = self._solved(rng)
+        shown = self._chosen(self.small, self.example.words, rng)
+        example = self._solved(shown, rng)
         table = self._words(self.common + max(room // (2 * others + 1), 1) if room > 60_000 else 0)
-        words = self._chosen(table, len(table), rng)
+        words = self._apart(table, self._chosen(table, len(table), rng), shown)
         entries = np.tile(words[: self.common], common)
         left = room - self.pen.size([*example, *self._list(table, entries)])
         if left < 0:
