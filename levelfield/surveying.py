@@ -16,7 +16,7 @@ from levelfield.longcontext import Exam, Prediction
 from levelfield.report import sheets
 from levelfield.results import Answer
 from levelfield.ruler import Questions
-from levelfield.spec import EFFORTS, Effort, Study, UserError
+from levelfield.spec import EFFORTS, Effort, Row, Study, UserError
 from levelfield.surveys import ANATOMY, Checkpoint, Survey
 
 Say = Callable[[str], None]
@@ -126,6 +126,13 @@ def _size(group: Sequence[Prediction]) -> Iterator[str]:
     yield from sorted({str(e) for p in group if (e := p.slices.get("essays")) and not str(e).startswith(ESSAYS)})
 
 
+def verdict(survey: Survey, found: Sequence[Answer], printed: Sequence[Row]) -> str:
+    """Of the models that were asked, if any; and of the printed ones by their numbers."""
+    theirs = [Answer(row, row.get("model", ""), "printed", None) for row in printed]
+    ours = f"Of the models asked here: {survey.verdict(found)} " if found else ""
+    return f"{ours}By the printed numbers: {survey.verdict(theirs)}"
+
+
 def write_report(study: Study, out: Path, to: Path, say: Say) -> None:
     """Says the tables and writes them."""
     survey = _survey(study)
@@ -139,7 +146,8 @@ def write_report(study: Study, out: Path, to: Path, say: Say) -> None:
         {sheets.place(row): sign for row in printed if (sign := survey.marks(row))},
         survey.legend,
         survey.across,
-        answers(survey, out),
+        found := answers(survey, out),
+        verdict(survey, found, printed),
     )
     say(sheets.summary(contents))
     if not contents.answers:

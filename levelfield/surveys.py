@@ -52,7 +52,8 @@ class Survey:
     """exams: of a checkpoint at an effort. answers: its measured rows, `longcontext.rows`, in the places of the tables.
 
     recomputed: values of printed cells that follow from other printed cells, in the same places. marks: signs of a
-    printed cell, which `legend` explains. across: which key of `at` runs to the right in all tables.
+    printed cell, which `legend` explains. across: which key of `at` runs to the right in all tables. verdict: of models
+    by their answers, which printed rows may stand for.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -62,6 +63,7 @@ class Survey:
     marks: Callable[[Row], str]
     legend: Mapping[str, str]
     across: str
+    verdict: Callable[[Sequence[Answer]], str]
 
     def recognise(self, name: str, layers: str, parameters: int) -> Checkpoint:
         """The printed model with these layers and so many parameters; else one that no table has.

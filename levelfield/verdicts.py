@@ -169,8 +169,10 @@ def judged(claims: Mapping[str, Claim]) -> list[Finding]:
     ]
 
 
-def told(findings: Sequence[Finding], nothing: str = "Nothing can be said yet: no run has finished.") -> str:
-    """The verdict: what is decided, what is only seen, and the numbers."""
+def told(
+    findings: Sequence[Finding], nothing: str = "Nothing can be said yet: no run has finished.", more: str = "seeds"
+) -> str:
+    """The verdict: what is decided, what is only seen, and the numbers. more: what would decide the rest."""
     if not findings:
         return nothing
     open_ = [f for f in findings if f.seen and not f.decided]
@@ -181,18 +183,18 @@ def told(findings: Sequence[Finding], nothing: str = "Nothing can be said yet: n
         _part("nothing can be said on", [f.subject for f in findings if not f.seen]),
     ]
     head = "; ".join(part for part in parts if part)
-    return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_), *(f.facts for f in findings)])
+    return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_, more), *(f.facts for f in findings)])
 
 
 def _part(words: str, names: Sequence[str]) -> str:
     return f"{words} {', '.join(names)}" if names else ""
 
 
-def _read(open_: Sequence[Finding]) -> list[str]:
+def _read(open_: Sequence[Finding], more: str) -> list[str]:
     """What numbers that decide nothing say as they stand."""
     if not open_:
         return []
     parts = [_part("yes on", [f.subject for f in open_ if f.seen > 0])]
     parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
     said = " and ".join(part for part in parts if part)
-    return [f"As they stand the numbers say {said}, but noise could do the same: more seeds would tell."]
+    return [f"As they stand the numbers say {said}, but noise could do the same: more {more} would tell."]

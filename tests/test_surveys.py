@@ -195,12 +195,12 @@ def test_a_sheet_shows_print_check_sign_ours_and_difference() -> None:
     recomputed["1", "rwkv6_3b", "ruler_average", "length=1024"] = 1.0
     marks = {sheets.place(r): TABLE1.marks(r) for r in printed(study)}
     contents = sheets.Contents(
-        study.name, study.claim, ("One.",), printed(study), recomputed, marks, TABLE1.legend, "length", answers
+        study.name, study.claim, ("One.",), printed(study), recomputed, marks, TABLE1.legend, "length", answers, "No."
     )
     text = sheets.summary(contents)
     assert "48 printed cells follow from others; 47 of them agree." in text
     assert "| mamba2_2.7b | printed |  | 38.52 = | 32.91 = |" in text, "512 comes first"
-    assert "| mine | ours | 30.0 ±0.3 | 30.0 ±0.3 |  |" in text
+    assert "| mine | ours | 30.0 (19.3 to 43.5) | 30.0 (19.3 to 43.5) |  |" in text
     assert "|  | difference |  | −8.5 |  |" in text
     assert "68.09 ≠ 1.00" in text and "13.81 = [f]" in text
     assert text.count("| difference |") == 1, "a model that no table has is compared with nothing"
@@ -297,8 +297,8 @@ def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pyt
     (folder / ANATOMY).write_text(json.dumps({"layers": made.layers, "parameters": made.parameters}))
     cli.main(["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")])
     said = capsys.readouterr().out
-    assert "| mamba2-2.7b (paper, base, n=1) | ours | 100.0 |" in said
-    assert "| mamba2-2.7b (paper, RWKV, n=1) | ours | 100.0 |" in said
+    assert "| mamba2-2.7b (paper, base, n=1) | ours | 100.0 (77.2 to 100.0) |" in said
+    assert "| mamba2-2.7b (paper, RWKV, n=1) | ours | 100.0 (77.2 to 100.0) |" in said
     assert said.count("| difference | +61.5 |") == 1
     cli.main(["plan", "huang2024_table1", "--out", str(tmp_path / "runs"), "--only", "*/mamba2-*"])
     said = capsys.readouterr().out

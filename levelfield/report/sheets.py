@@ -5,7 +5,7 @@ build(Contents(study, printed, recomputed, answers), Path("report/huang2024_tabl
 
 | model       | line          | 1024      | 2048      | ...
 | mamba2_2.7b | printed       | 38.52 =   | 32.91 =   |          = follows from other printed cells, and agrees
-|             | ours (paper)  | 37.9 ±0.6 | 33.0 ±0.5 |
+|             | ours (paper)  | 37.9 (37 to 39) | ...
 |             | ours - printed| −0.6      | +0.1      |
 """
 
@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from levelfield.intervals import wilson
 from levelfield.report import heat
 from levelfield.report.compare import pairs
 from levelfield.report.plots import Drawing
@@ -43,6 +44,7 @@ class Contents:
     legend: Mapping[str, str]
     across: str
     answers: Sequence[Answer]
+    verdict: str
 
 
 def place(row: Row) -> Place:
@@ -89,7 +91,7 @@ def checked(contents: Contents) -> str:
 
 def summary(contents: Contents) -> str:
     """Tables, signs and deviations as Markdown."""
-    parts = [f"# {contents.name}", contents.claim, checked(contents)]
+    parts = [f"# {contents.name}", contents.verdict, f"Claim: {contents.claim}", checked(contents)]
     parts += [f"## Table {name}: {title}\n\n{table.markdown()}" for name, title, table in tables(contents)]
     signs = [f"- {sign}: {text}" for sign, text in _signs(contents).items()]
     parts += ["\n".join(signs), "Knowingly different from the printed experiment:"]
@@ -99,14 +101,20 @@ def summary(contents: Contents) -> str:
 
 def _signs(contents: Contents) -> dict[str, str]:
     usual = {"=": "Follows from other printed cells, and agrees.", "≠": "Follows from others as the second number."}
-    usual["±"] = "Standard error over samples, of a mean over its parts."
+    usual["( to )"] = "95 % interval over samples (Wilson), of a mean over those of its parts together."
     return usual | dict(contents.legend)
 
 
 def html(contents: Contents) -> str:
     """The same as one page that loads nothing."""
     css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
-    parts = [f"<header><h1>{escape(contents.claim)}</h1><p>{escape(checked(contents))}</p></header>"]
+    lead, _, rest = contents.verdict.partition(". ")
+    said = (
+        f"<h1>{escape(lead)}.</h1>",
+        f'<p class="lead">{escape(rest)}</p>',
+        f"<p>Claim: {escape(contents.claim)}</p>",
+    )
+    parts = [f"<header>{''.join(said)}<p>{escape(checked(contents))}</p></header>"]
     for name, title, table in tables(contents):
         parts.append(f"<section><h2>Table {escape(name)}: {escape(title)}</h2>{table.html()}</section>")
     signs = [f"{sign}: {text}" for sign, text in _signs(contents).items()]
@@ -187,8 +195,12 @@ def _shown(contents: Contents, row: Row) -> str:
 
 
 def _measured(answer: Answer) -> str:
-    value, error = number(answer.row.get("value")), answer.row.get("stderr")
-    return value if error is None else f"{value} ±{number(error)}"
+    """With Wilson's 95 % interval over samples, which is not empty where none or all are right."""
+    value, samples = answer.row.get("value"), answer.row.get("n")
+    if value is None or not samples:
+        return number(value)
+    low, high = (100 * limit for limit in wilson(value / 100, samples))
+    return f"{number(value)} ({number(low)} to {number(high)})"
 
 
 def figure(contents: Contents) -> Drawing | None:

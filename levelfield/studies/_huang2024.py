@@ -8,6 +8,7 @@ from functools import cache
 from statistics import fmean
 
 from levelfield import published
+from levelfield.decisions import Seeds
 from levelfield.longcontext import Exam
 from levelfield.report.sheets import Place, place
 from levelfield.results import Answer
@@ -158,3 +159,24 @@ def fewer(row: Row) -> bool:
     each = 100 / (SAMPLES * ASKED.get(row.get("task", ""), 1))
     score = row.get("value", 0.0)
     return abs(score - each * round(score / each)) > ROUNDING
+
+
+def asked(answers: Sequence[Answer]) -> dict[str, dict[tuple[str, str, str], Seeds]]:
+    """Scores by model, and in it by table, task and `at`. A checkpoint has no other seeds: only samples vary."""
+    found: dict[str, dict[tuple[str, str, str], Seeds]] = {}
+    for row in (answer.row for answer in answers if "value" in answer.row):
+        place_ = row.get("table", ""), row.get("task", ""), row.get("at", "")
+        score = Seeds((row.get("value", 0.0),), row.get("n") or samples(row), trained=False)
+        found.setdefault(row.get("model", ""), {})[place_] = score
+    return found
+
+
+def samples(row: Row) -> int:
+    """Behind a printed cell: 250 of each task in the mean of table 1; of a mean in tables 2 and 3 at least as many."""
+    return SAMPLES * (len(TASKS) if row.get("table") == "1" else 1)
+
+
+def context(model: str, answers: Sequence[Answer]) -> int:
+    """The training length of whoever answered, by the printed model that it is; 0 where it is not known."""
+    beside = {answer.row.get("model", ""): answer.beside for answer in answers}
+    return next((c.context for c in CHECKPOINTS if c.printed and c.printed == beside.get(model, "")), 0)

@@ -13,8 +13,10 @@ three models apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from statistics import fmean
 
+from levelfield.decisions import Contrast, Seeds, difference, some
 from levelfield.longcontext import Exam
 from levelfield.report.compare import pairs
 from levelfield.report.sheets import place
@@ -23,6 +25,7 @@ from levelfield.ruler import named
 from levelfield.spec import Effort, Published, Row, Study
 from levelfield.studies import _huang2024 as shared
 from levelfield.surveys import Checkpoint, Survey
+from levelfield.verdicts import Claim, Finding, judged, told
 
 DEPTHS = (0, 20, 40, 50, 60, 80, 100)
 APART = (0, 50, 100)  # of table 4
@@ -37,6 +40,9 @@ SHORTEST = 1024  # of table 4, whose other lengths are those of tables 2 and 3
 WHOLE = ("mamba2_2.7b", "mamba2attn_2.7b", "transformerpp_2.7b")  # in table 4; three formats at every depth
 WINDOWED = ("recurrentgemma_2b", "recurrentgemma_2b_it")
 Cells = Mapping[tuple[str, int, int], Row]  # by task, length and depth in percent
+Scores = Mapping[tuple[str, str, str], Seeds]  # by table, task and `at`
+MIDDLE = 5.0  # points by which the middle has to be below the mean of the two ends
+FORMAT = 10.0  # points between two formats at one length and depth
 
 
 def exams(checkpoint: Checkpoint, effort: Effort) -> tuple[Exam, ...]:
@@ -127,6 +133,44 @@ def marks(row: Row) -> str:
     return signs + "w" * (model in WINDOWED)
 
 
+def findings(answers: Sequence[Answer]) -> list[Finding]:
+    """Of each model whether at its training length it finds MIDDLE points fewer needles in the middle than at the ends,
+    and whether at some length and depth two formats are FORMAT points apart."""
+    claims: dict[str, Claim] = {}
+    for model, cells in shared.asked(answers).items():
+        claims |= {f"{model} (middle)": middle} if (middle := _middle(model, cells)) else {}
+        claims |= {f"{model} (format)": apart} if (apart := _apart(model, cells)) else {}
+    return judged(claims)
+
+
+def _middle(model: str, cells: Scores) -> Claim | None:
+    """None where table 2 has no such cells. The three depths whose printed cells are of the same formats."""
+    first, middle, last = (cells.get(("2", PLACES["2"][0], f"depth={depth}")) for depth in APART)
+    if first is None or middle is None or last is None:
+        return None
+    facts = f"{model} finds {first} at the beginning, {middle} in the middle, {last} at the end."
+    return Claim(Contrast(((0.5, first), (0.5, last), (-1.0, middle)), MIDDLE), facts)
+
+
+def _apart(model: str, cells: Scores) -> Claim | None:
+    """None where table 4 has no two formats in one place."""
+    places: dict[str, dict[str, Seeds]] = {}
+    for (table, task, at), score in cells.items():
+        if table == "4":
+            places.setdefault(at, {})[task] = score
+    found = {
+        (at, one, other): difference(scores[one], scores[other], FORMAT)
+        for at, scores in places.items()
+        for one, other in permutations(scores, 2)
+    }
+    if not found:
+        return None
+    (at, one, other), most = max(found.items(), key=lambda item: item[1].value)
+    names = " and ".join(name.removeprefix("niah_").replace("_", " ") for name in (one, other))
+    facts = f"{model}: {names} are {most.value:.1f} points apart at {at.replace(';', ', ').replace('=', ' ')}."
+    return Claim(some([*found.values()]), facts)
+
+
 study = Study(
     name="huang2024_needles",
     claim="How well one needle is found depends on where it is hidden and on the format of what surrounds it.",
@@ -154,5 +198,6 @@ study = Study(
             "w": "2,048 is RecurrentGemma's window, not its training length of 8,192: table 3 shows the window's edge.",
         },
         across="depth",
+        verdict=lambda answers: told(findings(answers), more="samples"),
     ),
 )

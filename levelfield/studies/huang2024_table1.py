@@ -10,16 +10,20 @@ printed average is taken over the same tasks before it is compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from levelfield.decisions import Contrast, Seeds
 from levelfield.results import Answer
 from levelfield.spec import Published, Row, Study
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
 from levelfield.surveys import Checkpoint, Survey
+from levelfield.verdicts import Claim, Finding, judged, told
 
 TABLE, AVERAGE = "1", "ruler_average"
+LOST = 1 / 3
+"""Of its score, which a model has to lose at the first doubling beyond its training length for a steep drop."""
 
 
 def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
@@ -65,9 +69,26 @@ def marks(row: Row) -> str:
     return "f" if at != "length=average" and any(shared.fewer(part) for part in parts) else ""
 
 
+def findings(answers: Sequence[Answer]) -> list[Finding]:
+    """Of each model whether it loses more than LOST of its average where texts become twice its training length."""
+    return judged({model: _drop(model, cells, answers) for model, cells in shared.asked(answers).items()})
+
+
+def _drop(model: str, cells: Mapping[tuple[str, str, str], Seeds], answers: Sequence[Answer]) -> Claim:
+    context = shared.context(model, answers)
+    within, beyond = (cells.get((TABLE, AVERAGE, f"length={times * context}")) for times in (1, 2))
+    if not context:
+        return Claim(None, f"The training length of {model} is not known.")
+    if within is None or beyond is None:
+        return Claim(None, f"{model} was not asked at {context} and {2 * context} tokens.")
+    facts = f"{model}: {within} at its training length of {context} tokens, {beyond} at twice that."
+    return Claim(Contrast(((1 - LOST, within), (-1.0, beyond))), facts)
+
+
 study = Study(
     name="huang2024_table1",
-    claim="All models, recurrent or not, drop steeply beyond the length they were trained at.",
+    claim="All models, recurrent or not, drop steeply beyond the length they were trained at: by more than a third at "
+    "twice that length.",
     runs=lambda effort: (),
     published=(Published("huang2024", TABLE),),
     deviations=shared.DEVIATIONS,
@@ -79,5 +100,6 @@ study = Study(
         marks=marks,
         legend={"f": "Some of its tasks have fewer than 250 samples (time-outs, inferred): see huang2024_tasks."},
         across="length",
+        verdict=lambda answers: told(findings(answers), more="samples"),
     ),
 )

@@ -7,12 +7,17 @@ levelfield report huang2024_tasks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from levelfield.decisions import Contrast, Every, Flipped, Seeds, some
+from levelfield.results import Answer
 from levelfield.spec import Published, Row, Study
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
 from levelfield.surveys import Survey
+from levelfield.verdicts import Claim, Finding, judged, told
+
+KEPT = 0.5  # of the score at the shortest length
 
 
 def recomputed() -> Iterator[Row]:
@@ -21,6 +26,25 @@ def recomputed() -> Iterator[Row]:
         for table, task in TASKS.items():
             parts = [shared.printed()[table, checkpoint.printed, task, f"length={length}"] for length in LENGTHS]
             yield shared.mean(parts, table, task, "length=average")
+
+
+def findings(answers: Sequence[Answer]) -> list[Finding]:
+    """Of each model whether at one length some task keeps more than KEPT of its score at the shortest, another less."""
+    return judged({model: _spread(model, cells) for model, cells in shared.asked(answers).items()})
+
+
+def _spread(model: str, cells: Mapping[tuple[str, str, str], Seeds]) -> Claim:
+    kept: dict[int, dict[str, Contrast]] = {}
+    for (table, task, at), score in cells.items():
+        length, shortest = at.partition("=")[2], cells.get((table, task, f"length={LENGTHS[0]}"))
+        if length.isdigit() and int(length) > LENGTHS[0] and shortest is not None:
+            kept.setdefault(int(length), {})[task] = Contrast(((1.0, score), (-KEPT, shortest)))
+    several = {length: tasks for length, tasks in sorted(kept.items()) if len(tasks) > 1}
+    if not several:
+        return Claim(None, f"{model} was not asked several tasks at {LENGTHS[0]} tokens and at another length.")
+    ask = [Every((some([*t.values()]), some([Flipped(one) for one in t.values()]))) for t in several.values()]
+    counts = [f"{sum(q.seen() > 0 for q in t.values())} of {len(t)} at {n}" for n, t in several.items()]
+    return Claim(some(ask), f"{model}: half of the score at {LENGTHS[0]} tokens is kept on {', '.join(counts)}.")
 
 
 study = Study(
@@ -42,5 +66,6 @@ study = Study(
         marks=shared.task_marks,
         legend=shared.LEGEND,
         across="length",
+        verdict=lambda answers: told(findings(answers), more="samples"),
     ),
 )
