@@ -73,7 +73,12 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
 
 
 def plan(
-    study: StudyName, effort: Effort | None = None, only: Text = "", out: Folder = Path("runs"), trials: Trials = 0
+    study: StudyName,
+    effort: Effort | None = None,
+    only: Text = "",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    trials: Trials = 0,
 ) -> None:
     """Runs, cost and what differs between the arms; trains nothing.
 
@@ -82,6 +87,7 @@ def plan(
         effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
         only: pattern of run ids, such as "*attention*", or of the models it asks
         out: folder of run directories, to see what is done
+        data: folder of prepared data, whose lengths FLOPs are counted at
         trials: recipes to try for every arm first (default: as the study says)
     """
     from levelfield.loading import Source, choose, matches
@@ -98,7 +104,7 @@ def plan(
     chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
     runs = choose(chosen, effort, only if loaded.search is None else "")
     done = sum(store.complete(store.directory(out, r)) for r in runs)
-    for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}"):
+    for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
         say(line)
     for line in tuned:
         say(line)

@@ -6,29 +6,32 @@
     What differs between the arms of listops (all else is one object)
       model.mixers       Attention(heads=4)    attention (all protocols)
 
-The cost per example is counted on one made-up sequence of the task's full length, so nothing is trained or prepared.
+The cost per example is counted without data, so nothing is trained or prepared: on batches as training would form them
+where the task is prepared, else on sequences of its full length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
-import torch
 
-from levelfield.batches import Loaded
-from levelfield.ledger import flops_per_example, parameters
+from levelfield import data
+from levelfield.flops import Costs, Meter
+from levelfield.ledger import parameters
 from levelfield.objectives import Trainable, default_objective
 from levelfield.report.arms import Arm, differences, group
 from levelfield.report.cells import arms_of
 from levelfield.results import Results
-from levelfield.run import build_net, check
+from levelfield.run import build_net, check, resolve
 from levelfield.spec import (
     Examples,
     Model,
     Objective,
+    Phase,
     Protocol,
     Run,
     StepLabels,
@@ -42,13 +45,15 @@ from levelfield.spec import (
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one arm. flops: forward and backward of one example at full length, in its last phase.
+    """Of one arm. flops: forward and backward of one example in its last phase, its share of a batch's fixed work and
+    of padding included; of one at full length where the data is not there. useful: the part of it without padding.
 
-    total: of a whole run with no shorter examples; None where the number of steps depends on the data.
+    total: of a whole run; None where the number of steps depends on data that is not there.
     """
 
     parameters: int
     flops: float
+    useful: float
     total: float | None
 
 
@@ -64,40 +69,62 @@ def example(task: Task) -> Examples:
     return Examples(x, offsets, y, documents=count, stepwise=stepwise)
 
 
-def cost(run: Run) -> Cost:
-    """Builds the network and passes one example through it. Raises UserError for a run that cannot work."""
+def cost(run: Run, root: Path | None = None) -> Cost:
+    """Builds the network and counts its layers; root: the folder of prepared data, whose lengths are used where they
+    are there. Raises UserError for a run that cannot work."""
     try:
-        return _cost(run)
+        return _cost(run, root)
     except UserError:
         raise
     except Exception as error:  # whatever a user's own layer raises
         raise UserError(f"{run.id} cannot take one example: {type(error).__name__}: {error}") from error
 
 
-def _cost(run: Run) -> Cost:
+def _cost(run: Run, root: Path | None) -> Cost:
     check(run)
-    objectives = [phase.objective for phase in run.protocol.phases] or [default_objective(run.task)]
-    counts = [_count(run.task, run.model, objective) for objective in objectives]
-    size, flops = counts[-1]
-    return Cost(size, flops, _total(run, [each for _, each in counts]))
+    train = None if root is None else _prepared(run.task, root)
+    phases = run.protocol.phases
+    objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
+    counts = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
+    size, costs = counts[-1]
+    if not phases:
+        return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
+    meters = [_meter(costs, phase, train, run.task) for phase, (_, costs) in zip(phases, counts, strict=True)]
+    last = meters[-1].per_step
+    return Cost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
 
 
 @cache
-def _count(task: Task, model: Model, objective: Objective) -> tuple[int, float]:
-    """Parameters, and FLOPs of an example, once for all protocols that share an objective."""
+def _prepared(task: Task, root: Path) -> Examples | None:
+    """The training split, where it is there."""
+    at = data.folder(task, root)
+    return data.read(at)["train"] if (at / data.MANIFEST).exists() else None
+
+
+@cache
+def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> tuple[int, Costs]:
+    """Parameters, and FLOPs by length, once for all protocols that share an objective."""
     assert isinstance(objective, Trainable)
     net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
-    one = Loaded(example(task), torch.device("cpu")).gather(torch.tensor([0]))
-    return parameters(net)["parameters"], flops_per_example(net, one, objective, task)
+    train = None if root is None else _prepared(task, root)
+    return parameters(net)["parameters"], Costs.of(net, (train or example(task)).lengths, objective, task)
 
 
-def _total(run: Run, each: Sequence[float]) -> float | None:
-    """each: FLOPs of an example, by phase."""
-    recipes = [phase.recipe for phase in run.protocol.phases]
-    if not recipes or any(r.budget.unit not in ("steps", "examples") for r in recipes):
+def _meter(costs: Costs, phase: Phase, train: Examples | None, task: Task) -> Meter:
+    if train is None:
+        return Meter(costs, example(task), replace(phase.recipe, bucketed=False), 0)
+    return Meter(costs, train, phase.recipe, 0)
+
+
+def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | None) -> float | None:
+    if train is None and any(phase.recipe.budget.unit in ("epochs", "tokens") for phase in phases):
         return None
-    steps = [r.budget.resolve(batch=r.batch, examples=1, tokens_per_example=1) for r in recipes]
-    return sum(flops * n * r.batch for flops, n, r in zip(each, steps, recipes, strict=True))
+    total = 0.0
+    for phase, meter in zip(phases, meters, strict=True):
+        each, mean = meter.per_step.dispatched, float(meter.examples.sizes.mean())
+        share = phase.fraction if phase.recipe.budget.unit == "epochs" else 1.0
+        total += each * share * resolve(replace(phase, recipe=meter.recipe), meter.batches, mean, each).steps
+    return total
 
 
 def si(value: float) -> str:
@@ -118,8 +145,11 @@ def phases(run: Run) -> str:
     return ", then ".join(parts) or "as given"
 
 
-def lines(runs: Sequence[Run], done: int, title: str) -> Iterator[str]:
-    """The whole plan as text, task by task as it is counted, which takes a while for long sequences."""
+def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) -> Iterator[str]:
+    """The whole plan as text, task by task as it is counted, which takes a while for long sequences.
+
+    root: the folder of prepared data.
+    """
     specs = {run.id: describe(run) for run in runs}
     arms = arms_of(Results(specs=specs))
     by_task: dict[str, dict[Arm, list[Run]]] = {}
@@ -128,19 +158,22 @@ def lines(runs: Sequence[Run], done: int, title: str) -> Iterator[str]:
     yield f"{title}: {len(runs)} runs, {done} done"
     for task, found in by_task.items():
         yield from ("", task)
-        yield from _table(found)
+        yield from _table(found, root)
         yield from ("", *_differences(task, found))
 
 
-def _table(found: Mapping[Arm, Sequence[Run]]) -> list[str]:
-    rows = [("arm", "parameters", "per example", "run, at most", "phases", "seeds")]
+def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
+    rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
-        spent = cost(runs[0])
+        spent = cost(runs[0], root)
         seeds = " ".join(str(run.seed) for run in runs)
         whole = "" if spent.total is None else f"{si(spent.total)}FLOP"
-        rows.append((str(arm), f"{spent.parameters:,}", f"{si(spent.flops)}FLOP", whole, phases(runs[0]), seeds))
-    if not any(row[3] for row in rows[1:]):
-        rows = [(*row[:3], *row[4:]) for row in rows]
+        useful = f"{spent.useful / spent.flops:.0%}" if spent.useful < spent.flops else ""
+        flops = f"{si(spent.flops)}FLOP"
+        rows.append((str(arm), f"{spent.parameters:,}", flops, useful, whole, phases(runs[0]), seeds))
+    for column in (4, 3):
+        if not any(row[column] for row in rows[1:]):
+            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
 

@@ -18,17 +18,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from levelfield import __version__, checkpoint, data, scored, store
-from levelfield.batches import Batches, Loaded, batches_of
+from levelfield.batches import Batches, Loaded
 from levelfield.disk import explained
 from levelfield.evaluate import evaluate
-from levelfield.ledger import all_kernels, flops_per_example, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.flops import Costs, Meter
+from levelfield.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.scored import Splits
@@ -180,10 +180,10 @@ class _Work:
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
         examples = _subset(splits["train"], phase.fraction)
-        per_example = self._flops(net, examples, objective)
+        meter = Meter(Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
         split, held_out = Loaded(examples, self.device), Loaded(splits["val"], self.device)
-        plan = resolve(phase, batches_of(seed, examples, phase.recipe), split.mean_length, per_example)
+        plan = resolve(phase, meter.batches, split.mean_length, meter.per_step.dispatched)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         wall = 0.0
         if resume is not None:
@@ -198,14 +198,7 @@ class _Work:
 
         for metrics in train(state, plan, split, self.run.task, seed, validate):
             journal.note(state, metrics)
-        return state, journal.close(state, per_example, phase)
-
-    def _flops(self, net: Net, examples: Examples, objective: Trainable) -> float:
-        """Of the example whose length is nearest to the mean, measured on the CPU for every device alike."""
-        sizes = examples.sizes
-        typical = int(np.abs(sizes - sizes.mean()).argmin())
-        one = Loaded(examples.take(np.array([typical])), torch.device("cpu")).gather(torch.tensor([0]))
-        return flops_per_example(net, one, objective, self.run.task)
+        return state, journal.close(state, meter, phase)
 
     def _given_weights(self) -> Mapping[str, Tensor] | None:
         protocol = self.run.protocol
@@ -320,15 +313,17 @@ class _Journal:
             **best,
         )
 
-    def close(self, state: State, per_example: float, phase: Phase) -> dict[str, Any]:
+    def close(self, state: State, meter: Meter, phase: Phase) -> dict[str, Any]:
         """What the phase cost."""
+        work = meter.work(state.step)
         return {
             "objective": self.plan.objective.key,
             "steps": state.step,
             "examples": state.examples,
             "tokens": state.tokens,
             "padding": state.positions - state.tokens,
-            "flops": per_example * state.examples,
+            "flops": work.dispatched,
+            "flops_useful": work.useful,
             "wall_s": round(self.wall + time.monotonic() - self.started, 2),
             "tuning_trials": phase.recipe.tuning_trials,
             "best_step": state.best_step,
@@ -337,8 +332,8 @@ class _Journal:
         }
 
 
-def resolve(phase: Phase, batches: Batches, mean_length: float, flops_per_example: float = 0.0) -> Plan:
-    """A phase with its durations in steps. flops_per_example: forward and backward."""
+def resolve(phase: Phase, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> Plan:
+    """A phase with its durations in steps. flops_per_step: dispatched, forward and backward."""
     recipe = phase.recipe
     in_epoch = {"epochs": 1.0, "examples": batches.count, "tokens": batches.count * mean_length}
 
@@ -349,7 +344,7 @@ def resolve(phase: Phase, batches: Batches, mean_length: float, flops_per_exampl
             batch=recipe.batch,
             examples=batches.count,
             tokens_per_example=mean_length,
-            flops_per_step=flops_per_example * recipe.batch,
+            flops_per_step=flops_per_step,
         )
 
     return Plan(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from levelfield import ledger
 from levelfield.mixers import MIXERS
+from levelfield.ops import arithmetic
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 if not FOLDER.exists():
@@ -147,7 +147,7 @@ def test_targets_are_met_or_not_by_the_rows() -> None:
 def test_the_products_a_layer_needs_are_counted(group: str) -> None:
     case = next(c for c in mixer_cases.CASES if (c.group, c.side) == (group, "ours"))
     work, tokens = case.make(Path(), 1024)
-    with FlopCounterMode(display=False, custom_mapping=ledger._RULES) as counter:
+    with FlopCounterMode(display=False, custom_mapping=arithmetic.RULES) as counter:
         work()
     counts = counter.get_flop_counts()["Global"].items()
     products = sum(n for op, n in counts if re.search(r"\.(b?add)?b?mm_?$", str(op)))

@@ -172,6 +172,7 @@ def test_the_planned_cost_is_the_one_measured(finished: Path) -> None:
     twice = protocols.spt_masked(run.protocol.phases[0].recipe, run.protocol.phases[0].recipe, MASKED.ratio)
     both = planning.cost(replace(run, protocol=twice))
     first = planning.cost(replace(run, protocol=protocols.scratch(recipe, MASKED))).flops
+    assert both.useful == both.flops
     assert both.total == pytest.approx(3 * 8 * (first + both.flops))
 
 

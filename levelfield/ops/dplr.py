@@ -17,14 +17,11 @@ Letters: S kernels per channel (2 for two directions), H channels, N conjugate p
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.flop_counter import register_flop_formula
 
 from levelfield.ops.ssm import columns_for
 
@@ -138,25 +135,6 @@ def _(change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, 
 def _(change: Tensor, column: Tensor, row: Tensor, start: Tensor, ends: Tensor, grad: Tensor) -> Blocks:
     inputs = (change, column, row, start, ends)
     return tuple(torch.empty_like(x) for x in inputs)  # pyright: ignore[reportReturnType]
-
-
-def _steps_flops(change: Sequence[int], ends: Sequence[int], length: int) -> int:
-    """A step of a channel: complex products of the state with the diagonal, the row and the column, and readouts."""
-    return length * (12 * math.prod(change) + 2 * math.prod(ends))
-
-
-@register_flop_formula(torch.ops.levelfield.low_rank)
-def _low_rank_flops(
-    change: Sequence[int], column: Any, row: Any, start: Any, ends: Sequence[int], length: int, **_: Any
-) -> int:
-    return _steps_flops(change, ends, length)
-
-
-@register_flop_formula(torch.ops.levelfield.low_rank_backward)
-def _low_rank_pull_flops(
-    change: Sequence[int], column: Any, row: Any, start: Any, ends: Sequence[int], grad: Sequence[int], **_: Any
-) -> int:
-    return 3 * _steps_flops(change, ends, grad[1])
 
 
 class _Recurrence(torch.autograd.Function):

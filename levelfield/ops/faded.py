@@ -7,13 +7,11 @@ that a state in cache does. Letters: B batch, T steps, H heads, K and V channels
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
 
 
 def faded(
@@ -89,17 +87,3 @@ def _backward(ctx: Any, y: Tensor, last: Tensor) -> tuple[Tensor | None, ...]:
 
 
 recurrence.register_autograd(_backward, setup_context=_keep)
-
-
-@register_flop_formula(torch.ops.levelfield.faded)
-def _flops(q: Sequence[int], k: Sequence[int], log_decay: Any, bonus: Any, v: Sequence[int], *_: Any, **__: Any) -> int:
-    """Of each step and number of the state: fade, enter and read."""
-    return 5 * math.prod(q) * v[3]
-
-
-@register_flop_formula(torch.ops.levelfield.faded_backward)
-def _pull_flops(
-    q: Sequence[int], k: Sequence[int], log_decay: Any, bonus: Any, v: Sequence[int], *_: Any, **__: Any
-) -> int:
-    """The states again with the gradients of q, and backwards those of states, k and v."""
-    return 12 * math.prod(q) * v[3]

@@ -16,15 +16,13 @@ Letters: B batch, C channels, T steps, G kernels, K taps.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
 
 COMPILED = "cpu"  # the device whose convolution is compiled; others run torch's transforms
 BLOCK = 1 << 27  # padded elements transformed at a time there, which bounds the memory
@@ -119,25 +117,6 @@ def _(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
 @_pull.register_fake
 def _(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)
-
-
-def _transforms(u: Sequence[int], of_rows: int, of_kernels: int) -> int:
-    """Real operations of so many complex transforms of every row and kernel, and of the products between them."""
-    from levelfield.ops.circle import size_for
-
-    rows, size = u[0] * u[2], size_for(u[1])
-    each = int(5 * size * math.log2(max(2, size)))
-    return (of_rows * rows + of_kernels * u[2]) * each + 6 * rows * size * (of_rows - 1)
-
-
-@register_flop_formula(torch.ops.levelfield.convolve)
-def _convolve_flops(u: Sequence[int], *_: Any, **__: Any) -> int:
-    return _transforms(u, 2, 1)
-
-
-@register_flop_formula(torch.ops.levelfield.convolve_backward)
-def _pull_flops(u: Sequence[int], *_: Any, **__: Any) -> int:
-    return _transforms(u, 3, 2)
 
 
 class _Compiled(torch.autograd.Function):

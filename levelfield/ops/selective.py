@@ -71,13 +71,18 @@ def step_bias(count: int, low: float, high: float, generator: Generator) -> Tens
 Block = tuple[slice, slice]
 
 
-def _blocks(x: Tensor, states: int) -> list[Block]:
-    """Rows and steps of each block, those of the same rows in order of time."""
+def _block_size(x: Tensor, states: int) -> tuple[int, int]:
+    """Rows and steps of a block."""
     batch, length, channels = x.shape
     cpu = x.device.type == "cpu"
     budget = max(1, (CPU_NUMBERS if cpu else DEVICE_NUMBERS) // (channels * states))
     rows = min(batch, max(1, budget // min(length, STEPS)))
-    steps = max(1, min(STEPS if cpu else length, budget // rows))
+    return rows, max(1, min(STEPS if cpu else length, budget // rows))
+
+
+def _blocks(x: Tensor, states: int) -> list[Block]:
+    """Rows and steps of each block, those of the same rows in order of time."""
+    (batch, length, _), (rows, steps) = x.shape, _block_size(x, states)
     return [
         (slice(top, min(batch, top + rows)), slice(start, min(length, start + steps)))
         for top in range(0, batch, rows)
@@ -97,18 +102,57 @@ def _states(block: Block, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, start: Te
 
 
 def _forward(
-    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor, kept: list[Tensor] | None
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor, kept: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """y and the last state; the states before each block are appended to `kept`."""
+    """y and the last state; the states before each block are put into `kept`."""
     y, carry = torch.empty(x.shape, dtype=x.dtype, device=x.device), state.clone()
+    _, steps = _block_size(x, a.shape[1])
     for block in _blocks(x, a.shape[1]):
         start = carry[block[0]]
         if kept is not None:
-            kept.append(start.clone())
+            kept[block[1].start // steps, block[0]] = start
         h = _states(block, x, dt, a, b, start)[1]
         y[block] = (h @ c[block].transpose(0, 1).unsqueeze(-1)).squeeze(-1).transpose(0, 1)
         carry[block[0]] = h[-1]
     return y, carry
+
+
+# Operators of our own, because passes that count work run them without values, where a loop over steps takes minutes.
+@torch.library.custom_op("levelfield::selective", mutates_args=())
+def _run(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """y, the last state, and the states before each block of steps: (blocks, B, E, N)."""
+    kept = _room(x, state)
+    return *_forward(x, dt, a, b, c, state, kept), kept
+
+
+@torch.library.custom_op("levelfield::selective_backward", mutates_args=())
+def _pull(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, grad: Tensor, grad_last: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, dt, a, b, c and the state from those of y and the last state."""
+    out = tuple(torch.empty(part.shape, dtype=part.dtype, device=part.device) for part in (x, dt, b, c))
+    grad_a, carry = torch.zeros_like(a), grad_last.clone()
+    _, steps = _block_size(x, a.shape[1])
+    for block in reversed(_blocks(x, a.shape[1])):
+        given, start = grad[block].transpose(0, 1), kept[block[1].start // steps, block[0]]
+        _pull_back(block, (x, dt, a, b, c), given, start, carry[block[0]], grad_a, out)
+    return out[0], out[1], grad_a, out[2], out[3], carry
+
+
+def _room(x: Tensor, state: Tensor) -> Tensor:
+    return state.new_empty(-(-x.shape[1] // _block_size(x, state.shape[2])[1]), *state.shape)
+
+
+@_run.register_fake
+def _(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), state.new_empty(state.shape), _room(x, state)
+
+
+@_pull.register_fake
+def _(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, grad: Tensor, grad_last: Tensor
+) -> tuple[Tensor, ...]:
+    return tuple(part.new_empty(part.shape) for part in (x, dt, a, b, c, grad_last))
 
 
 class _Selective(torch.autograd.Function):
@@ -116,21 +160,14 @@ class _Selective(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        kept: list[Tensor] = []
-        y, last = _forward(x, dt, a, b, c, state, kept)
-        ctx.save_for_backward(x, dt, a, b, c, *kept)
+        y, last, kept = _run(x, dt, a, b, c, state)
+        ctx.save_for_backward(x, dt, a, b, c, kept)
         return y, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, dt, a, b, c, *kept = ctx.saved_tensors
-        out = tuple(torch.empty(part.shape, dtype=part.dtype, device=part.device) for part in (x, dt, b, c))
-        grad_a, carry = torch.zeros_like(a), grads[1].clone()
-        for block, start in zip(reversed(_blocks(x, a.shape[1])), reversed(kept), strict=True):
-            given = grads[0][block].transpose(0, 1)
-            _pull_back(block, (x, dt, a, b, c), given, start, carry[block[0]], grad_a, out)
-        return out[0], out[1], grad_a, out[2], out[3], carry
+        return _pull(*ctx.saved_tensors, *grads)
 
 
 def _pull_back(

@@ -18,13 +18,12 @@ Letters: S kernels per channel (2 for two directions), H channels, N states, T s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.flop_counter import register_flop_formula
 
 COMPILED = "cpu"  # the device whose diagonal kernel is compiled
 CPU_BLOCK = 1 << 16  # elements of one factor made at a time: 256 KiB of float32
@@ -103,19 +102,6 @@ def _(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
 @_moments.register_fake
 def _(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(weight), torch.empty_like(weight)
-
-
-@register_flop_formula(torch.ops.levelfield.diagonal)
-def _diagonal_flops(step: Sequence[int], jump: Sequence[int], weight: Sequence[int], length: int, **_: Any) -> int:
-    """As the real product of (T, 2N) and (2N, 1) that it stands for, for each kernel."""
-    return 2 * math.prod(weight) * length
-
-
-@register_flop_formula(torch.ops.levelfield.moments)
-def _moments_flops(
-    step: Sequence[int], jump: Sequence[int], weight: Sequence[int], grad: Sequence[int], **_: Any
-) -> int:
-    return 4 * math.prod(weight) * grad[1]
 
 
 class _Recurrence(torch.autograd.Function):

@@ -9,13 +9,10 @@ read x once for all taps. Letters: B batch, T steps, C channels, K taps.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 
 def causal_taps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -98,13 +95,3 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
 
 
 taps.register_autograd(_backward, setup_context=_keep)
-
-
-@register_flop_formula(torch.ops.levelfield.taps)
-def _taps_flops(x: Sequence[int], before: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * weight[0] * math.prod(x)
-
-
-@register_flop_formula(torch.ops.levelfield.taps_backward)
-def _pull_flops(x: Sequence[int], before: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
-    return 4 * weight[0] * math.prod(x)

@@ -36,7 +36,18 @@ SCORED_BY = {  # kind of objective, with its loss where it has a choice: metrics
     **dict.fromkeys(("Maskedce", "Causalce"), ("step_accuracy",)),
     **dict.fromkeys(("Maskedl1", "Causall1"), ("negative_mae",)),
 }
-COSTS = ("parameters", "state", "examples", "tokens", "padding", "steps", "flops", "wall_s", "peak_memory_mb")
+COSTS = (
+    "parameters",
+    "state",
+    "examples",
+    "tokens",
+    "padding",
+    "steps",
+    "flops",
+    "flops_useful",
+    "wall_s",
+    "peak_memory_mb",
+)
 
 
 @dataclass(frozen=True)

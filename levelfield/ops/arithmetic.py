@@ -1,0 +1,294 @@
+"""What counts as a floating-point operation: the one rule by which all work is counted.
+
+    An addition or a multiplication of two real numbers is one operation, whichever operator does it.
+
+So a product of matrices (M, K) by (K, N) is 2 M K N; a convolution is its taps' products and sums; a recurrence or scan
+is what its step adds and multiplies, times its steps, whether torch's own operators do it or a compiled loop; gates,
+residuals and reductions count by their elements. A product of complex numbers is 6 operations and a sum 2. A Fourier
+transform of N complex numbers counts 5 N log2 N, the operations of the textbook's radix-2 transform, and of real ones
+half, whoever computes it. Divisions count as products. Not counted for anyone: functions of one number (exp, GELU and
+their derivatives), softmax, comparisons, draws of random numbers, and moving of data.
+
+What is counted is the algorithm that the plain path on a CPU dispatches, not the shortest one that gives the same
+numbers: attention by chunks counts its chunks, and a convolution by transforms its transforms. The naive form it can be
+held against is the same algorithm written out: a compiled loop step by step, a fused operator as sums and products.
+
+    with Operations() as counted:
+        layer(x, mask).sum().backward()
+    counted.total, counted.transforms                  # the second is part of the first
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, shape_wrapper
+
+from levelfield.ops import dplr, faded, fftconv, scan, selective, ssm, taps  # noqa: F401  their operators are named here
+
+Shape = Sequence[int]
+TIMES, PLUS = 6, 2  # operations of a complex product and of a complex sum
+
+
+def fourier(size: int) -> int:
+    """Of a transform of so many complex numbers."""
+    return int(5 * size * math.log2(max(2, size)))
+
+
+def _fft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    size = math.prod(shape[d] for d in dims)
+    return math.prod(shape) // size * fourier(size)
+
+
+def _rfft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    """Real to complex: half of the complex transform."""
+    return _fft(shape, dims, out_shape=out_shape) // 2
+
+
+def _irfft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    """Complex to real: counted on the real side."""
+    return _fft(out_shape, dims, out_shape=out_shape) // 2
+
+
+def _circular(u: Shape, of_rows: int, of_kernels: int, products: int) -> int:
+    """Complex transforms of every row and kernel, and operations between the numbers of two spectra."""
+    from levelfield.ops.circle import size_for
+
+    rows, size = u[0] * u[2], size_for(u[1])
+    return (of_rows * rows + of_kernels * u[2]) * fourier(size) + products * rows * size
+
+
+def _convolve(u: Shape, *_: Any, **__: Any) -> int:
+    return _circular(u, 2, 1, TIMES)
+
+
+def _convolve_backward(u: Shape, *_: Any, **__: Any) -> int:
+    return _circular(u, 3, 2, 2 * TIMES + PLUS)
+
+
+def _attention(query: Shape, key: Shape, value: Shape, dropout: float = 0.0, causal: bool = False, **_: Any) -> int:
+    """Two products of (T, D) by (D, S); a causal one does half of it."""
+    batch, heads, length, width = query
+    total = 2 * batch * heads * length * key[-2] * (width + value[-1])
+    return total // 2 if causal else total
+
+
+def _attention_backward(
+    grad: Shape,
+    query: Shape,
+    key: Shape,
+    value: Shape,
+    out: Shape,
+    logsumexp: Shape,
+    dropout: float = 0.0,
+    causal: bool = False,
+    **_: Any,
+) -> int:
+    """Five products where the forward pass has two."""
+    return _attention(query, key, value, dropout, causal) * 5 // 2
+
+
+def _convolution_backward(
+    grad: Shape, x: Shape, weight: Shape, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, wanted: Sequence[bool], **_: Any,
+) -> int:  # fmt: skip
+    """The forward's products for each gradient that is wanted; torch's own rule forgets groups."""
+    return 2 * math.prod(x if transposed else grad) * math.prod(weight[1:]) * sum(wanted[:2])
+
+
+def _triangular(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
+    """a: (..., T, T) of which half is zero, b: (..., T, K)."""
+    return math.prod(b) * a[-1]
+
+
+def _added(total: Shape, a: Shape, b: Shape, **_: Any) -> int:
+    """a: (..., M, K) by b: (..., K, N), added to what is there: torch has a rule for new tensors alone."""
+    return 2 * math.prod(a) * b[-1]
+
+
+def _vector(a: Shape, *_: Any, **__: Any) -> int:
+    """A matrix by a vector, or a vector by a vector."""
+    return 2 * math.prod(a)
+
+
+def _taps(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    return 2 * weight[0] * math.prod(x)
+
+
+def _taps_backward(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    """The same for x and for the weights, whose sums are passed on every 64 steps."""
+    return 4 * weight[0] * math.prod(x) + x[0] * -(-x[1] // 64) * (weight[0] + 1) * x[2]
+
+
+def _chunks(length: int) -> int:
+    """Of the compiled recurrences of kernels, which run in whole chunks."""
+    from levelfield.ops import recur
+
+    return recur.whole(length) // recur.CHUNK
+
+
+def _diagonal(step: Shape, jump: Shape, weight: Shape, length: int, **_: Any) -> int:
+    """A state and step is a complex product and the sum of a real part; a chunk begins with a few products more."""
+    chunk = 64 * (TIMES + 1) + 3 * TIMES
+    return _chunks(length) * (chunk * math.prod(weight) // 2 + TIMES * math.prod(step) // 2)
+
+
+def _moments(step: Shape, jump: Shape, weight: Shape, grad: Shape, **_: Any) -> int:
+    """A state and step is a complex product and two times a real by a complex number, added."""
+    chunk, lanes = 64 * (TIMES + 8) + 2 * TIMES, math.prod(weight[:2]) * weight[-1]
+    return _chunks(grad[1]) * (chunk * math.prod(weight) // 2 + TIMES * math.prod(step) // 2 + 64 * lanes)
+
+
+def _low_rank(change: Shape, column: Any, row: Any, start: Any, ends: Shape, length: int, **_: Any) -> int:
+    """A state and step: a complex product, 10 for what the low rank takes and the next step's product with it, and 4
+    for each kernel's readout."""
+    lanes, states, kinds = change[0] * change[-1], change[1], ends[1]
+    readout = 4 * states - 1
+    return lanes * _chunks(length) * (64 * (16 * states + 2 + kinds * readout) + readout)
+
+
+def _low_rank_backward(change: Shape, column: Any, row: Any, start: Any, ends: Shape, grad: Shape, **_: Any) -> int:
+    """The states twice again, which nobody kept, and backwards those of states and of all that makes them."""
+    lanes, states, kinds = change[0] * change[-1], change[1], ends[1]
+    return lanes * _chunks(grad[1]) * (64 * (64 * states + 3 + 8 * kinds * states) + 2 * (4 * states - 1))
+
+
+def _faded(q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, early: bool, **_: Any) -> int:
+    """A number of the state and step: fade, enter (2) and be read (2); then sums over sixteen lanes."""
+    keys, values, rows = q[3], v[3], math.prod(q[:3])
+    return rows * (values * (5 * keys + 31 + 2 * early) + 3 * keys + 1)
+
+
+def _faded_backward(
+    q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, early: bool, *_: Any, **__: Any
+) -> int:
+    """The states again with the gradients of q, and backwards those of states, k and v."""
+    keys, values, rows = q[3], v[3], math.prod(q[:3])
+    ends = q[0] * q[2] * -(-q[1] // 64) * 2 * keys * values
+    bonuses = 12 * keys + 4 * values + 2 if early else 0
+    return rows * (values * (12 * keys + 31) + 5 * keys + bonuses) + ends
+
+
+def _selective(x: Shape, dt: Shape, a: Shape, *_: Any, **__: Any) -> int:
+    """A state and step: dt a, b times dt x, fade and enter, and be read."""
+    return math.prod(x) * (1 + 6 * a[1])
+
+
+def _selective_backward(x: Shape, dt: Shape, a: Shape, *_: Any, **__: Any) -> int:
+    """The states again (4), backwards their gradients (3) and those of x, b, c (6), and of dt and a (6)."""
+    return math.prod(x) * (5 + 19 * a[1])
+
+
+Rule = Callable[..., int]
+_own, _aten = torch.ops.levelfield, torch.ops.aten
+RULES: dict[Any, Rule] = {
+    _aten.addmm_: _added,
+    _aten.baddbmm_: _added,
+    _aten.convolution_backward: _convolution_backward,
+    _aten.linalg_solve_triangular: _triangular,
+    _aten.mv: _vector,
+    _aten.dot: _vector,
+    _aten._fft_r2c: _rfft,
+    _aten._fft_c2r: _irfft,
+    _aten._fft_c2c: _fft,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    _own.convolve: _convolve,
+    _own.convolve_backward: _convolve_backward,
+    _own.taps: _taps,
+    _own.taps_backward: _taps_backward,
+    _own.diagonal: _diagonal,
+    _own.moments: _moments,
+    _own.low_rank: _low_rank,
+    _own.low_rank_backward: _low_rank_backward,
+    _own.faded: _faded,
+    _own.faded_backward: _faded_backward,
+    _own.selective: _selective,
+    _own.selective_backward: _selective_backward,
+}
+"""Operators that torch's own counter does not know, by the shapes of their arguments."""
+
+TRANSFORMS = {_aten._fft_r2c, _aten._fft_c2r, _aten._fft_c2c, _own.convolve, _own.convolve_backward}
+"""Those whose work goes in jumps, because transforms come in certain sizes only."""
+
+NORMS = {
+    _aten.native_layer_norm: 8,
+    _aten.native_layer_norm_backward: 14,
+    _aten.native_group_norm: 8,
+    _aten.native_group_norm_backward: 14,
+    _aten.native_batch_norm: 8,
+    _aten.native_batch_norm_backward: 14,
+}
+"""Operations per element, as torch writes them out."""
+
+_SUMS = {getattr(_aten, name) for name in ("sum", "mean", "cumsum", "cumsum_")}
+_PLUS = {getattr(_aten, name) for name in ("add", "add_", "sub", "sub_", "rsub")}
+_TIMES = {getattr(_aten, name) for name in ("mul", "mul_", "div", "div_", "pow", "pow_")}
+_BOTH = {getattr(_aten, name): count for name, count in {"addcmul": 1, "addcmul_": 1, "addcdiv": 1, "lerp": 2}.items()}
+
+
+class Operations(TorchDispatchMode):
+    """Counts what runs within it: `total`, and of that `transforms`, both so far. Tensors may be without values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.transforms = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        operator = func._overloadpacket
+        count = _count(operator, args, kwargs, out)
+        self.total += count
+        if operator in TRANSFORMS:
+            self.transforms += count
+        return out
+
+
+_RULES = {operator: shape_wrapper(rule) for operator, rule in RULES.items()}
+
+
+def _count(operator: Any, args: Any, kwargs: Any, out: Any) -> int:
+    first = next((x for x in (out if isinstance(out, tuple | list) else (out,)) if isinstance(x, Tensor)), None)
+    if first is None or not (first.is_floating_point() or first.is_complex()):
+        return 0
+    rule = _RULES.get(operator) or flop_registry.get(operator)
+    if rule is not None:
+        products = int(rule(*args, **kwargs, out_val=out))
+        return products * (TIMES + PLUS) // 2 if first.is_complex() and operator not in TRANSFORMS else products
+    if operator in (_own.states, _own.states_backward):
+        return _scan(operator, *args[:2])
+    return _elementwise(operator, args, first)
+
+
+def _scan(operator: Any, a: Tensor, b: Tensor) -> int:
+    """A product and a sum for each step; backwards a sum and two products, and where all steps share `a` a sum more."""
+    times, plus = (TIMES, PLUS) if b.is_complex() else (1, 1)
+    if operator is _own.states:
+        return b.numel() * (times + plus)
+    return b.numel() * (2 * times + (2 if a.ndim == 1 else 1) * plus)
+
+
+def _elementwise(operator: Any, args: Any, out: Tensor) -> int:
+    """By the elements of the result, or of what is summed up; complex numbers by their parts."""
+    parts = 2 if out.is_complex() else 1
+    if operator in _PLUS:
+        return parts * out.numel()
+    if operator in _TIMES:
+        return _product(args[:2]) * out.numel()
+    if operator in _SUMS:
+        return parts * args[0].numel()
+    if operator in _BOTH:
+        return (_product(args[1:3]) + parts * _BOTH[operator]) * out.numel()
+    return NORMS.get(operator, 0) * (args[0].numel() if operator in NORMS else 0)
+
+
+def _product(factors: Sequence[Any]) -> int:
+    """Of two complex numbers, of a complex and a real one, or of two real ones."""
+    complexes = sum(isinstance(x, complex) or (isinstance(x, Tensor) and x.is_complex()) for x in factors)
+    return (1, 2, TIMES)[complexes]
