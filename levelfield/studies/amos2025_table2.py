@@ -148,6 +148,10 @@ study = Study(
         "symbol.",
         "The Transformer is not run on PathX-256, which is printed as infeasible.",
         "S4's dropout acts once, on the residual branch.",
+        "The paper ends a phase after 200 epochs or 24 hours on one GPU, whichever comes first, and Transformers on "
+        "PathX after five days on four; here only the printed epochs end it, however long they take.",
+        "S4's cosine falls to zero over the budget of its phase; in the paper's code it does so over a fixed horizon "
+        "(50,000 steps on Text, 200,000 on Image, 500,000 on PathX), which shorter phases do not reach.",
         "The paper prints one run per cell; hours and paper run three seeds.",
         "Below paper, scratch gets the steps of pretraining and fine-tuning together, so that both arms see equally "
         "many examples; the paper's scratch runs train until validation stops improving.",

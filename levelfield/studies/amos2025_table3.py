@@ -186,6 +186,10 @@ study = Study(
         "R2 is that of the whole test split; the released code averages it over batches, dropping the last one.",
         "BIDMC's printed split shuffles windows that share up to 29 of 32 seconds, and so does this one; the baseline "
         "`nearest_window` shows what that is worth, and the tasks `bidmc_hr_patients` and so on keep recordings apart.",
+        "The paper ends a phase after 200 epochs or 24 hours on one GPU, whichever comes first, and Transformers on "
+        "Speech Commands after five days on four; here only the printed epochs end it, however long they take.",
+        "S4's cosine falls to zero over the budget of its phase; in the paper's code it does so over a fixed horizon "
+        "(200,000 steps), which shorter phases do not reach.",
         "The paper prints one run per cell; hours and paper run three seeds.",
         "Below paper, scratch gets the steps of pretraining and fine-tuning together, and all batches are of one size.",
         "Hours trains models of at most 128 channels and 6 layers for 8,000 steps a phase; S4's state is 64 on BIDMC.",
