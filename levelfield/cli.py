@@ -60,7 +60,7 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
     """What there is: tasks, mixers, protocols, studies, probes.
 
     Args:
-        kind: one of them, or kernels: which would run on this machine, and why; all but these without
+        kind: one of them, or kernels: which of them would run on this machine, and why. Without a word: all but kernels
     """
     from levelfield import listings
 

@@ -206,6 +206,8 @@ def _module(name: str) -> ModuleType:
     if name.endswith(".py") or "/" in name:
         return _from_file(Path(name))
     if name not in listing("studies"):
+        if alike := [study for study in listing("studies") if name and study.startswith(name)]:
+            raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
         file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""
         raise UserError(f"There is no study '{name}'{file}: {closest(name, listing('studies'))}")
     return import_module(f"levelfield.studies.{name}")

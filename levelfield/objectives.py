@@ -190,7 +190,9 @@ class StepObjective(Trainable):
         if self.loss_kind == "l1":
             return Head(self.key, spec.channels, "step")
         if spec.levels is None:
-            raise UserError("A cross-entropy over values needs a signal with levels; use loss_kind='l1'.")
+            raise UserError(
+                "A cross-entropy over values needs a signal with levels: choose spt_masked, or loss_kind='l1' in a study."
+            )
         return Head(self.key, spec.channels * spec.levels, "step")
 
     def units(self, examples: Examples) -> np.ndarray:

@@ -102,7 +102,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"Device '{name}' cannot be used here: choose cpu, cuda or auto.") from error
+        others = "cpu, cuda or auto" if torch.cuda.is_available() else "cpu or auto, as there is no GPU here"
+        raise UserError(f"Device '{name}' cannot be used here: choose {others}.") from error
     return device
 
 

@@ -7,10 +7,12 @@ with guarded():
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
+from threading import Timer
 from typing import Any
 
 from levelfield.disk import refusal
@@ -24,6 +26,7 @@ def guarded() -> Iterator[None]:
     """Raises UserError, in one sentence, where standard output is closed or takes no more, where the system refuses a
     file, and where memory ends; BrokenPipeError where whoever reads standard output has had enough."""
     _reopen()
+    sys.unraisablehook = _again
     try:
         try:
             yield
@@ -37,6 +40,15 @@ def guarded() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         raise refusal(error) from error
+
+
+def _again(lost: Any) -> None:
+    """Ctrl-C that comes while Python clears something away, such as compiled code, would be dropped with a traceback;
+    it comes once more, a moment later."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _reopen() -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
 import subprocess
 import sys
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import foreign_files
 import pytest
 import toys
 
+from levelfield import foreign
 from levelfield.arguments import names, real, whole
 from levelfield.cli import main
 from levelfield.disk import folder
 from levelfield.report.query import Measured, query
-from levelfield.spec import UserError
+from levelfield.spec import UserError, silent
+from levelfield.tasks import _corpus_files
 
 LONG = "a" * 300
 
@@ -117,6 +129,80 @@ def test_questions_of_every_form_are_answered(tmp_path: Path, monkeypatch: pytes
     assert columns == ["source", "n"] and all(count > 0 for _, count in rows)
     for sql in ("WITH p AS (FROM published) SELECT count(*) FROM p", "DESCRIBE rows", "EXPLAIN SELECT 1", "VALUES (1)"):
         assert query(sql, Measured())[1], sql
+
+
+def test_an_interrupt_is_not_lost_where_python_clears_something_away() -> None:
+    code = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
+from levelfield import cli, listings
+class Cleared:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))
+def lines():
+    held = Cleared()
+    del held
+    time.sleep(60)
+    yield "never", "seen"
+listings.ALL["tasks"] = lines
+cli.main(["list", "tasks"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")
+
+
+def compressed(text: bytes) -> dict[str, bytes]:
+    """The same text in every form that is unpacked."""
+    zipped, tarred = BytesIO(), BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", text)
+    with tarfile.open(fileobj=tarred, mode="w:gz") as archive:
+        info = tarfile.TarInfo("a.txt.xz")
+        info.size = len(lzma.compress(text))
+        archive.addfile(info, BytesIO(lzma.compress(text)))
+    packed = {"a.txt": text, "a.txt.gz": gzip.compress(text), "a.jsonl.xz": lzma.compress(b'{"text": "%s"}' % text)}
+    return packed | {"a.zip": zipped.getvalue(), "a.tar.gz": tarred.getvalue()}
+
+
+@pytest.mark.parametrize("name", list(compressed(b"")))
+def test_no_more_is_unpacked_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(_corpus_files, "MOST", 1 << 20)
+    (tmp_path / name).write_bytes(compressed(b"a" * (1 << 19))[name])
+    assert _corpus_files.documents(tmp_path, silent) == [b"a" * (1 << 19)]
+    (tmp_path / name).write_bytes(compressed(b"a" * (50 << 20))[name])
+    tracemalloc.start()
+    with pytest.raises(UserError, match="give a part of it"):
+        _corpus_files.documents(tmp_path, silent)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 << 20
+
+
+VALUES = (None, [], {}, "x", -1, 0, 10**12, True, 1.5, float("inf"), [1, "a"], {"a": None})
+
+
+def places(config: dict[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from places(value, (*before, key))
+
+
+def replaced(config: Any, place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return config | {place[0]: replaced(config[place[0]], place[1:], value) if len(place) > 1 else value}
+
+
+def test_whatever_a_config_holds_is_a_model_or_one_sentence(tmp_path: Path) -> None:
+    config = foreign_files.HYBRID
+    folder = foreign_files.write_native(tmp_path, config, foreign_files.random_weights(config))
+    for place in places(config):
+        for value in VALUES:
+            (folder / "config.json").write_text(json.dumps(replaced(config, place, value)))
+            try:
+                foreign.load(str(folder))
+            except UserError as error:
+                assert "\n" not in str(error)
 
 
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,7 @@ from levelfield.foreign.places import find
 from levelfield.foreign.positions import Positions as Positions
 from levelfield.foreign.positions import of_files, of_settings
 from levelfield.foreign.published import reproduce
+from levelfield.foreign.sizes import checked, understood
 from levelfield.foreign.texts import read_tokenizer
 from levelfield.foreign.weights import Folder
 from levelfield.ruler.sample import Tokenizer as Tokenizer
@@ -64,15 +65,17 @@ def load(
     setup = Setup(name.rstrip("/").rsplit("/", 1)[-1], device, precision)
     folder = Folder(path)
     text = _tokenizer(tokenizer, path)
-    known = [layout for layout in LAYOUTS if layout.recognises(folder.config)]
+    known = recognised(folder.config, str(path))
     if transformers or not known:
         if published_bug:
             raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out published_bug.")
         if "model_type" not in folder.config:
             raise UserError(f"{path} is of no layout known here: its config.json names neither model_type nor d_model.")
         return _spells(Hub.read(path, setup, begins(text)), text), text
-    decoder = known[0].decoder(folder.config, folder.tensors(), str(path))
-    model = assemble(decoder, setup, begins(text), ends(folder.config))
+    tensors = folder.tensors()
+    with understood(str(path)):
+        decoder = known[0].decoder(folder.config, tensors, str(path))
+        model = assemble(decoder, setup, begins(text), ends(folder.config))
     model = _spells(replace(model, reach=of_settings(folder.config).made_for), text)
     return (reproduce(model) if published_bug else model), text
 
@@ -81,9 +84,17 @@ def positions_of(name: str) -> Positions:
     """How far its positions reach, without its weights. Raises UserError as `load` does."""
     path = find(name, weights=False)
     config = Folder(path).config
-    if any(layout.recognises(config) for layout in LAYOUTS):
-        return of_settings(config)
+    if recognised(config, str(path)):
+        with understood(str(path)):
+            return of_settings(config)
     return of_files(path) if "model_type" in config else Positions()  # `load` says what is wrong with it
+
+
+def recognised(config: Mapping[str, Any], where: str) -> list[Layout]:
+    """The layouts that a config.json is of. Raises UserError where sizes are none and kinds are of no layout."""
+    checked(config, where)
+    with understood(where):
+        return [layout for layout in LAYOUTS if layout.recognises(config)]
 
 
 def _tokenizer(name: str, path: Path) -> Tokenizer:

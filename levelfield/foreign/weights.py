@@ -80,7 +80,7 @@ class Folder:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON ({error}): copy the file again.") from error
     if not isinstance(found, dict):
         raise UserError(f"{path} does not hold settings by name: copy the file again.")

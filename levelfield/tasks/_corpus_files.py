@@ -5,7 +5,8 @@
     documents(Path("corpus.jsonl.xz"))       # a document per line, its field "text"
     documents(Path("essays.json"))           # one such object, or a list of them; only where it is named by itself
 
-Texts stay the bytes they are. Any of these may be compressed by gzip or xz.
+Texts stay the bytes they are. Any of these may be compressed by gzip or xz. No more than MOST bytes are ever unpacked,
+whatever a small file says that it holds.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from levelfield.spec import Report, UserError
 
 ENDINGS, ARCHIVES = (".txt", ".jsonl"), (".tar", ".tgz", ".txz", ".zip")
 PACKED = (".gz", ".xz")
+MOST = 2**31  # bytes of text, all documents together: they are held in memory
 DAMAGED = (  # RuntimeError: of zipfile, for a password or a method that it does not have
     gzip.BadGzipFile,
     lzma.LZMAError,
@@ -48,9 +51,10 @@ def documents(place: Path, report: Report) -> list[bytes]:
         )
     )
     found: list[bytes] = []
+    room = _Room(MOST)
     for done, path in enumerate(paths, start=1):
         try:
-            found += [text for text in _in_file(path, whole=place.is_file()) if text]
+            found += [text for text in _in_file(path, place.is_file(), room) if text]
         except DAMAGED as error:
             raise UserError(
                 f"{path} cannot be read ({str(error).splitlines()[0]}): copy it again, or unpack it."
@@ -61,6 +65,21 @@ def documents(place: Path, report: Report) -> list[bytes]:
             f"There is no text in {place}: give a folder or archive with .txt or .jsonl files, or one file."
         )
     return found
+
+
+@dataclass
+class _Room:
+    """How many bytes may still be read."""
+
+    left: int
+
+    def read(self, file: IO[bytes] | gzip.GzipFile, name: str) -> bytes:
+        """The rest of a file. Raises UserError where that is too much, having read no more than there is room for."""
+        data = file.read(self.left + 1)
+        if len(data) > self.left:
+            raise UserError(f"{name} makes more than {MOST / 2**30:.3g} GiB of text: give a part of it.")
+        self.left -= len(data)
+        return data
 
 
 def _hidden(name: str) -> bool:
@@ -75,34 +94,42 @@ def _kind(name: str) -> str:
     return next((ending for ending in (*ENDINGS, *ARCHIVES, ".json") if name.lower().endswith(ending)), "")
 
 
-def _in_file(path: Path, whole: bool) -> Iterator[bytes]:
+def _in_file(path: Path, whole: bool, room: _Room) -> Iterator[bytes]:
     """whole: a file that was named by itself is text whatever its ending."""
     kind = _kind(path.name)
     if kind == ".zip":
         with zipfile.ZipFile(path) as archive:
             for name in sorted(name for name in archive.namelist() if not _hidden(name)):
-                yield from _documents(name, archive.read(name))
+                with archive.open(name) as file:
+                    yield from _documents(name, file, room)
     elif kind in ARCHIVES:
         with tarfile.open(path) as archive:
             for member in sorted(archive.getmembers(), key=lambda m: m.name):
                 file = archive.extractfile(member) if member.isfile() and not _hidden(member.name) else None
                 if file is not None:
-                    yield from _documents(member.name, file.read())
+                    yield from _documents(member.name, file, room)
     elif kind in ENDINGS or whole:
-        yield from _documents(path.name if kind else "text.txt", path.read_bytes(), (*ENDINGS, ".json"))
+        with path.open("rb") as file:
+            yield from _documents(path.name if kind else "text.txt", file, room, (*ENDINGS, ".json"))
 
 
-def _documents(name: str, data: bytes, kinds: Sequence[str] = ENDINGS) -> Iterator[bytes]:
+def _documents(name: str, file: IO[bytes], room: _Room, kinds: Sequence[str] = ENDINGS) -> Iterator[bytes]:
     """Those of one file by its name; none of a file of another kind."""
     kind = _kind(name)
     if kind not in kinds:
         return
-    if data.startswith(b"\x1f\x8b"):
-        data = gzip.decompress(data)
-    elif data.startswith(b"\xfd7zXZ\0"):
-        data = lzma.decompress(data)
-    elif data.startswith((b"BZh", b"\x28\xb5\x2f\xfd")):
+    begin = file.read(6)
+    file.seek(0)
+    if begin.startswith((b"BZh", b"\x28\xb5\x2f\xfd")):
         raise UserError(f"{name} is packed with bzip2 or zstd, which is not read here: unpack it, or use gzip or xz.")
+    if begin.startswith(b"\x1f\x8b"):
+        with gzip.open(file) as unpacked:
+            data = room.read(unpacked, name)
+    elif begin.startswith(b"\xfd7zXZ\0"):
+        with lzma.open(file) as unpacked:
+            data = room.read(unpacked, name)
+    else:
+        data = room.read(file, name)
     if kind == ".txt":
         yield data
     elif kind == ".json":
