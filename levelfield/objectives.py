@@ -191,7 +191,7 @@ class StepObjective(Trainable):
             return Head(self.key, spec.channels, "step")
         if spec.levels is None:
             raise UserError(
-                "A cross-entropy over values needs a signal with levels: choose spt_masked, or loss_kind='l1' in a study."
+                "The next step is a value without levels here: choose spt_masked, or loss_kind='l1' in a study."
             )
         return Head(self.key, spec.channels * spec.levels, "step")
 
