@@ -190,9 +190,7 @@ class StepObjective(Trainable):
         if self.loss_kind == "l1":
             return Head(self.key, spec.channels, "step")
         if spec.levels is None:
-            raise UserError(
-                "The next step is a value without levels here: choose spt_masked, or loss_kind='l1' in a study."
-            )
+            raise UserError("The next step has no levels here: choose spt_masked, or loss_kind='l1' in a study.")
         return Head(self.key, spec.channels * spec.levels, "step")
 
     def units(self, examples: Examples) -> np.ndarray:
