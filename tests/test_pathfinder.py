@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,45 +115,6 @@ def test_parameters_are_the_arenas(size: int, difficulty: Difficulty) -> None:
     assert ours == printed[size]
 
 
-@pytest.mark.data
-@pytest.mark.parametrize(("difficulty", "tolerance"), [("easy", 0.04), ("hard", 0.015)])
-def test_pixels_are_distributed_as_the_reference_images(
-    difficulty: Difficulty, tolerance: float, reference: dict[Difficulty, np.ndarray]
-) -> None:
-    """Mean and spread within `tolerance` (about three standard errors of 100 and 800 images); gray levels within
-    0.01 by Kolmogorov's distance, so that a rounding by one level does not count; the same places are bright."""
-    theirs, ours = reference[difficulty], images_of(sample(32, difficulty, 1000))
-    assert abs(ours.mean() / theirs.mean() - 1) < tolerance
-    assert abs(ours.std() / theirs.std() - 1) < tolerance
-    levels = [np.bincount(x.ravel(), minlength=256).cumsum() / x.size for x in (ours, theirs)]
-    assert np.abs(levels[0] - levels[1]).max() < 0.01
-    assert np.corrcoef(ours.mean(0).ravel(), theirs.mean(0).ravel())[0, 1] > (0.97 if difficulty == "hard" else 0.9)
-    rows = [np.quantile((x > 100).sum((1, 2)), [0.1, 0.5, 0.9]) for x in (ours, theirs)]
-    assert np.abs(rows[0] / rows[1] - 1).max() < 0.06
-
-
-@pytest.fixture(scope="module")
-def reference(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Difficulty, np.ndarray]:
-    """100 easy and 800 hard images made by the repaired public generator."""
-    from levelfield.tasks._pathfinder_release import list_images, read_images
-
-    root = unpacked(test_data, tmp_path_factory.mktemp("release"))
-    images: dict[Difficulty, np.ndarray] = {}
-    for difficulty in ("easy", "hard"):
-        listed = list_images(root, difficulty)
-        images[difficulty] = np.empty((len(listed), 1024), np.uint8)
-        read_images(listed, images[difficulty], difficulty)
-    return {k: v.reshape(-1, 32, 32) for k, v in images.items()}
-
-
-def unpacked(test_data: Path, into: Path) -> Path:
-    import tarfile
-
-    with tarfile.open(test_data / "pathfinder32" / "pathfinder32.tar.xz") as archive:
-        archive.extractall(into, filter="data")
-    return into / "pathfinder32"
-
-
 def test_strokes_are_where_the_geometry_says() -> None:
     """Bright pixels of every stamp lie on the segment it stands for, and a mask covers the stroke and its margin."""
     p = parameters(128, "hard")
@@ -233,7 +193,7 @@ def test_the_same_images_on_every_machine() -> None:
     digest = hashlib.sha256()
     for size in (16, 32, 128, 256):
         digest.update(draw(parameters(size, "easy"), SEEDS[:8]).images.tobytes())
-    assert digest.hexdigest()[:16] == "e0881bc7b6e96a4f"
+    assert digest.hexdigest()[:16] == "12519b66be3a5c57"
 
 
 def test_a_repeated_image_is_drawn_again() -> None:

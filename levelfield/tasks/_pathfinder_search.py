@@ -40,7 +40,6 @@ class Plan(NamedTuple):
     distractor: int
     distractors: int
     padding: int
-    seed_distance: int
     paddle_retrials: int
     contour_retrials: int
     apart: bool
@@ -112,9 +111,15 @@ def _flat(t: Tables, y: int, x: int) -> int:
 
 
 @compiled
+def _moved(at: int, step: float) -> Any:
+    """The pixel a step leads to, rounded up after the sum as in the reference, which makes it depend on the pixel."""
+    return np.int64(np.ceil(at + step))
+
+
+@compiled
 def _weigh_all(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int, x: int, leaving: int) -> int:
     """A ring position by weight times free space, or -1 where all are blocked."""
-    choices = t.leave[leaving, 2]
+    choices = t.choices[leaving]
     cumulated = np.empty(choices)
     total, before = 0.0, 0.0
     for j in range(choices):
@@ -137,7 +142,7 @@ def _weigh_all(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int
 @compiled
 def _candidate(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int, x: int, leaving: int) -> int:
     """A ring position around pivot (y, x), -1 at a dead end. Accepts by free space: the law of `_weigh_all`."""
-    total = t.weight[leaving, t.leave[leaving, 2] - 1]
+    total = t.weight[leaving, t.choices[leaving] - 1]
     for _ in range(GUESSES):
         u = _uniform(state) * total
         j = 0
@@ -162,7 +167,7 @@ def _extend(
     pivot's row and column and the direction it is left in. The paddle before enters the mask; the new one does not.
     """
     leaving = tip[2]
-    y, x = tip[0] + t.leave[leaving, 0], tip[1] + t.leave[leaving, 1]
+    y, x = _moved(tip[0], t.leave[leaving, 0]), _moved(tip[1], t.leave[leaving, 1])
     for _ in range(plan.paddle_retrials + 1):
         k = _candidate(t, plan.size, state, mask, y, x, leaving)
         if k < 0:
@@ -186,8 +191,8 @@ def _settle(t: Tables, mask: np.ndarray, paddle: np.ndarray) -> None:
 @compiled
 def _start(first: np.ndarray, size: int, y: int, x: int, direction: int, chain: np.ndarray, tip: np.ndarray) -> bool:
     """Places a first paddle; False where its other end or its pivot leaves the image."""
-    hy, hx = y + first[direction, 0], x + first[direction, 1]
-    py, px = y + first[direction, 2], x + first[direction, 3]
+    hy, hx = _moved(y, first[direction, 0]), _moved(x, first[direction, 1])
+    py, px = _moved(hy, first[direction, 2]), _moved(hx, first[direction, 3])
     if not (_inside(size, hy, hx) and _inside(size, py, px)):
         return False
     chain[0, 0], chain[0, 1], chain[0, 2] = y, x, direction
@@ -205,9 +210,8 @@ def _two_starts(t: Tables, plan: Plan, state: np.ndarray, chains: np.ndarray, ti
         return False
     for _ in range(plan.paddle_retrials + 1):
         direction = _below(state, DEGREES)
-        turn = _below(state, 360) * np.pi / 180
-        y2 = np.int64(np.rint(y + plan.seed_distance * np.sin(turn)))
-        x2 = np.int64(np.rint(x + plan.seed_distance * np.cos(turn)))
+        turn = _below(state, 360)
+        y2, x2 = np.int64(np.rint(y + t.beside[turn, 0])), np.int64(np.rint(x + t.beside[turn, 1]))
         if _start(t.first, plan.size, y2, x2, direction, chains[1], tips[1]):
             return True
     return False

@@ -7,11 +7,16 @@ that no look-up needs a bounds check.
 
     tables = make_tables(parameters(32, "hard"), margin=1)
     begin, _, end = tables.mask_at[360]      # tables.masks[begin:end]: pixels of the first ring direction's mask
+
+Steps from one point of a contour to the next are kept as the reference has them, in float64 and not rounded, for it
+rounds up after adding the coordinate: 4 cos(pi / 2) is 2.4e-16, which moves a vertical contour by a pixel at column 2
+and is lost in rounding at column 5.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,8 +43,10 @@ class Tables(NamedTuple):
     probes: np.ndarray  # (pixels,) int32: offsets that must be free for a first paddle
     probe_at: np.ndarray  # (360, 3) int32: begin, end, 1 where the reference search can find room at all
     central: np.ndarray  # (usable, 5) int32: a contour's first direction; first row, rows, first column, columns
-    first: np.ndarray  # (360, 4) int32: from a first paddle's outer end to its other end, and to the first pivot
-    leave: np.ndarray  # (D, 3) int32: from one pivot to the next, and how many ring positions continue
+    first: np.ndarray  # (360, 4) float64: from a first paddle's outer end to its other end, and on to the first pivot
+    beside: np.ndarray  # (360, 2) float64: from the first contour's outer end to the second's, by degrees
+    leave: np.ndarray  # (D, 2) float64: from one pivot to the next
+    choices: np.ndarray  # (D,) int32: how many ring positions continue
     ring: np.ndarray  # (K, 2) int32: ends a paddle can have around a pivot
     order: np.ndarray  # (D, K) int32: ring positions, likeliest continuation first
     weight: np.ndarray  # (D, K) float64: their weights, cumulated in that order
@@ -62,12 +69,10 @@ def make_tables(p: Parameters, margin: int) -> Tables:
     lines, line_at = _sparse([line for line, _ in drawn], width)
     probes = [_probe([mask for _, mask in drawn][d], p.length + margin) for d in range(DEGREES)]
     probe_ends = np.cumsum([0, *(len(q) for q in probes)])
-    middle = p.size // 2
-    heads = np.array([_step(a, p.length, middle) for a in degrees])
-    pivots = heads + np.array([_step(_opposite(a), p.length + margin, middle) for a in degrees])
+    heads = _steps(degrees, p.length)
+    pivots = _steps([_opposite(a) for a in degrees], p.length + margin)
     leaving = np.concatenate([degrees, headings])
     order, weight, choices = _continuations(leaving, headings, p.continuity)
-    steps = np.array([_step(a, p.length + 2 * margin, middle) for a in leaving])
     flat = np.array([width, 1])
     return Tables(
         width=width,
@@ -79,8 +84,10 @@ def make_tables(p: Parameters, margin: int) -> Tables:
         probes=_int32(np.concatenate(probes) @ flat),
         probe_at=_int32(np.stack([probe_ends[:-1], probe_ends[1:], [_reaches_corners(q) for q in probes]], axis=1)),
         central=_central(p, probes),
-        first=_int32(np.concatenate([heads, pivots], axis=1)),
-        leave=_int32(np.concatenate([steps, choices[:, None]], axis=1)),
+        first=np.concatenate([heads, pivots], axis=1),
+        beside=_steps(_degrees(0, 360), p.seed_distance),
+        leave=_steps(leaving, p.length + 2 * margin),
+        choices=_int32(choices),
         ring=_int32(ring),
         order=_int32(order),
         weight=weight,
@@ -92,7 +99,12 @@ def make_tables(p: Parameters, margin: int) -> Tables:
 def stroke_angles(p: Parameters, margin: int) -> np.ndarray:
     """(D,) radians: where a stroke runs from the end it is placed by, with rows growing downwards."""
     _, headings = _ring(p.length + margin)
-    return np.concatenate([np.deg2rad(np.arange(-180.0, 180.0)), [_opposite(a) for a in headings]])
+    return np.concatenate([_degrees(-180, 180), [_opposite(a) for a in headings]])
+
+
+def _degrees(low: int, high: int) -> np.ndarray:
+    """Radians, rounded as the reference's are: `np.deg2rad` differs in the last bit."""
+    return np.arange(low, high) * np.pi / 180
 
 
 def _int32(values: np.ndarray) -> np.ndarray:
@@ -103,13 +115,9 @@ def _opposite(angle: float) -> float:
     return angle + math.pi if angle < 0 else angle - math.pi
 
 
-def _step(angle: float, distance: float, origin: int) -> tuple[int, int]:
-    """Pixels (down, right) from an integer point to `distance` away, rounded up as the reference does.
-
-    Adding a coordinate first, here `origin`, decides as there which almost whole numbers count as whole.
-    """
-    down, right = distance * math.sin(angle), distance * math.cos(angle)
-    return math.ceil(origin + down) - origin, math.ceil(origin + right) - origin
+def _steps(angles: Iterable[float], distance: int) -> np.ndarray:
+    """(n, 2) float64: down and right by `distance`. The C library's sines, so that every machine has the same bits."""
+    return np.array([(float(distance) * math.sin(a), float(distance) * math.cos(a)) for a in angles])
 
 
 def _ring(radius: int) -> tuple[np.ndarray, np.ndarray]:
@@ -144,9 +152,9 @@ def _draw(p: Parameters, margin: int, angle: float, reach: int) -> tuple[np.ndar
 
     scale, side = p.antialias, 2 * reach + 1
     centre = reach * scale
-    down, right = _step(angle, p.length * scale, centre)
+    y, x = np.ceil(centre + _steps([angle], p.length * scale)[0]).astype(int).tolist()
     canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1), 0)
-    ends = [(centre, centre), (centre + right, centre + down)]
+    ends = [(centre, centre), (x, y)]
     ImageDraw.Draw(canvas).line(ends, fill=255, width=round(p.thickness * scale))
     large = np.asarray(canvas)
     grown = Image.fromarray(_grow(large, margin * scale))

@@ -71,8 +71,8 @@ class Pathfinder(Task):
     origin: Literal["generated", "official"] = "generated"
     tokenised: bool = False
 
-    version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    version: ClassVar[int] = 2
     source: ClassVar[str] = (
         "Linsley et al. 2018 (arXiv:1805.08315) and Kim et al. 2020; Tay et al. 2021 (Long Range Arena, Apache 2.0)\n"
         "generated: drawn by levelfield with the Arena's parameters for github.com/drewlinsley/pathfinder (MIT)"
