@@ -218,6 +218,27 @@ def test_twice_the_steps_write_about_twice_the_numbers(config: MixerConfig) -> N
     assert growth(_long(config, 16384), 8192) < 1.15
 
 
+@pytest.mark.parametrize("config, causal", CASES)
+def test_under_autocast_outputs_have_its_type_and_gradients_are_those_of_float32(
+    config: MixerConfig, causal: bool
+) -> None:
+    """Outputs as those of a linear map. Gradients weight by weight, but for those that are nothing but rounding, beside
+    the layer's own in float32: 16 bits cost some percent, and all of a part that vanishes in rounding."""
+    net, x = _net(config, causal), _normal(2, 24, WIDTH)
+    leaves = [value for value in net.parameters() if value.requires_grad]
+    grads = []
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            y = net(x)
+            assert y.dtype == (torch.bfloat16 if half else torch.float32)
+            if half and isinstance(net, Carried) and causal:
+                assert net.advance(x[:, :3], None)[0].dtype == torch.bfloat16
+        grads.append(torch.autograd.grad(y.float().sin().sum(), leaves, allow_unused=True, materialize_grads=True))
+    least = 1e-5 * max(exact.norm() for exact in grads[0])
+    for exact, rounded in zip(*grads, strict=True):
+        assert exact.norm() < least or (exact - rounded).norm() < 0.25 * exact.norm()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("config, causal", WAYS)
 def test_200_steps_of_training_in_bfloat16_stay_finite(config: MixerConfig, causal: bool) -> None:

@@ -87,7 +87,7 @@ class GMLPLayer(Carried):
         value = F.gelu(self.value(x))
         if mask is not None:
             value = value.masked_fill(~mask.unsqueeze(-1), 0)
-        return self.out(F.gelu(self.gate(x)) * self.norm(self._convolved(value)))
+        return self._gated(x, self._convolved(value))
 
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps what was convolved of all steps so far. Raises UserError beyond the bound."""
@@ -96,7 +96,16 @@ class GMLPLayer(Carried):
             values = torch.cat([state["values"], values], 1)
         self._check(values.shape[1])
         mixed = self._last(values) if x.shape[1] == 1 else self._convolved(values)[:, -x.shape[1] :]
-        return self.out(F.gelu(self.gate(x)) * self.norm(mixed)), {"values": values}
+        return self._gated(x, mixed), {"values": values}
+
+    def _gated(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """mixed: (B, T, hidden), in float32 or wider: kernels of 1e-5 beside a bias of 1 are lost in 16 bits, and with
+        them all that the norm enlarges."""
+        gate, wide = F.gelu(self.gate(x)), mixed.dtype
+        with torch.autocast(x.device.type, enabled=False):
+            weight, bias = self.norm.weight.to(wide), self.norm.bias.to(wide)
+            normed = F.layer_norm(mixed, self.norm.normalized_shape, weight, bias, self.norm.eps)
+        return self.out(gate * normed.to(gate.dtype))
 
     def _check(self, length: int) -> None:
         if length > self.bound:
@@ -105,13 +114,13 @@ class GMLPLayer(Carried):
     def _last(self, value: Tensor) -> Tensor:
         """`_convolved` at the last step alone: (B, T, hidden) -> (B, 1, hidden)."""
         taps = self.kernel[:, : value.shape[1]].flip(-1)
-        grouped = value.unflatten(2, (-1, len(taps)))  # hidden channel h is [h // channels, h % channels]
+        wide = torch.promote_types(value.dtype, torch.float32)
+        grouped = value.to(wide).unflatten(2, (-1, len(taps)))  # hidden channel h is [h // channels, h % channels]
         return ((grouped * taps.T.unsqueeze(1)).sum(1) + self.bias).flatten(1).unsqueeze(1)
 
     def _convolved(self, value: Tensor) -> Tensor:
-        """(B, T, hidden) -> the same: hidden channel h uses kernel h modulo `channels`."""
+        """(B, T, hidden) -> the same, in float32 or wider: hidden channel h uses kernel h modulo `channels`."""
         kernel = self.kernel.to(torch.promote_types(value.dtype, torch.float32))  # no transform takes 16-bit numbers
         past, future = (kernel, None) if self.causal else (kernel[:, self.bound :], kernel[:, : self.bound].flip(-1))
         y = fft_conv(value.transpose(1, 2), past, future).transpose(1, 2)
-        bias = self.bias.repeat(value.shape[2] // len(kernel))
-        return (y + bias).to(value.dtype)
+        return y + self.bias.repeat(value.shape[2] // len(kernel))

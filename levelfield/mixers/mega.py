@@ -166,7 +166,7 @@ class MegaLayer(OnStream, Carried):
     def _gated(self, mixed: Tensor, seen: Tensor, stream: Tensor) -> Tensor:
         reset = F.silu(self._mapped(mixed, 2))
         h = F.silu(self._mapped(mixed, 3) + self.out(reset * seen.to(reset.dtype)))
-        return torch.sigmoid(self._mapped(mixed, 0)) * (h - stream)
+        return (torch.sigmoid(self._mapped(mixed, 0)) * (h - stream)).to(h.dtype)
 
 
 class Average(nn.Module):

@@ -25,6 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.ops.autocasting import working_type
 from levelfield.ops.carried import Carried
 from levelfield.ops.glu import gelu_glu
 from levelfield.ops.hippo import normal_legs
@@ -108,12 +109,12 @@ class S5Layer(Carried):
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
-        return self._activated(self.states_and_output(x, None)[0])
+        return self._activated(self.states_and_output(x, None)[0]).to(working_type(x))
 
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps N complex numbers."""
         y, last = self.states_and_output(x, None if state is None else state["state"])
-        return self._activated(y), {"state": last}
+        return self._activated(y).to(working_type(x)), {"state": last}
 
     def states_and_output(self, x: Tensor, initial: Tensor | None) -> tuple[Tensor, Tensor]:
         """What comes before the activation, (B, T, D), and the last state, (B, N) complex."""
