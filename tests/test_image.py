@@ -119,6 +119,15 @@ def test_gray_is_pillows(tmp_path: Path) -> None:
         assert np.array_equal(gray[split].y, colour[split].y)
 
 
+def test_tensorflows_gray_is_a_level_darker_for_a_quarter_of_colours() -> None:
+    """By its formula, in float32: what docs/image.md says of the Arena's own symbols."""
+    levels = np.arange(0, 256, 3, dtype=np.uint8)
+    colours = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(-1, 3)
+    whole = (colours * np.float32(1 / 255)) @ np.array([0.2989, 0.587, 0.114], np.float32)
+    darker = luma(colours).astype(int) - (whole * np.float32(255.5)).astype(np.uint8)
+    assert set(np.unique(darker)) == {0, 1} and abs(darker.mean() - 0.26) < 0.01
+
+
 def test_what_a_model_sees(tmp_path: Path) -> None:
     folder = tiny.write(tmp_path, "npz")
     raw = torch.from_numpy(GRAY.build(folder)["test"].x.reshape(40, 1024, 1))

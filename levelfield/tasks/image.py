@@ -1,12 +1,12 @@
 """Image: classify a CIFAR-10 picture from its 1,024 gray values, row after row (the Image task of Long Range Arena).
 
     task = Image()                       # gray values as a continuous signal, (raw - 122.6) / 61, as in amos2025
-    task = Image(tokenised=True)         # as 256 symbols, as in Long Range Arena itself and miralles2025
+    task = Image(tokenised=True)         # as 256 symbols, as in miralles2025 and, with another gray, the Arena itself
     task = Image(train=15_000, test=5_000)   # the first part of the set, where only that is at hand
 
 Whether a model sees numbers or symbols changes the task: symbols carry no order, so the model must learn that 17 and
 18 are alike. The papers disagree (amos2025 feeds numbers, Tay et al. 2021 and miralles2025 symbols); `tokenised` says
-which.
+which. The gray is Pillow's; the Arena's is TensorFlow's, which is one level darker for a quarter of colours.
 """
 
 from __future__ import annotations
