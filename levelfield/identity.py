@@ -34,7 +34,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
 
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
     it, counts as None. One marked `{"version": n}` brings its version wherever it is not at its default: what such
-    settings mean has changed n - 1 times, and nothing else has.
+    settings mean has changed n - 1 times, and nothing else has. One marked `{"added": True}` came later than the rest:
+    at its default, which is what was done before, it is left out, so that ids stay.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         head: dict[str, Any] = {"kind": type(value).__name__}
@@ -44,6 +45,10 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         if identity:
             head |= {"reads": found} if isinstance(value, ReadsFiles) and (found := _contents(value.reads)) else {}
             shown |= {f.name: None for f in dataclasses.fields(value) if not f.metadata.get("identity", True)}
+            later = {
+                f.name for f in dataclasses.fields(value) if f.metadata.get("added") and shown[f.name] == f.default
+            }
+            shown = {name: v for name, v in shown.items() if name not in later}
             changed = [f for f in dataclasses.fields(value) if "version" in f.metadata and shown[f.name] != f.default]
             shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
         return head | {name: describe(v, identity=identity) for name, v in shown.items()}

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from levelfield.mixers.reformer import EPS, Reformer, ReformerLayer
 from levelfield.ops import lsh
-from levelfield.spec import UserError
+from levelfield.spec import UserError, describe, digest
 
 
 def _layer(config: Reformer, width: int, causal: bool) -> ReformerLayer:
@@ -24,7 +24,7 @@ def _x(*shape: int, seed: int = 2) -> Tensor:
     return torch.randn(shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def shown(buckets: list[int], chunk: int, causal: bool) -> list[list[int]]:
+def shown(buckets: list[int], chunk: int, causal: bool, across: bool) -> list[list[int]]:
     """Which steps one round shows each step, by the rules in words."""
     if causal:
         return [[j for j in range(i) if buckets[j] == buckets[i]][-chunk:] for i in range(len(buckets))]
@@ -32,7 +32,8 @@ def shown(buckets: list[int], chunk: int, causal: bool) -> list[list[int]]:
     lists: list[list[int]] = [[]] * len(buckets)
     for place, i in enumerate(order):
         first = max(0, (place // chunk - 1) * chunk)
-        lists[i] = [j for j in order[first : (place // chunk + 1) * chunk] if j != i]
+        near = [j for j in order[first : (place // chunk + 1) * chunk] if j != i]
+        lists[i] = [j for j in near if across or buckets[j] == buckets[i]]
     return lists
 
 
@@ -48,9 +49,13 @@ def naive(layer: ReformerLayer, x: Tensor, lengths: list[int]) -> Tensor:
             for r in range(layer.rotations.shape[2]):
                 turned = q[:length, h] @ layer.rotations[h, :, r]
                 buckets = torch.cat([turned, -turned], -1).argmax(-1).tolist()
-                rounds.append(shown(buckets, layer.chunk, layer.causal))
+                rounds.append(shown(buckets, layer.chunk, layer.causal, layer.across))
             steps = []
             for i in range(length):
+                if not layer.repeats:  # one softmax over the union of what the rounds show
+                    keys = sorted({j for lists in rounds for j in lists[i]})
+                    steps.append((k[keys] @ q[i, h]).softmax(0) @ v[keys, h] if keys else v[i, h])
+                    continue
                 outs, sums = [], []
                 for lists in rounds:
                     if lists[i]:
@@ -65,14 +70,16 @@ def naive(layer: ReformerLayer, x: Tensor, lengths: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("across, repeats", [(True, True), (False, True), (True, False), (False, False)])
 @pytest.mark.parametrize(
     "length, chunk, rounds, buckets", [(1, 4, 2, 4), (3, 4, 2, 4), (29, 4, 3, 6), (32, 8, 1, 2), (37, 5, 2, 2)]
 )
 def test_equals_its_rules_in_value_and_gradient(
-    causal: bool, length: int, chunk: int, rounds: int, buckets: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    causal: bool, across: bool, repeats: bool, length: int, chunk: int, rounds: int, buckets: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(lsh, "CPU_NUMBERS", 3 * 2 * chunk**2)  # three chunks to a block
-    layer = _layer(Reformer(2, chunk, rounds, buckets, bias=chunk == 5), 6, causal).double()
+    layer = _layer(Reformer(2, chunk, rounds, buckets, chunk == 5, across, repeats), 6, causal).double()
     x = (2 * _x(3, length, 6)).requires_grad_()
     lengths = [length, max(1, length // 2), 1]
     mask = torch.arange(length) < torch.tensor(lengths)[:, None]
@@ -131,9 +138,11 @@ def test_later_steps_do_not_decide_what_earlier_ones_see() -> None:
         torch.testing.assert_close(layer(swapped)[:, :cut], y[:, :cut], rtol=1e-12, atol=1e-12)
 
 
-def test_a_long_piece_goes_on_from_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_long_piece_goes_on_from_a_state(repeats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lsh, "ONWARD", 7)
-    layer, x = _layer(Reformer(heads=2, chunk=4, rounds=3, buckets=4), 6, True).double(), _x(2, 60, 6)
+    config = Reformer(heads=2, chunk=4, rounds=3, buckets=4, repeats=repeats)
+    layer, x = _layer(config, 6, True).double(), _x(2, 60, 6)
     first, state = layer.advance(x[:, :9], None)
     second, state = layer.advance(x[:, 9:], state)
     torch.testing.assert_close(torch.cat([first, second], 1), layer(x), rtol=1e-10, atol=1e-10)
@@ -238,6 +247,12 @@ def test_equals_transformers(rounds: int, padded: int) -> None:
     torch.testing.assert_close(ours * (pull != 0), theirs * (pull != 0), rtol=1e-9, atol=1e-9)
     (mine,), (other,) = torch.autograd.grad(ours, x, pull), torch.autograd.grad(theirs, x, pull)
     torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+
+
+def test_rules_that_were_added_change_no_id_at_their_defaults() -> None:
+    old = describe(Reformer(), identity=True)
+    assert "repeats" not in old and "across_buckets" not in old and "repeats" in describe(Reformer())
+    assert len({digest(Reformer(across_buckets=a, repeats=b)) for a in (True, False) for b in (True, False)}) == 4
 
 
 def test_bad_sizes_are_refused() -> None:

@@ -16,7 +16,7 @@ weights; the authors draw them anew at every training step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -36,7 +36,9 @@ class Reformer(MixerConfig):
     """kitaev2020, section 2. `bias` is of all three maps; the authors' code has none.
 
     `buckets` does not grow with the sequence, or later steps would change the hash of earlier ones: the paper's rule
-    is 2 T / chunk.
+    is 2 T / chunk. Two rules are by default those of the code that Long Range Arena's rows come from, and of
+    transformers: in two directions a step sees keys of other buckets in its chunks (`across_buckets`), and a key counts
+    once for every round that shows it (`repeats`; the Arena has one round). kitaev2020 has both False.
     """
 
     heads: int = 4
@@ -44,6 +46,8 @@ class Reformer(MixerConfig):
     rounds: int = 4
     buckets: int = 64
     bias: bool = False
+    across_buckets: bool = field(default=True, metadata={"added": True})
+    repeats: bool = field(default=True, metadata={"added": True})
 
     label: ClassVar[str] = "reformer"
     paper: ClassVar[str] = "kitaev2020"
@@ -64,7 +68,11 @@ class Reformer(MixerConfig):
         return length * (2 * width + self.heads * self.rounds)
 
 
-EXAMPLES = (Reformer(heads=2, chunk=3, rounds=2, buckets=4), Reformer(heads=1, chunk=8, rounds=1, buckets=2, bias=True))
+EXAMPLES = (
+    Reformer(heads=2, chunk=3, rounds=2, buckets=4),
+    Reformer(heads=1, chunk=8, rounds=1, buckets=2, bias=True),
+    Reformer(heads=2, chunk=4, rounds=3, buckets=4, across_buckets=False, repeats=False),
+)
 
 
 class ReformerLayer(Carried):
@@ -75,6 +83,7 @@ class ReformerLayer(Carried):
     def __init__(self, config: Reformer, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
         self.heads, self.chunk, self.causal = config.heads, config.chunk, causal
+        self.across, self.repeats = config.across_buckets, config.repeats
         self.query_key = linear(width, width, generator, config.bias)
         self.value = linear(width, width, generator, config.bias)
         self.out = linear(width, width, generator, config.bias)
@@ -84,7 +93,8 @@ class ReformerLayer(Carried):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
-        y = lsh_attention(q, _unit(q), v, angular_hash(q, self.rotations), mask, self.causal, self.chunk)
+        buckets = angular_hash(q, self.rotations)
+        y = lsh_attention(q, _unit(q), v, buckets, mask, self.causal, self.chunk, self.across, self.repeats)
         return self._joined(y, x)
 
     def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -92,11 +102,11 @@ class ReformerLayer(Carried):
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)
         if state is None:
-            y = lsh_attention(q, _unit(q), v, buckets, None, True, self.chunk)
+            y = lsh_attention(q, _unit(q), v, buckets, None, True, self.chunk, self.across, self.repeats)
             return self._joined(y, x), {"queries": q, "values": v, "buckets": buckets}
         keys, v = torch.cat([state["queries"], q], 1), torch.cat([state["values"], v], 1)
         buckets = torch.cat([state["buckets"], buckets], 3)
-        y = lsh_attention_onward(q, _unit(keys), v, buckets, self.chunk)
+        y = lsh_attention_onward(q, _unit(keys), v, buckets, self.chunk, self.repeats)
         return self._joined(y, x), {"queries": keys, "values": v, "buckets": buckets}
 
     def _heads(self, x: Tensor) -> Tensor:

@@ -5,12 +5,14 @@
 
 In each of R rounds the steps of a sequence are sorted by bucket, ties by time, padded steps last, and cut into chunks.
 
-    causal=False    a step sees its own chunk and the one before it in this order, whichever buckets they hold
+    causal=False    a step sees its own chunk and the one before it in this order, whichever buckets they hold, or
+                    with across=False its own bucket there (kitaev2020, section 2)
     causal=True     a step sees the last `chunk` steps before it in its own bucket
 
 A step sees itself only where no round shows it another. One softmax runs over what all rounds show, counted as often as
-shown, which is what weighting the rounds by their logsumexp comes to. The causal rule looks at nothing that later steps
-could move: where chunks are cut depends on every step of the sequence, so chunks would let the future through.
+shown, which is what weighting the rounds by their logsumexp comes to, or with repeats=False once (its appendix A). The
+causal rule looks at nothing that later steps could move: where chunks are cut depends on every step of the sequence, so
+chunks would let the future through.
 
 Cost and memory are linear in T. Scores exist for a block of chunks only, in a CPU's cache, and are computed again in
 the backward pass.
@@ -53,8 +55,9 @@ def angular_hash(x: Tensor, rotations: Tensor) -> Tensor:
 
 
 def lsh_attention(
-    q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int,
+    across: bool = True, repeats: bool = True,
+) -> Tensor:  # fmt: skip
     """softmax(q k^T) v over what the rounds show, as above. Scores are not scaled.
 
     q, k, v: (B, T, H, d); buckets: (B, H, R, T) integers; mask: (B, T) bool, True at real steps, or None; in the causal
@@ -63,12 +66,12 @@ def lsh_attention(
     wide = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
         rows = (part.to(wide).flatten(0, 2) for part in (q, k, v))
-        out = _Chunked.apply(*rows, _layout(buckets, None if causal else mask, causal, chunk))
+        out = _Chunked.apply(*rows, _layout(buckets, None if causal else mask, causal, chunk, across, repeats))
     assert isinstance(out, Tensor)
     return out.view(v.shape)
 
 
-def lsh_attention_onward(q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, chunk: int) -> Tensor:
+def lsh_attention_onward(q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, chunk: int, repeats: bool = True) -> Tensor:
     """The last steps of causal `lsh_attention`: q: (B, n, H, d) of those; k, v: (B, T, H, d) and buckets of all."""
     wide = torch.promote_types(q.dtype, torch.float32)
     length, parts = k.shape[1], []
@@ -78,6 +81,7 @@ def lsh_attention_onward(q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, chunk
         for start in range(first, length, ONWARD):
             end = min(length, start + ONWARD)
             seen = _seen(buckets[..., :end], start, chunk)
+            seen = seen if repeats else seen.clamp(max=1)
             alone = seen.sum(-1, keepdim=True) == 0
             own = torch.eye(end - start, end, dtype=torch.bool, device=q.device).roll(start, 1)
             times = torch.where(alone & own, 1, seen).to(wide)  # log 0 is -inf, which hides
@@ -95,6 +99,20 @@ def _seen(buckets: Tensor, start: int, chunk: int) -> Tensor:
 
 
 @dataclass(frozen=True)
+class _Shown:
+    """What a round shows a row, which is an interval of slots: (R, M + 1) each, the last of an empty row."""
+
+    slots: Tensor  # where the row stands itself
+    first: Tensor
+    last: Tensor
+
+    def sees(self, r: int, queries: Tensor, keys: Tensor) -> Tensor:
+        """Rows (n, L) and (n, 2 L) -> (n, L, 2 L) bool."""
+        places = self.slots[r][keys].unsqueeze(1)
+        return (places >= self.first[r][queries].unsqueeze(2)) & (places <= self.last[r][queries].unsqueeze(2))
+
+
+@dataclass(frozen=True)
 class _Layout:
     """Where steps stand when sorted, for every round."""
 
@@ -106,9 +124,11 @@ class _Layout:
         Tensor | None
     )  # (N C, 1, 2 L): 0 for keys that a chunk may see, -inf for others; None where all slots are real
     reach: Tensor | None  # (R, S, 1): causal: how many slots before its own a step sees
+    own: _Shown | None  # where a step sees of its chunks its own bucket alone
+    once: _Shown | None  # where keys that several rounds show count once
 
 
-def _layout(buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int) -> _Layout:
+def _layout(buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int, across: bool, repeats: bool) -> _Layout:
     batch, heads, rounds, length = buckets.shape
     chunks = -(-length // chunk)
     spare = chunks * chunk - length
@@ -125,7 +145,28 @@ def _layout(buckets: Tensor, mask: Tensor | None, causal: bool, chunk: int) -> _
     reach = F.pad(_reach(ranked, chunk), (0, spare)).view(rounds, -1, 1) if causal else None
     full = real is None and not spare
     bias = None if causal or full else _bias(real, batch, heads, length, chunk, order.device)
-    return _Layout(chunk, chunks, F.pad(rows, (0, spare), value=slots.shape[1]).flatten(1), slots, bias, reach)
+    shown, own, once = None, not across and not causal, not repeats and rounds > 1
+    if own or once:
+        ends = (filled + part for part in _interval(ranked, real, causal, chunk, across))
+        ordered = (torch.empty_like(slots).scatter_(1, rows.flatten(1), end.flatten(1)) for end in ends)
+        shown = _Shown(*(F.pad(part, (0, 1), value=-1) for part in (slots, *ordered)))
+    rows = F.pad(rows, (0, spare), value=slots.shape[1]).flatten(1)
+    return _Layout(chunk, chunks, rows, slots, bias, reach, shown if own else None, shown if once else None)
+
+
+def _interval(ranked: Tensor, real: Tensor | None, causal: bool, chunk: int, across: bool) -> tuple[Tensor, Tensor]:
+    """Sorted buckets (R, B, H, T) -> the first and the last place that a round shows the step at each place."""
+    length = ranked.shape[-1]
+    places = torch.arange(length, device=ranked.device)
+    turns = ranked.diff(dim=-1) != 0
+    low = (places * F.pad(turns, (1, 0), value=True)).cummax(-1).values  # where the bucket begins
+    if causal:
+        return torch.maximum(low, places - chunk), (places - 1).expand_as(low)
+    high = places.masked_fill(~F.pad(turns, (0, 1), value=True), length).flip(-1).cummin(-1).values.flip(-1)
+    first, last = (places // chunk - 1).clamp(min=0) * chunk, (places // chunk + 1) * chunk - 1
+    ends = (ranked.new_full((1,), length) if real is None else real).view(-1, 1, 1) - 1
+    first, last = first.expand_as(low), torch.minimum(last.expand_as(high), ends)
+    return (first, last) if across else (torch.maximum(first, low), torch.minimum(last, high))
 
 
 def _reach(ranked: Tensor, chunk: int) -> Tensor:
@@ -227,7 +268,26 @@ def _window(gathered: Tensor, chunk: int, part: int) -> Tensor:
 
 
 def _scores(gathered: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
-    """q k^T of a block, (n, L, 2 L), -inf where a step does not see."""
+    """q k^T of a block, (n, L, 2 L), -inf where a step does not see; less log n for a key that counts once for all n
+    rounds that show it."""
+    scores, chunk = _products(gathered, layout, r, block), layout.chunk
+    if layout.own is None and layout.once is None:
+        return scores
+    rows = layout.rows[r, max(0, block.start - 1) * chunk : block.stop * chunk]
+    rows = rows if block.start else F.pad(rows, (chunk, 0), value=layout.slots.shape[1])
+    queries, keys = rows[chunk:].unflatten(0, (-1, chunk)), rows.unfold(0, 2 * chunk, chunk)
+    if layout.own is not None:
+        scores.masked_fill_(~layout.own.sees(r, queries, keys), -math.inf)
+    if layout.once is not None:
+        times = torch.zeros_like(scores)
+        for other in range(len(layout.slots)):
+            times += layout.once.sees(other, queries, keys)
+        scores -= times.clamp_(min=1).log_()
+    return scores
+
+
+def _products(gathered: Tensor, layout: _Layout, r: int, block: slice) -> Tensor:
+    """q k^T of a block, (n, L, 2 L), -inf where its chunk does not show a step a key."""
     chunk, dim = layout.chunk, gathered.shape[1] // 3
     q = gathered[chunk:, :dim].unflatten(0, (-1, chunk))
     scores = q @ _window(gathered, chunk, 1).mT
