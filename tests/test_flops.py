@@ -29,7 +29,8 @@ from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attend import attend_blocks
 from levelfield.ops.scan import naive_scan, scan
 from levelfield.ops.selective import naive_selective_scan, selective_scan
-from levelfield.spec import Block, Examples, MixerConfig, Model
+from levelfield.run import resolve
+from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Phase
 from levelfield.usermixer import user_mixer
 
 CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
@@ -295,3 +296,14 @@ def test_counting_leaves_the_network_as_it_was() -> None:
     cost(net, 1, Classify(), FirstSymbol())
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters()) and len(net.blocks) == 1
+
+
+@pytest.mark.parametrize("config", [Attention(2), S4(state=16), Mamba(state=4)], ids=lambda c: c.label)
+def test_a_budget_of_flops_is_that_for_every_arm(config: MixerConfig) -> None:
+    examples = Examples.of_equal_length(np.zeros((40, T), np.uint8), np.zeros(40, np.int64))
+    given = replace(RECIPE, batch=8, budget=Duration(1e9, "flops"))
+    meter = Meter(Costs.of(network(config), examples.lengths, Classify(), FirstSymbol()), examples, given, 0)
+    steps = resolve(Phase(Classify(), given), meter.batches, T, meter.per_step.dispatched).steps
+    assert meter.work(steps).dispatched == pytest.approx(1e9, abs=meter.per_step.dispatched)
+    net = network(config)
+    assert steps * dispatched(net, batch_of([T] * 8)) == pytest.approx(1e9, rel=0.03)
