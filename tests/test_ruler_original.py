@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,26 @@ def test_common_words_of_ours_leak_no_answer(length: int) -> None:
         words = set(listed(sample.text))
         assert set(sample.references) <= words and not set(sample.references) & set(listed(example))
         assert [w for w in words for answer in sample.references if answer in w and answer != w] == []
+
+
+NEEDLE = re.compile(r"One of the special magic \w+ for (\S+) is: (\S+)\.")
+
+
+@pytest.mark.parametrize("name", ["niah_multikey_2", "niah_multikey_3"])
+def test_samples_of_ours_hardly_share_keys_and_ask_for_keys_like_any_other(name: str) -> None:
+    """Parts of an asked key are found in the other lines of some sample, as parts of other keys are, and the same
+    needle is hidden at every length."""
+    samples = list(generate(named(name), 60_000, Bytes(), count=6))
+    lines = [NEEDLE.findall(sample.text) for sample in samples]
+    keys = [{key for key, _ in found} for found in lines]
+    assert all(len(found) == len(own) for found, own in zip(lines, keys, strict=True))
+    assert all(len(a & b) <= 0.01 * len(a) for a, b in combinations(keys, 2))  # of six million, some come twice
+    asked = [
+        next(key for key, value in found if value in s.references) for found, s in zip(lines, samples, strict=True)
+    ]
+    elsewhere = {part for own in keys for key in own - set(asked) for part in key.split("-")}
+    assert sum(part in elsewhere for key in asked for part in key.split("-")) >= 0.4 * sum(
+        k.count("-") + 1 for k in asked
+    )
+    again = generate(named(name), 20_000, Bytes(), count=6)
+    assert [s.references for s in again] == [s.references for s in samples]

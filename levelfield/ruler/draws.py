@@ -48,6 +48,11 @@ def _words(kind: str, plain: bool) -> tuple[str, ...]:
     return tuple(w for w in wonderwords(kind) if not plain or (w.isascii() and w.isalpha() and w.islower()))
 
 
+def plain_words(kind: str) -> tuple[str, ...]:
+    """`adjectives` or `nouns` of a-z only."""
+    return _words(kind, True)
+
+
 def letters(count: int, size: int, rng: np.random.Generator, alphabet: str) -> list[str]:
     """Different words of `size` random letters."""
     found: dict[str, None] = {}

@@ -182,8 +182,9 @@ class NeedleLines(Lines):
 
     pool: Table | None = None  # the beginning; then keys; " is:"; then values, with the end of the line
     keys: int = 0
-    order: np.ndarray | None = None  # (lines, 4) places in the pool
+    order: np.ndarray | None = None  # (lines, parts) places in the pool
     ends: np.ndarray | None = None  # (lines,) tokens up to the end of each line
+    tail: int = 1  # parts of a line that are its value
     exact: bool = True  # the pool's ids, not only about as many
 
     @staticmethod
@@ -230,15 +231,15 @@ class NeedleLines(Lines):
         if not self.exact:
             whole = [Order(self.pool, self.order[start : stop - 1].ravel())] if stop - start > 1 else []
             return [*whole, self.following(stop - 1)]
-        places = self.order[start:stop].ravel()[:-1]  # the last value is new, as it stands without the line's end
-        value = self.pool.texts[self.order[stop - 1, 3]].removesuffix("\n")
+        places = self.order[start:stop].ravel()[: -self.tail]  # the last value is new: it has no line's end
+        value = "".join(self.pool.texts[i] for i in self.order[stop - 1, -self.tail :]).removesuffix("\n")
         return [Order(self.pool, places, self._tokens(start, stop)), value]
 
     def _tokens(self, start: int, stop: int) -> int:
         """Of these lines but for their last value."""
         assert self.pool is not None and self.order is not None and self.ends is not None
         before = self.ends[start - 1] if start else 0
-        return int(self.ends[stop - 1] - before - self.pool.sizes[self.order[stop - 1, 3]])
+        return int(self.ends[stop - 1] - before - self.pool.sizes[self.order[stop - 1, -self.tail :]].sum())
 
     def following(self, size: int) -> str:
         if self.pool is None or self.order is None or size >= len(self.order):

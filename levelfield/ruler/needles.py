@@ -15,6 +15,7 @@ from levelfield.ruler import sources
 from levelfield.ruler.draws import NEEDLE, Drawn, shuffled
 from levelfield.ruler.fitting import Draft, Misfit, common_size, fill, step
 from levelfield.ruler.hay import Essay, Hay, NeedleLines, Noise
+from levelfield.ruler.parts import Asked, Parts
 from levelfield.ruler.pieces import Piece
 from levelfield.ruler.setting import Setting
 from levelfield.ruler.tasks import Needle
@@ -68,15 +69,16 @@ class Needles:
             lambda size, tail: self._built(plan, size, tail, rng), self.pen, room, plan.hay.fits, plan.hay.following
         )
 
-    def _hay(self) -> Essay | Noise | NeedleLines:
+    def _hay(self) -> Essay | Noise | NeedleLines | Parts:
         match self.task.haystack:
             case "essay":
                 return Essay.of(self.pen, sources.essays(self.setting.sources.essays))
             case "noise":
                 return Noise.of(self.pen, self.setting.length)
             case "needles":
-                rng = self.setting.rng("pool")
-                task = self.task
+                rng, task = self.setting.rng("pool"), self.task
+                if self.flavour.exact:
+                    return Parts.of(self.pen, self.drawn, (task.key, task.value), rng)
                 return NeedleLines.of(self.pen, self.drawn, task.key, task.value, self.setting.length, rng)
 
     def _step(self) -> int:
@@ -95,8 +97,8 @@ class Needles:
     def _plan(self, rng: np.random.Generator) -> Plan:
         task = self.task
         count = max(task.keys, task.queries)
-        keys = self.drawn.distinct(task.key, count, rng, self.known)
-        values = [self.drawn.distinct(task.value, task.values, rng, frozenset()) for _ in keys]
+        asked_parts = self.hay.asked(count, task.values, rng) if isinstance(self.hay, Parts) else None
+        keys, values = self._drawn(count, rng, asked_parts)
         pairs = [(k, v) for k, of_key in zip(keys, values) for v in of_key]
         chosen = rng.permutation(count)[: task.queries]
         asked = [(keys[i], v) for i in chosen for v in values[i]]
@@ -114,10 +116,20 @@ class Needles:
             tuple(placed.index(pair) for pair in asked),
             query,
             tuple(v for _, v in asked),
-            self._of_sample(rng),
+            self._of_sample(rng, asked_parts),
         )
 
-    def _of_sample(self, rng: np.random.Generator) -> Hay:
+    def _drawn(self, count: int, rng: np.random.Generator, asked: Asked | None) -> tuple[list[str], list[list[str]]]:
+        """Keys, and the values of each."""
+        if asked is not None:
+            return [key for key, _ in asked.texts], [values for _, values in asked.texts]
+        keys = self.drawn.distinct(self.task.key, count, rng, self.known)
+        return keys, [self.drawn.distinct(self.task.value, self.task.values, rng, frozenset()) for _ in keys]
+
+    def _of_sample(self, rng: np.random.Generator, asked: Asked | None) -> Hay:
+        if isinstance(self.hay, Parts):
+            assert asked is not None
+            return self.hay.lines(self.setting.length, rng, asked)
         if isinstance(self.hay, NeedleLines):
             return self.hay.drawn(rng)
         if isinstance(self.hay, Essay) and self.flavour.exact:
@@ -162,7 +174,7 @@ class Needles:
     def _line(self, text: str) -> list[str | Piece]:
         """A needle, or the beginning of one, among others: what all begin with is known, which saves tokenising the
         end of the line before it whenever another length is tried."""
-        if not self.flavour.exact or not isinstance(self.hay, NeedleLines) or not text.startswith(self.lead):
+        if not self.flavour.exact or self.task.haystack != "needles" or not text.startswith(self.lead):
             return [text]
         return [*self.pen.known(self.lead), text.removeprefix(self.lead)]
 
