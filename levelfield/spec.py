@@ -131,10 +131,18 @@ class Task(ABC, ReadsFiles):
         """What `augment` does, in words; None where there is no augmentation."""
         return None
 
-    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores of rules that learn no sequence model: label prior, and a greedy rule where one exists."""
-        if isinstance(self.output, Values):
+    def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
+        """Rule -> whether it is right about each test example, (N,) bool: the label prior, and a greedy rule where one
+        exists. Empty where an example has no single label. `Slices` says where such a rule scores."""
+        if not isinstance(self.output, Label):
             return {}
+        values, counts = np.unique(train.y, return_counts=True)
+        return {"label_prior": test.y == values[counts.argmax()]}
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """Scores of rules that learn no sequence model: those of `hits`, and others that are not of single examples."""
+        if isinstance(self.output, Values | Label):
+            return {rule: float(np.mean(right)) for rule, right in self.hits(train, test).items()}
         known, asked = (e.x if isinstance(self.output, Unlabelled) else e.y[e.y >= 0] for e in (train, test))
         values, counts = np.unique(known, return_counts=True)
         return {"label_prior": float(np.mean(asked == values[counts.argmax()]))}

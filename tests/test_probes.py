@@ -24,6 +24,7 @@ from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
 from levelfield.probes.locality import receptive_field
 from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
+from levelfield.tasks.listops import ListOps
 
 TASK = FirstSymbol(length=40, classes=8)
 
@@ -93,7 +94,8 @@ def oracle(knows: int = 8, model: Model = MODEL) -> Oracle:
 
 
 def test_slices_are_the_scores_of_their_examples():
-    measured = measure("slices", MODEL, oracle(knows=4))
+    every = measure("slices", MODEL, oracle(knows=4))
+    measured = [row for row in every if row.get("protocol") != "none"]
     rows = {r.get("at"): r for r in measured}
     test = TASK.build(None)["test"]
     for value in np.unique(test.slices["length"]):
@@ -104,6 +106,29 @@ def test_slices_are_the_scores_of_their_examples():
         for label in np.unique(test.y[here]):
             assert rows[f"length={value},label={label}"].get("value") == float(label < 4)
     assert len(rows) == len(measured)
+
+
+def test_rules_are_scored_in_the_same_slices_as_the_model():
+    """By counting: the greedy rule of ListOps has one answer for each root, so in a slice by root it is right as often
+    as that answer is the label."""
+    task = ListOps(minimum=10, length=40, max_depth=3, train=400, val=10, test=300)
+    splits = task.build(None)
+    model = Model((RunningMean(),), 1, 8)
+    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    found = list(probes.find("slices").measure(net, Run(task, model, protocols.scratch(recipe()), 0), lambda t: splits))
+    rules = {(r.get("model"), r.get("at")): r for r in found if r.get("protocol") == "none"}
+    first = lambda part: [int(part.sequence(i)[0]) for i in range(len(part))]  # noqa: E731  its operator
+    roots, names = first(splits["test"]), splits["test"].slices["root"]
+    for root in set(roots):
+        known = [int(y) for y, r in zip(splits["train"].y, first(splits["train"]), strict=True) if r == root]
+        commonest = min(set(known), key=lambda label: (-known.count(label), label))
+        asked = [int(y) for y, r in zip(splits["test"].y, roots, strict=True) if r == root]
+        (name,) = {str(n) for n, r in zip(names, roots, strict=True) if r == root}
+        row = rules["greedy_root", f"root={name}"]
+        assert row.get("value") == pytest.approx(sum(y == commonest for y in asked) / len(asked))
+        assert row.get("n") == len(asked)
+    assert {model for model, _ in rules} == {"greedy_root", "label_prior"}
+    assert not [r for r in rules.values() if "label=" in r.get("at", "")]
 
 
 def test_extrapolation_keeps_the_score_of_a_rule_that_does_not_care():

@@ -178,6 +178,16 @@ def test_slices_are_grouped_by_value():
     assert traces.slice_axes(results, "accuracy") == {"root": False}
 
 
+def test_rules_are_drawn_beside_the_models_in_slices():
+    _, results = fixtures.extrapolation()
+    run = next(r for r in results.rows if r.get("at", "").startswith("root="))
+    rules = [Row(**{**run, "model": "greedy_root", "protocol": "none", "at": f"root={r}"}) for r in ("MIN", "MAX")]
+    drawn = traces.slices(replace(results, rows=[*results.rows, *rules]), gather(results), "root")
+    plain = traces.slices(results, gather(results), "root")
+    assert drawn is not None and plain is not None
+    assert "greedy root rule" in drawn.svg and "greedy root rule" not in plain.svg
+
+
 def test_probes_that_share_a_name_with_a_slice_are_kept_apart():
     """ "length=0020-0065" is a slice and "length=400" a longer test set; "distance<=4" is no slice of distance."""
     _, results = fixtures.extrapolation()

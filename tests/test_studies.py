@@ -77,6 +77,9 @@ def test_every_printed_column_is_run(name: str, effort: Effort) -> None:
     assert {run.task.name for run in PAPERS[name].runs(effort)} == wanted
 
 
+SLICED = ("root",)  # columns of ListOps, which every study with the view has at smoke
+
+
 def fields_that_differ(runs: list[Run]) -> set[str]:
     return {d.field for d in differences({Arm("", str(i), ""): describe(run) for i, run in enumerate(runs)})}
 
@@ -143,6 +146,11 @@ def test_smoke_runs_to_its_verdict(name: str, tmp_path: Path) -> None:
         found = [row for file in sorted(where.glob("*rows.jsonl")) for row in store.read_rows(file)]
         assert any(row.get("split") == "test" and not row.get("at") for row in found)
         rows += found + [row for file in sorted(where.glob("probe-*.jsonl")) for row in store.read_rows(file)]
+    if any(view.kind == "slices" for view in study.views):
+        here = {
+            (r.get("task"), r.get("protocol") == "none") for r in rows if r.get("at", "").partition("=")[0] in SLICED
+        }
+        assert {("listops", False), ("listops", True)} <= here, "the view has rows, of models and of the greedy rule"
     if study.verdict is not None:
         text = study.verdict(rows)
         assert "reproduced" not in text.lower()

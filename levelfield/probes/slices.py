@@ -1,6 +1,9 @@
 """Where a score comes from: the test score in each slice of the task, and in each slice by label.
 
 root=MAX  0.78      root=SM  0.11       root=MAX,label=9  0.95      (miralles2025 appendix B, figures 2 and 3)
+
+Beside them, in the same slices, what rules score that learn no sequence model (`Task.hits`): a model that is as good as
+they are where they are good, and no better elsewhere, has learnt no more.
 """
 
 from __future__ import annotations
@@ -26,14 +29,19 @@ class Slices(Probe):
     by_label: bool = True
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """One row per slice value, and per slice value and label; slices without examples are absent."""
-        test = load(run.task)["test"]
+        """One row per slice value, and per slice value and label; slices without examples are absent. Rows of
+        rules have the protocol "none"."""
+        splits = load(run.task)
+        test, rules = splits["test"], run.task.hits(splits["train"], splits["test"])
         scores = label_scores(net, run.task, test)
         labelled = self.by_label and isinstance(run.task.output, Label)
         for name, column in test.slices.items():
             for value in np.unique(column):
                 here = column == value
                 yield score_row(run.task, scores.part(here), f"{name}={value}")
+                for rule, right in rules.items():
+                    hit = SplitScores(right[here].astype(float), np.ones(here.sum()), np.ones(here.sum(), bool))
+                    yield score_row(run.task, hit, f"{name}={value}") | Row(model=rule, protocol="none")
                 for label in np.unique(test.y[here]) if labelled else ():
                     crossed = scores.part(here & (test.y == label))
                     yield score_row(run.task, crossed, f"{name}={value},label={label}")

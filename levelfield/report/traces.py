@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from levelfield.report import style
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.cells import NONE, Cells, arms_of, is_baseline, is_test, row_value
 from levelfield.report.compare import pairs
 from levelfield.report.plots import Drawing, score_label
-from levelfield.report.tables import duration, si
+from levelfield.report.tables import baseline_name, duration, si
 from levelfield.results import Results
 from levelfield.spec import Row
 
@@ -81,14 +81,16 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
     for row in results.rows:
         here, value = _slice(row, cells.metric), row_value(row)
         if here and here[0] == axis and value is not None:
-            arm = arms[row.get("run", "")]
+            arm, rule = arms.get(row.get("run", "")), baseline_name(row.get("model", ""))
+            name = (rule, NONE) if is_baseline(row) or arm is None else (arm.model_label, arm.protocol)
             by_arm = found.setdefault(row.get("task", ""), {}).setdefault(here[1], {})
-            by_arm.setdefault((arm.model_label, arm.protocol), []).append(value)
+            by_arm.setdefault(name, []).append(value)
     found = {task: by_value for task, by_value in found.items() if len(by_value) > 1}
     if not found:
         return None
     names = list(dict.fromkeys((c.arm.model_label, c.arm.protocol) for c in cells.cells))
-    look = style.looks(names)
+    rules = dict.fromkeys(n for by_value in found.values() for by in by_value.values() for n in by if n[1] == NONE)
+    look = dict.fromkeys(rules, style.Look(style.FAINT, "-", 0.35)) | style.looks(names)
     tallest = max(sum(len(by_arm) + 1 for by_arm in by_value.values()) for by_value in found.values())
     with style.canvas() as make:
         figure, axes = style.panels(make, len(found), 1.1 + 0.15 * tallest, columns=2)
@@ -96,8 +98,12 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
             _slice_panel(panel, by_value, look)
             panel.set_title(style.short(f"{task}, by {axis}", 30))
             panel.set_xlabel(score_label(cells))
-        present = [n for n in names if any(n in by_arm for by_value in found.values() for by_arm in by_value.values())]
-        style.legend(figure, [_bar(look[n].colour, look[n].alpha) for n in present], [" · ".join(n) for n in present])
+        present = [n for n in look if any(n in by_arm for by_value in found.values() for by_arm in by_value.values())]
+        style.legend(
+            figure,
+            [_bar(look[n].colour, look[n].alpha) for n in present],
+            [n[0] if n in rules else " · ".join(n) for n in present],
+        )
         drawn = style.render(figure, f"slices-{axis}")
     return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
 
@@ -115,7 +121,7 @@ def _slice(row: Row, metric: str) -> tuple[str, str] | None:
     """
     at = row.get("at", "")
     here = pairs(at)
-    if len(here) != 1 or "<=" in at or is_baseline(row) or not is_test(row) or row.get("metric") != metric:
+    if len(here) != 1 or "<=" in at or not is_test(row) or row.get("metric") != metric:
         return None
     ((name, value),) = here.items()
     return None if name == "kernel" or (name == "length" and _is_number(value)) else (name, value)

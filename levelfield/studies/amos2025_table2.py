@@ -13,6 +13,7 @@ from dataclasses import replace
 from levelfield.decisions import Every, difference
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
+from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
@@ -131,6 +132,7 @@ study = Study(
         View("slices", "Where the score comes from"),
         View("training", "Training curves"),
     ),
+    probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
         "Text is selected on a tenth of train that is left out of training, where the paper's code selects on test.",

@@ -16,6 +16,7 @@ from levelfield.decisions import Contrast, Every, difference
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import Trainable, default_objective
+from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
@@ -169,6 +170,7 @@ study = Study(
         View("slices", "Where the score comes from"),
         View("training", "Training curves"),
     ),
+    probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
         "The table does not name the pretraining objective: here masked for bidirectional models, next-sample for "

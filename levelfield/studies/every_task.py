@@ -20,6 +20,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
+from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Row, Run, Study, Task, Unlabelled, View
 from levelfield.verdicts import EXPLAINED, GUESSES, SHARES, Table
@@ -138,6 +139,7 @@ study = Study(
         View("training", "Learning curves"),
         View("slices", "Where the score comes from"),
     ),
+    probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
         "Each task has a model that suits it, so nothing here compares models.",

@@ -17,6 +17,7 @@ from levelfield.decisions import Contrast, Seeds, some
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.probes.locality import Locality
+from levelfield.probes.slices import Slices
 from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
@@ -157,7 +158,7 @@ study = Study(
         View("slices", "Where the score comes from"),
         View("training", "Training curves"),
     ),
-    probes=lambda run: (Locality(),),
+    probes=lambda run: (Locality(), Slices()),
     verdict=verdict,
     deviations=(
         "The paper counts shares of the whole score, to which guessing adds half on Pathfinder; the verdict counts "
