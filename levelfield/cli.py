@@ -142,7 +142,9 @@ def run(
 
     order = Order(Source.of(study, trials), effort, out, data, only, device, threads)
     declared = order.source.load()
-    _exit(commands.tune(order, declared, jobs, say) and commands.execute(order, declared, jobs, say))
+    complete = commands.tune(order, declared, jobs, say) and commands.execute(order, declared, jobs, say)
+    say(f"Its report: {commands.reporting(order)}")
+    _exit(complete)
 
 
 def compare(
@@ -192,7 +194,7 @@ def report(
     Args:
         study: a name, a Python file, or FILE.py:Mixer
         effort: the effort it was run at; all answers are shown where it asks models that exist
-        out: folder of run directories
+        out: folder of run directories, or of committed results, such as results/demo-minutes
         to: folder of reports
         trials: as it was run with
     """

@@ -8,6 +8,7 @@ prepare("all", root, None, (), say), verify("all", root, say)            data
 from __future__ import annotations
 
 import csv
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from levelfield import cards, data, download, progress, store, tasks, tuning
+from levelfield import cards, committed, data, download, progress, store, tasks, tuning
 from levelfield.disk import made
 from levelfield.engines import Local, Outcome, devices
 from levelfield.loading import Source, choose, find_tasks, references
@@ -80,11 +81,20 @@ def _conclude(name: str, order: Order, runs: list[Run], outcome: Outcome, say: S
         say(f"  failed: {first}{alike}: {why} (see {order.out / first / store.ERROR})")
 
 
+def reporting(order: Order) -> str:
+    """The command that makes the report of an order's study."""
+    words = ["levelfield", "report", order.source.mixer or order.source.study, "--effort", order.effort]
+    words += ["--trials", str(order.source.trials)] if order.source.trials else []
+    words += ["--out", str(order.out)] if order.out != Path("runs") else []
+    return shlex.join(words)
+
+
 def write_report(source: Source, study: Study, effort: Effort, out: Path, to: Path, say: Say) -> None:
     """The report of what has been measured so far of the study that the source declares."""
     from levelfield import report
 
-    results = store.read(out, study.name, effort, str(source))
+    kept = committed.find(out, study.name, effort)
+    results = committed.read(kept, study, effort) if kept else store.read(out, study.name, effort, str(source))
     study = source.recorded(study, results.specs)
     made(to, "--to")
     printed = references(study.published)

@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": {"identity", "kinds", "archive", "examples", "recipe", "usersource"},  # one face for the five
     "published": {"spec"},
     "results": {"spec"},
+    "committed": {"spec", "results"},
     "shapes": set(),
     "decisions": {"intervals"},
     "verdicts": {"spec", "decisions"},

@@ -21,7 +21,7 @@ import fixtures_rows as fixtures
 import matplotlib
 import pytest
 
-from levelfield import published, report, store
+from levelfield import committed, published, report, store
 from levelfield.intervals import wilson
 from levelfield.report import curves, style
 from levelfield.report.cells import arms_of, gather
@@ -320,6 +320,25 @@ def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monke
     exec(compile(snippet, "docs/report.md", "exec"), names)
     assert names["files"][0] == Path("report/report.html") and names["files"][0].exists()
     assert gather(names["results"]).cells == gather(results).cells
+
+
+def test_committed_results_are_reported_as_the_runs_were(tmp_path: Path):
+    """The tables that a report leaves are enough to make its scores and its ledger again, with every run's settings
+    where its id is still one of the study's."""
+    study, results = fixtures.gap()
+    kept = tmp_path / f"{study.name}-minutes"
+    report.build(study, "minutes", results, kept)
+    assert committed.find(tmp_path, study.name, "minutes") == committed.find(kept, study.name, "minutes") == kept
+    again = committed.read(kept, study, "minutes")
+    # A run without a row has left nothing to find it by.
+    finished = {run for run in results.specs if any(r.get("run") == run for r in results.rows)}
+    assert again.rows == results.rows and again.specs == {run: results.specs[run] for run in finished}
+    new, old = gather(again), gather(results)
+    assert [c.arm for c in new.cells] == [c.arm for c in old.cells]
+    assert [c.cost("flops") for c in new.cells] == [c.cost("flops") for c in old.cells]
+    assert [c.summary for c in new.cells] == [c.summary for c in old.cells]
+    with pytest.raises(UserError, match=f"holds {study.name} at effort minutes, not {study.name} at effort hours"):
+        committed.read(kept, study, "hours")
 
 
 def test_report_never_loads_torch():

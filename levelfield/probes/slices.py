@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.evaluate import label_scores, score_row
+from levelfield.evaluate import SplitScores, label_scores, score_row
 from levelfield.spec import Examples, Label, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from levelfield.report.cells import Cell, Cells, arms_of
 from levelfield.report.compare import Match
 from levelfield.report.plots import Drawing
 from levelfield.report.style import inline
-from levelfield.report.tables import differences_table, main_tables, shown_match
+from levelfield.report.tables import differences_table, main_tables, prose, shown_match
 from levelfield.results import Results
 from levelfield.spec import Effort, Study
 
@@ -108,7 +108,7 @@ def _section(anchor: str, title: str, *parts: str) -> str:
 
 
 def _list(items: Iterable[str], style: str = "") -> str:
-    inside = "".join(f"<li>{escape(item)}</li>" for item in items)
+    inside = "".join(f"<li>{prose(item)}</li>" for item in items)
     return f'<ul class="{style}">{inside}</ul>' if inside else ""
 
 
@@ -117,13 +117,13 @@ def _top(contents: Contents) -> str:
     done = len(results.ledgers)
     planned = max(len(results.specs), done)
     lead, rest = _first_sentence(contents.verdict or f"Claim under test: {study.claim}")
-    claim = f'<p class="claim">Claim: {escape(study.claim)}</p>' if contents.verdict else ""
+    claim = f'<p class="claim">Claim: {prose(study.claim)}</p>' if contents.verdict else ""
     different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
     deviations = f"<p>{different}</p>" + _list(study.deviations)
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(lead) > 110 else ""
-    headline = f"<h1{size}>{escape(lead)}</h1>" + (f'\n<p class="lead">{escape(rest)}</p>' if rest else "")
+    headline = f"<h1{size}>{prose(lead)}</h1>" + (f'\n<p class="lead">{prose(rest)}</p>' if rest else "")
     failed = len(_failed(contents))
     state = f"{done} of {planned} runs finished" + (f", {failed} failed or at chance" if failed else "")
     return (
@@ -192,7 +192,7 @@ def _test_size(cells: Cells, task: str) -> str:
 
 
 def _figure(title: str, note: str, drawing: Drawing | None) -> str:
-    words = f"<b>{escape(title)}</b>" + (f'<span class="note">{escape(note)}</span>' if note else "")
+    words = f"<b>{escape(title)}</b>" + (f'<span class="note">{prose(note)}</span>' if note else "")
     if drawing is None:
         return f"<p>{words}</p>"
     picture = inline(drawing.svg, drawing.alt)
@@ -263,7 +263,7 @@ def _failures(contents: Contents) -> str:
 
 
 def _method() -> str:
-    inside = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in METHOD)
+    inside = "".join(f"<dt>{escape(term)}</dt><dd>{prose(text)}</dd>" for term, text in METHOD)
     return _section("method", "How the numbers are made", f"<dl>{inside}</dl>")
 
 

@@ -22,7 +22,7 @@ from levelfield.intervals import wilson
 from levelfield.report import heat
 from levelfield.report.compare import pairs
 from levelfield.report.plots import Drawing
-from levelfield.report.tables import Column, Table, number, signed, to_csv
+from levelfield.report.tables import Column, Table, number, prose, signed, to_csv
 from levelfield.results import Answer
 from levelfield.spec import Row
 
@@ -119,7 +119,7 @@ def html(contents: Contents) -> str:
         parts.append(f"<section><h2>Table {escape(name)}: {escape(title)}</h2>{table.html()}</section>")
     signs = [f"{sign}: {text}" for sign, text in _signs(contents).items()]
     for title, items in (("Signs", signs), ("Knowingly different from the printed experiment", contents.deviations)):
-        inside = "".join(f"<li>{escape(item)}</li>" for item in items)
+        inside = "".join(f"<li>{prose(item)}</li>" for item in items)
         parts.append(f"<section><h2>{title}</h2><ul>{inside}</ul></section>")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

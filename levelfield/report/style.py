@@ -36,7 +36,7 @@ COLOURS: Mapping[str, str] = {
     "conv": "#009e73",
     "gmlp": "#c08a00",
 }
-SPARE = ("#4a9fd8", "#8a5a44", "#6b5ca5", "#c2a300", "#5f7f2e", "#a33a4d", "#2b7a78", "#7d7f86")
+SPARE = ("#6a4fc0", "#8a5a44", "#4c9a2a", "#a3203a", "#737600", "#0f5a63", "#4a4c52", "#4a9fd8")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 SETTINGS: dict[Any, Any] = {

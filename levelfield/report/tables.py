@@ -14,10 +14,11 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from levelfield.report.arms import Arm, Difference, group
 from levelfield.report.cells import COSTS, Cell, Cells
@@ -25,6 +26,7 @@ from levelfield.report.compare import Match
 from levelfield.spec import Row
 
 DASH = "–"
+Beside = Literal["none", "apart", "same"]  # printed numbers of a task: none, of other runs only, or of some run here
 BASELINE_NAMES = {"chance": "chance", "label_prior": "label prior", "greedy_root": "greedy root rule"}
 
 
@@ -57,9 +59,10 @@ class Table:
         return f'<div class="scroll"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
     def _row(self, cells: Sequence[str], quiet: bool) -> str:
+        tags = ("th scope=row" if cells[0] else "td", *["td"] * (len(cells) - 1))
+        named = zip(tags, self.columns, cells, strict=True)
         inside = "".join(
-            f"<td{_class(c)}>{escape(text).replace(chr(10), '<br>')}</td>"
-            for c, text in zip(self.columns, cells, strict=True)
+            f"<{tag}{_class(c)}>{prose(text).replace(chr(10), '<br>')}</{tag[:2]}>" for tag, c, text in named
         )
         return f"<tr{' class=quiet' if quiet else ''}>{inside}</tr>"
 
@@ -67,6 +70,11 @@ class Table:
         lines = [[c.name for c in self.columns], ["---:" if c.number else "---" for c in self.columns], *self.rows]
         clean = [[str(t).replace("|", "\\|").replace("\n", "<br>") for t in line] for line in lines]
         return "".join(f"| {' | '.join(line)} |\n" for line in clean)
+
+
+def prose(text: str) -> str:
+    """Text as HTML, with what stands in backticks as code."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
 
 
 def _class(column: Column) -> str:
@@ -139,21 +147,22 @@ def main_tables(cells: Cells, beside: Mapping[Arm, Sequence[Match]], task: str) 
     """(scores, ledger) of one task: the same arms in the same order."""
     mine = cells.of(task)
     rules = cells.baselines.get(task, {})
-    printed = any(c.arm in beside for c in mine)
+    matches = [m for c in mine for m in beside.get(c.arm, ())]
+    printed = ("same" if any(not m.apart for m in matches) else "apart") if matches else "none"
     columns = _score_columns(cells, printed)
     baseline_rows = [_baseline_row(baseline_name(n), v, len(columns), cells.unit) for n, v in rules.items()]
     rows = [_score_row(cell, beside.get(cell.arm, ()), printed) for cell in mine]
     return Table(columns, (*baseline_rows, *rows), quiet=len(baseline_rows)), ledger_table(mine)
 
 
-def _score_columns(cells: Cells, printed: bool) -> tuple[Column, ...]:
+def _score_columns(cells: Cells, printed: Beside) -> tuple[Column, ...]:
     unit = " %" if cells.unit == "percent" else ""
     ours = (
         Column("Model"),
         Column("Protocol"),
+        Column(f"Median{unit}".replace(" ", "\u00a0"), True),
         Column("Seeds", True, "finished, of those planned"),
         Column("Failed", True, "diverged, not finished, or no better than chance and the label prior"),
-        Column(f"Median{unit}".replace(" ", "\u00a0"), True),
         Column("Min to max", True, "over seeds"),
         Column("95 % interval", True, "of the mean, over seeds (Student's t) and test examples (Wilson)"),
         Column("Test 95 %", True, "of the mean of these seeds, over test examples alone (Wilson)"),
@@ -163,37 +172,34 @@ def _score_columns(cells: Cells, printed: bool) -> tuple[Column, ...]:
         Column("Difference", True, "our median minus the printed number"),
         Column("Source", wrap=True, help="of the printed number, or what is not as printed in our run"),
     )
-    return ours + theirs if printed else ours
+    return ours + {"none": (), "apart": theirs[-1:], "same": theirs}[printed]
 
 
 def _baseline_row(name: str, value: float, width: int, unit: str) -> tuple[str, ...]:
-    cells = [name, "no training", DASH, DASH, number(value, _decimals(unit))]
+    cells = [name, "no training", number(value, _decimals(unit)), DASH, DASH]
     return (*cells, *[""] * (width - len(cells)))
 
 
-def _score_row(cell: Cell, matches: Sequence[Match], printed: bool) -> tuple[str, ...]:
+def _score_row(cell: Cell, matches: Sequence[Match], printed: Beside) -> tuple[str, ...]:
     summary, digits = cell.summary, _decimals(cell.unit)
     done = sum(s.value is not None for s in cell.scores)
     ours = (
         cell.arm.model_label,
         cell.arm.protocol,
+        number(summary.median if summary else None, digits),
         str(done) if done == len(cell.scores) else f"{done} of {len(cell.scores)}",
         failures_text(cell),
-        number(summary.median if summary else None, digits),
         _range(summary.low, summary.high, cell.unit) if summary and summary.n > 1 else DASH,
         interval_text(cell),
         test_text(cell),
     )
-    if not printed:
-        return ours
-    if not matches:
-        return (*ours, DASH, DASH, "")
     places = 2 if digits == 1 else 3
     same = [m for m in matches if not m.apart]
     theirs = "\n".join(m.status if m.value is None else number(m.value, places) for m in same)
     distance = "\n".join(signed(m.difference, digits) for m in same)
     others = [f"Not {shown_match(m, places)}: {brief(m.apart)}." for m in matches if m.apart]
-    return (*ours, theirs or DASH, distance or DASH, "\n".join([*(m.where for m in same), *others]))
+    source = "\n".join([*(m.where for m in same), *others])
+    return ours + {"none": (), "apart": (source,), "same": (theirs or DASH, distance or DASH, source)}[printed]
 
 
 def shown_match(match: Match, places: int) -> str:

@@ -1,0 +1,49 @@
+"""How a page reads: colours that are told apart, rows with headers, short heads, code as code."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import fixtures_rows as fixtures
+
+from levelfield import report
+from levelfield.report import style
+from levelfield.report.tables import prose
+from levelfield.spec import View
+
+LEAST_APART = 18  # CIE 1976 distance between the colours of any two models, in light and in dark
+
+
+def lab(colour: str) -> tuple[float, float, float]:
+    """CIE L*a*b* of "#rrggbb" under D65."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+              for c in (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))]  # fmt: skip
+    rows = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    xyz = [sum(w * c for w, c in zip(row, linear, strict=True)) for row in rows]
+    x, y, z = (v ** (1 / 3) if v > 216 / 24389 else (24389 / 27 * v + 16) / 116
+               for v in (xyz[0] / 0.9505, xyz[1], xyz[2] / 1.0888))  # fmt: skip
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def test_colours_of_models_are_told_apart_in_light_and_in_dark():
+    light = dict.fromkeys([*style.COLOURS.values(), *style.SPARE])
+    css = (Path(report.__file__).parent / "page.css").read_text()
+    dark = {f"#{name}": shade for name, shade in re.findall(r"--c([0-9a-f]{6}): (#[0-9a-f]{6})", css)}
+    assert dark.keys() == light.keys()
+    for shades in (list(light), list(dark.values())):
+        nearest = min((math.dist(lab(a), lab(b)), a, b) for i, a in enumerate(shades) for b in shades[:i])
+        assert nearest[0] >= LEAST_APART, nearest
+
+
+def test_rows_have_headers_and_backticks_are_code(tmp_path: Path):
+    study, results = fixtures.gap()
+    report.build(replace(study, views=(View("gap", "Gap"),)), "minutes", results, tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert "<th scope=row>attention</th>" in text
+    assert prose("as `a < b` says, `") == "as <code>a &lt; b</code> says, `"
+    table = text[text.index("<table") : text.index("</table>")]
+    heads = re.findall(r"<th scope=.col.[^>]*>([^<]*)<", table)
+    assert heads[:3] == ["Model", "Protocol", "Median\u00a0%"] and max(map(len, heads)) <= 16
