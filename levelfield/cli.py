@@ -80,14 +80,14 @@ def plan(
     data: Folder = Path("data"),
     trials: Trials = 0,
 ) -> None:
-    """Runs, cost and what differs between the arms; trains nothing.
+    """Runs, what they take, what their arms share and in what they differ, and data that is missing; trains nothing.
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
         effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
         only: pattern of run ids, such as "*attention*", or of the models it asks
         out: folder of run directories, to see what is done
-        data: folder of prepared data, whose lengths FLOPs are counted at
+        data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
         trials: recipes to try for every arm first (default: as the study says)
     """
     from levelfield.loading import Source, choose, matches
@@ -98,7 +98,7 @@ def plan(
 
         say("\n".join(surveying.lines(loaded, effort or "paper", only, out)))
         return
-    from levelfield import planning, store, tuning
+    from levelfield import forecast, planning, store, tuning
 
     effort = effort or "minutes"
     chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
@@ -106,7 +106,7 @@ def plan(
     done = sum(store.complete(store.directory(out, r)) for r in runs)
     for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
         say(line)
-    for line in tuned:
+    for line in (*forecast.lines(runs, data), *tuned):
         say(line)
 
 

@@ -23,7 +23,7 @@ from levelfield import data
 from levelfield.flops import Costs, Meter
 from levelfield.ledger import parameters
 from levelfield.objectives import Trainable, default_objective
-from levelfield.report.arms import Arm, differences, group
+from levelfield.report.arms import Arm, differences, group, shared
 from levelfield.report.cells import arms_of
 from levelfield.results import Results
 from levelfield.run import build_net, check, resolve
@@ -57,9 +57,9 @@ class Cost:
     total: float | None
 
 
-def example(task: Task) -> Examples:
-    """One made-up example of the task's greatest length, of zeros."""
-    count, length = task.documents, task.max_length
+def example(task: Task, length: int | None = None) -> Examples:
+    """One made-up example of zeros, of the task's greatest length where none is given."""
+    count, length = task.documents, length or task.max_length
     shape = (count * length,) if isinstance(task.input, Tokens) else (count * length, task.input.channels)
     x = np.zeros(shape, dtype=np.uint8 if isinstance(task.input, Tokens) else np.float32)
     offsets = np.arange(count + 1, dtype=np.int64) * length
@@ -139,7 +139,9 @@ def phases(run: Run) -> str:
     """ "masked 20 epochs, then label 1000 steps"."""
     parts = []
     for phase in run.protocol.phases:
-        key = getattr(phase.objective, "key", type(phase.objective).__name__.lower())
+        objective = phase.objective
+        summed = objective.parts if isinstance(objective, Trainable) else ()
+        key = " + ".join(part.key for part in summed) or type(objective).__name__.lower()
         part = f" on {phase.fraction:.0%} of the data" if phase.fraction < 1 else ""
         parts.append(f"{key} {phase.recipe.budget}{' augmented' if phase.augment else ''}{part}")
     return ", then ".join(parts) or "as given"
@@ -159,7 +161,7 @@ def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) 
     for task, found in by_task.items():
         yield from ("", task)
         yield from _table(found, root)
-        yield from ("", *_differences(task, found))
+        yield from ("", *_shared(task, found), "", *_differences(task, found))
 
 
 def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
@@ -176,6 +178,11 @@ def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
             rows = [(*row[:column], *row[column + 1 :]) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+
+
+def _shared(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+    parts = shared([describe(runs[0]) for runs in found.values()])
+    return [f"What all arms of {task} share:", *(f"  {part:<12} {text}" for part, text in parts.items())]
 
 
 def _differences(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:

@@ -92,6 +92,7 @@ SHELL = {
     "dispatch",
     "listings",
     "planning",
+    "forecast",
     "progress",
     "streams",
     "engines",

@@ -14,7 +14,7 @@ the end, since the last phase is the one that is scored. Whatever changes its ki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,30 @@ def _walk(path: str, nodes: Mapping[Arm, Any], found: list[Difference]) -> None:
         return
     for name in children:
         _walk(f"{path}.{name}".lstrip("."), {arm: _child(node, name) for arm, node in nodes.items()}, found)
+
+
+def shared(specs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Part of a run -> "depth 2, width 48, ...": fields that have one value in all described runs. Phases are matched
+    from the end, as in `differences`."""
+    found: dict[str, list[str]] = {}
+    for path, value in _leaves("", specs):
+        *around, name = [part for part in path.split(".") if part not in ("protocol", "phases", "recipe")]
+        where = " ".join(around).replace("_", " ").replace("last", "phase") or name
+        found.setdefault(where, []).append(f"{name.replace('_', ' ')} {compact(value)}")
+    return {where: ", ".join(texts) for where, texts in found.items()}
+
+
+def _leaves(path: str, nodes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """(path, value) of every field that is the same in all nodes; values that make a name are left out."""
+    if any(node is _MISSING for node in nodes):
+        return
+    names = _children(list(nodes))
+    if names is None:
+        if all(node == nodes[0] for node in nodes) and nodes[0] not in ("", [], None):
+            yield path, nodes[0]
+        return
+    for name in names:
+        yield from _leaves(f"{path}.{name}".lstrip("."), [_child(node, name) for node in nodes])
 
 
 _MISSING = object()

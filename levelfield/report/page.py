@@ -15,12 +15,12 @@ from importlib.resources import files
 
 from levelfield import published
 from levelfield.report import tuned
-from levelfield.report.arms import Arm, differences
+from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, arms_of
 from levelfield.report.compare import Match
 from levelfield.report.plots import Drawing
 from levelfield.report.style import inline
-from levelfield.report.tables import differences_table, main_tables, prose, shown_match
+from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
 from levelfield.results import Results
 from levelfield.spec import Effort, Study
 
@@ -216,13 +216,22 @@ def arm_specs(results: Results, task: str) -> dict[Arm, Mapping[str, object]]:
 def _arms(results: Results) -> str:
     """What differs, once for all tasks whose arms differ in the same way."""
     alike: dict[str, list[str]] = {}
+    common: dict[str, list[str]] = {}
     for task in dict.fromkeys(arm.task for arm in arms_of(results).values()):
         specs = arm_specs(results, task)
+        parts = shared(list(specs.values()))
+        if parts:
+            columns = (Column("All arms share"), Column("Settings", wrap=True))
+            common.setdefault(Table(columns, tuple(parts.items())).html(), []).append(task)
         if found := differences(specs):
             alike.setdefault(differences_table(found, list(specs)).html(), []).append(task)
     lead = '<p class="note">Fields that are not listed are the same in every arm.</p>'
     blocks = [f"<h3>{escape(', '.join(tasks))}</h3>{table}" for table, tasks in alike.items()]
-    return _section("arms", "What differs between the arms", *([lead, *blocks] if blocks else ["<p>Nothing.</p>"]))
+    same = "".join(f"<h3>{escape(', '.join(tasks))}</h3>{table}" for table, tasks in common.items())
+    opened = f"<details><summary>What all arms share, field by field</summary>{same}</details>" if same else ""
+    return _section(
+        "arms", "What differs between the arms", *([lead, *blocks] if blocks else ["<p>Nothing.</p>"]), opened
+    )
 
 
 def _tuning(contents: Contents) -> str:
