@@ -265,7 +265,8 @@ def test_there_is_one_training_loop() -> None:
         "train",
         "contract",
         "flops",
-    }  # the contract looks at gradients, flops counts their cost
+        "forecast",
+    }  # the contract looks at gradients, flops counts their cost, a forecast times a pass
     assert calls.count("train") == ("train" in UNITS)
     optimizers = {s.unit for s in SOURCES for _, name, _ in s.calls() if name.startswith(("torch.optim.", "optim."))}
     assert optimizers <= {"train"}

@@ -93,7 +93,7 @@ def shared(specs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Part of a run -> "depth 2, width 48, ...": fields that have one value in all described runs. Phases are matched
     from the end, as in `differences`."""
     found: dict[str, list[str]] = {}
-    for path, value in _leaves("", specs):
+    for path, value in _leaves("", specs) if specs else ():
         *around, name = [part for part in path.split(".") if part not in ("protocol", "phases", "recipe")]
         where = " ".join(around).replace("_", " ").replace("last", "phase") or name
         found.setdefault(where, []).append(f"{name.replace('_', ' ')} {compact(value)}")
