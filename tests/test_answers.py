@@ -13,7 +13,7 @@ from toy_reader import SINGLE, Saying, asked, knows, run
 
 from levelfield import asking, cli, longcontext
 from levelfield.longcontext import Exam, predictions, rows
-from levelfield.report import context
+from levelfield.report import context, heat
 from levelfield.ruler import TEMPLATES, Needle, Sources, named
 from levelfield.spec import Row
 
@@ -143,3 +143,12 @@ def test_help_lists_every_template(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["ruler", "--help"])
     shown = capsys.readouterr().out
     assert [name for name in TEMPLATES if name not in shown] == []
+
+
+def test_panels_of_names_show_their_own_and_long_ones_leave_room() -> None:
+    """Models that were measured have no empty lines among the printed ones."""
+    long = "a-model (paper, base, n=1) that stands beside nothing, since what it is made of is not recorded"
+    grids = {"printed": {("mamba", 1024.0): [1.0]}, "measured": {(long, 1024.0): [2.0], (long, 2048.0): [3.0]}}
+    shown = re.findall(r">([^<]+)</text>", heat.draw(grids, "", (0.0, 100.0), "%").svg)
+    assert shown.count("mamba") == 1 and shown.count("2048") == 1
+    assert not any(len(text) > 60 for text in shown) and any(text.startswith("a-model") for text in shown)

@@ -5,7 +5,7 @@ heat(results, cells, "depth")       # from rows at "length=512,depth=3"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 Grid = Mapping[tuple[str, float], Sequence[float]]
 Counts = Mapping[tuple[str, float], int]
+Places = tuple[list[str], list[float]]
 NOTHING: Mapping[str, Counts] = {}
 COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
 NUMBERS = 8  # columns up to which cells show their number
 TITLE = 84  # letters of titles that have room side by side
+NAME = 40  # letters of a row's name
 BEYOND = "‡"  # at lengths that the model was not made for
 
 
@@ -63,18 +65,18 @@ def draw(
     counts: Mapping[str, Counts] = NOTHING,
     beyond: float | None = None,
 ) -> Drawing:
-    """panels: title -> (value of `axis`, length) -> scores; all show the same values and lengths. limits: the scores at
-    the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
-    values = sorted({value for grid in panels.values() for value, _ in grid}, key=_order)
-    lengths = sorted({length for grid in panels.values() for _, length in grid})
-    columns = _columns(panels, values, lengths)
+    """panels: title -> (value of `axis`, length) -> scores; where values are numbers, all show the same. limits: the
+    scores at the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
+    whole = _places(panels.values())
+    places = {title: whole if _numbers(whole[0]) else _places([grid]) for title, grid in panels.items()}
+    columns = _columns(len(panels), whole)
     with style.canvas() as make:
-        height = 0.9 + (0.31 if counts else 0.2) * len(values)
+        height = 0.9 + (0.31 if counts else 0.2) * max(len(values) for values, _ in places.values())
         figure, axes = style.panels(make, len(panels), height, columns=columns)
         image: Any = None
         for number, (panel, (title, grid)) in enumerate(zip(axes, panels.items(), strict=True)):
-            image = _panel(panel, grid, (values, lengths), limits, counts.get(title, {}))
-            _mark_beyond(panel, lengths, beyond)
+            image = _panel(panel, grid, places[title], limits, counts.get(title, {}))
+            _mark_beyond(panel, places[title][1], beyond)
             panel.set_title(style.short(title, TITLE // columns), fontsize=9)
             if number % columns == 0:
                 panel.set_ylabel(axis)
@@ -83,37 +85,48 @@ def draw(
         bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, aspect=30)
         bar.set_label(label)
         bar.outline.set_visible(False)
-        if beyond is not None and lengths[-1] > beyond:
+        if beyond is not None and whole[1][-1] > beyond:
             words = f"{BEYOND} beyond the {beyond:,.0f} positions that the model was made for"
             figure.suptitle(words, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, f"heat-{axis}")
     return Drawing(*drawn, f"{label} by length and {axis} for {', '.join(panels)}.")
 
 
-def _columns(panels: Mapping[str, Grid], values: Sequence[str], lengths: Sequence[float]) -> int:
+def _places(grids: Iterable[Grid]) -> Places:
+    """Values and lengths of some panels, in order."""
+    cells = {cell for grid in grids for cell in grid}
+    return sorted({value for value, _ in cells}, key=_order), sorted({length for _, length in cells})
+
+
+def _numbers(values: Sequence[str]) -> bool:
+    return all(_order(value)[0] < float("inf") for value in values)
+
+
+def _columns(panels: int, whole: Places) -> int:
     """Panels side by side: as many as leave each the room of its names and its cells."""
-    names = max(len(value) for value in values)
+    values, lengths = whole
+    names = min(max(len(value) for value in values), NAME)
     each = 0.075 * names + max(0.42 * min(len(lengths), NUMBERS), 1.2)  # inches
-    return max(1, min(4, len(panels), int((style.WIDTH - 1) / each)))
+    return max(1, min(4, panels, int((style.WIDTH - 1) / each)))
 
 
 def _panel(
     axes: Axes,
     grid: Grid,
-    places: tuple[Sequence[str], Sequence[float]],
+    places: Places,
     limits: tuple[float, float],
     counts: Counts,
 ) -> Any:
     import numpy as np
 
-    values, lengths = list(places[0]), list(places[1])
+    values, lengths = places
     scores = np.full((len(values), len(lengths)), np.nan)
     for (value, length), seeds in grid.items():
         scores[values.index(value), lengths.index(length)] = median(seeds)
     image = axes.pcolormesh(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], rasterized=False)
     axes.invert_yaxis()
     axes.set_xticks([i + 0.5 for i in range(len(lengths))], [f"{length:g}" for length in lengths])
-    axes.set_yticks([i + 0.5 for i in range(len(values))], values)
+    axes.set_yticks([i + 0.5 for i in range(len(values))], [style.short(value, NAME) for value in values])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8)
     if len(lengths) <= NUMBERS:

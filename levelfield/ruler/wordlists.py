@@ -40,6 +40,20 @@ class Example:
 LONG_EXAMPLE, SHORT_EXAMPLE = Example(40, 10, 3), Example(20, 3, 1)
 
 
+@dataclass(frozen=True)
+class Distinct:
+    """Of a table: where every text stands, and which (n,) are no part of another one, of it or of the small table."""
+
+    places: dict[str, int]
+    alone: np.ndarray
+
+    @staticmethod
+    def of(table: Table, small: Table) -> Distinct:
+        alone = inside_none(frozenset(text[1:] for part in (table, small) for text in part.texts))
+        places = {text: place for place, text in enumerate(table.texts)}
+        return Distinct(places, np.array([text[1:] in alone for text in table.texts]))
+
+
 @lru_cache(maxsize=4)
 def inside_none(words: frozenset[str]) -> frozenset[str]:
     """Those that are no part of another one."""
@@ -62,6 +76,7 @@ class WordLists:
         )
         self.small = self._with_numbers(self._plain(wonder()))
         self._large: Table | None = None
+        self._distinct: dict[Table, Distinct] = {}
         self.repeats, self.example = self._frequencies()
         self.size = 0
         if not self.flavour.exact:
@@ -132,11 +147,13 @@ class WordLists:
     def _apart(self, table: Table, words: np.ndarray, shown: np.ndarray) -> np.ndarray:
         """The words without those of the example, and first of them, as answers, some that are part of no other word:
         who copies the example or names a longer word has not named an answer."""
-        taken = {self.small.texts[i] for i in shown}
-        words = words[[table.texts[i] not in taken for i in words]]
-        alone = inside_none(frozenset(text[1:] for part in (table, self.small) for text in part.texts))
-        answers = [i for i in words.tolist() if table.texts[i][1:] in alone][: self.common]
-        return np.concatenate([np.array(answers, np.int64), words[~np.isin(words, answers)]])
+        if table not in self._distinct:
+            self._distinct[table] = Distinct.of(table, self.small)
+        known = self._distinct[table]
+        shown_here = [known.places[text] for i in shown if (text := self.small.texts[i]) in known.places]
+        words = words[~np.isin(words, shown_here)]
+        answers = words[known.alone[words]][: self.common]
+        return np.concatenate([answers, words[~np.isin(words, answers)]])
 
     def _entries(self, words: np.ndarray, common: int, others: int) -> np.ndarray:
         return np.concatenate([np.tile(words[: self.common], common), np.tile(words[self.common :], others)])
