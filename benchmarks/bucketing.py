@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelfield.batches import Buckets, Loaded, order
+from levelfield.data.batches import Buckets, Loaded, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Net
 from levelfield.objectives import default_objective, heads, training_loss
-from levelfield.seeding import generator
+from levelfield.rng import generator
 from levelfield.spec import Examples, Model, Task
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text

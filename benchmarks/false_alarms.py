@@ -22,8 +22,8 @@ from typing import Literal, get_args
 import numpy as np
 import tyro
 
-from levelfield import comparison
-from levelfield.decisions import Seeds, difference, holm
+from levelfield.presets import comparison
+from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import amos2025_table2, amos2025_table3, demo, every_task, huang2024_small, miralles2025_table1
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from levelfield.batches import Loaded, order
+from levelfield.data.batches import Loaded, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Net
 from levelfield.objectives import default_objective, heads, training_loss
-from levelfield.seeding import generator
+from levelfield.rng import generator
 from levelfield.spec import Block, Examples, Model, Task
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.image import Image

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 import tyro
 
-from levelfield.foreign import LanguageModel, generate, load
-from levelfield.foreign.greedy import ONE_BY_ONE, Batching
-from levelfield.foreign.own import Own
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.model import Net
+from levelfield.pretrained import LanguageModel, generate, load
+from levelfield.pretrained.decoding import ONE_BY_ONE, Batching
+from levelfield.pretrained.native_model import Own
 from levelfield.spec import Block, Head, Model, Tokens
 
 SYMBOLS = 1000

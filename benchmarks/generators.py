@@ -67,7 +67,7 @@ def theirs(module: ModuleType, count: int, task: ListOps) -> list[tuple[str, int
 
 def agree(rows: list[tuple[str, int]]) -> None:
     """Their labels by our evaluator, so that the two are known to do the same work."""
-    from levelfield.tasks._listops import survey, tokenize
+    from levelfield.tasks._listops.expressions import survey, tokenize
 
     for text, label in rows:
         out = np.zeros(len(text), np.uint8)
@@ -108,7 +108,7 @@ def other_work(rounds: int) -> list[dict[str, Any]]:
     permute = [cpu_ms(lambda: [task.augment(x, lengths, generator) for _ in range(20)], 640) for _ in range(rounds)]
     words = [" ".join(SYMBOLS[s] for s in examples.sequence(i)).encode() for i in range(len(examples))]
     lines = [text + b"\t%d" % label for text, label in zip(words, examples.y)]
-    from levelfield.tasks._listops_files import _parse
+    from levelfield.tasks._listops.release import _parse
 
     read = [cpu_ms(lambda: [_parse(line, "") for line in lines], len(lines)) for _ in range(rounds)]
     return [row("permute operands", "levelfield", permute, 640), row("read a line", "levelfield", read, len(lines))]

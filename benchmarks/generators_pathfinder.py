@@ -33,9 +33,9 @@ from typing import cast
 
 import numpy as np
 
-from levelfield.tasks._pathfinder_draw import draw, seeds
-from levelfield.tasks._pathfinder_settings import DIFFICULTIES, Difficulty, Parameters, parameters
-from levelfield.tasks._pathfinder_stamps import DEGREES, make_tables
+from levelfield.tasks._pathfinder.draw import draw, seeds
+from levelfield.tasks._pathfinder.settings import DIFFICULTIES, Difficulty, Parameters, parameters
+from levelfield.tasks._pathfinder.strokes import DEGREES, make_tables
 
 CELLS: tuple[tuple[int, Difficulty], ...] = (
     *((32, d) for d in DIFFICULTIES), (64, "easy"), (64, "intermediate"), (128, "easy"), (128, "intermediate"),

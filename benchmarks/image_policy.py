@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from levelfield.tasks._augment_image import DRAWS, augment, policy
-from levelfield.tasks._image_ops import OPERATIONS, luma
+from levelfield.tasks._images.augment import DRAWS, augment, policy
+from levelfield.tasks._images.ops import OPERATIONS, luma
 from levelfield.tasks.scifar import SCifar
 
 RANGES = {"posterize": (4.0, 8.0), "solarize": (0.0, 256.0), "rotate": (-30.0, 30.0)}

@@ -66,9 +66,10 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     asked = parser.parse_args()
     prepare()
-    from levelfield.ops import accelerated, kernels
+    from levelfield.ops import kernel_cases
+    from levelfield.ops.vendor import dispatch
 
-    for case in filter(None, (one for c in kernels.CASES for one in (c, kernels.from_state(c)))):
+    for case in filter(None, (one for c in kernel_cases.CASES for one in (c, kernel_cases.from_state(c)))):
         case = replace(case, shapes=tuple(narrowed(x, asked.width) for x in case.shapes))
         for kernel in case.table.kernels:
             if not kernel.module.startswith("fla.") or not case.operator.startswith(asked.only):
@@ -77,7 +78,7 @@ def main() -> None:
             supply()
             started = time.monotonic()
             inputs = case.inputs(torch.device("cpu"), getattr(torch, asked.dtype))
-            verdict = accelerated.judge(kernel, case.table, case.twin, inputs, asked.length)
+            verdict = dispatch.judge(kernel, case.table, case.twin, inputs, asked.length)
             print(f"{case.name}: {verdict.note or 'not asked'} ({time.monotonic() - started:.0f} s)", flush=True)
 
 

@@ -64,7 +64,7 @@ def plain_convolution(peers: Path, length: int) -> Forward:
 
 
 def our_convolution(peers: Path, length: int) -> Forward:
-    from levelfield.ops.fftconv import fft_conv
+    from levelfield.ops.conv.fft import fft_conv
 
     kernel = nn.Parameter(torch.randn(WIDTH, length))
     return lambda x: fft_conv(x.transpose(1, 2), kernel).transpose(1, 2)

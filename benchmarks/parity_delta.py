@@ -15,7 +15,7 @@ from transformers import Qwen3NextConfig
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
 from levelfield.mixers.gated_deltanet import GatedDeltaNet, GatedDeltaNetLayer
-from levelfield.ops.delta import delta_rule
+from levelfield.ops.linear_attention.delta import delta_rule
 
 WIDTH, HEADS, STEPS = 64, 4, 133
 

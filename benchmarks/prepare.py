@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from levelfield import data
+from levelfield.data import prepared
 from levelfield.spec import Task, UserError
-from levelfield.tasks import _imdb
+from levelfield.tasks._texts import imdb as _imdb
 from levelfield.tasks.corpus import ImdbText
 from levelfield.tasks.retrieval import Retrieval
 from levelfield.tasks.text import Text
@@ -117,7 +117,7 @@ def measure(case: Case, source: Path, rounds: int) -> Row:
         times, least = [], []
         for round_ in range(rounds):
             start = time.process_time()
-            data.prepare(case.task, Path(scratch) / f"prepared-{round_}", place)
+            prepared.prepare(case.task, Path(scratch) / f"prepared-{round_}", place)
             middle = time.process_time()
             floor(archive, hashed)
             times.append(middle - start)

@@ -80,7 +80,7 @@ def mlstm(b: int, t: int) -> list[Tensor]:
 
 
 def our_decayed(peers: Path) -> Rule:
-    from levelfield.ops.chunked import decayed_attention
+    from levelfield.ops.linear_attention.decayed import decayed_attention
 
     def rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor | None = None) -> Tensor:
         q, k, v, decay = turned(q, k, v, decay)
@@ -90,7 +90,7 @@ def our_decayed(peers: Path) -> Rule:
 
 
 def our_linear(peers: Path) -> Rule:
-    from levelfield.ops.kernelized import attend_features_causal
+    from levelfield.ops.linear_attention.feature_map import attend_features_causal
 
     def rule(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = turned(q, k, v)
@@ -100,7 +100,7 @@ def our_linear(peers: Path) -> Rule:
 
 
 def our_delta(peers: Path) -> Rule:
-    from levelfield.ops.delta import delta_rule
+    from levelfield.ops.linear_attention.delta import delta_rule
 
     def rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None) -> Tensor:
         (q, k, v, beta), decay = turned(q, k, v, beta), None if decay is None else decay.transpose(1, 2)
@@ -110,7 +110,7 @@ def our_delta(peers: Path) -> Rule:
 
 
 def our_rwkv7(peers: Path) -> Rule:
-    from levelfield.ops.delta_by_key import delta_by_key
+    from levelfield.ops.linear_attention.delta_per_key import delta_by_key
 
     def rule(q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, decay: Tensor) -> Tensor:
         return delta_by_key(q, k, v, a, b, decay)[0]
@@ -119,7 +119,7 @@ def our_rwkv7(peers: Path) -> Rule:
 
 
 def our_mlstm(peers: Path) -> Rule:
-    from levelfield.ops.mlstm import mlstm
+    from levelfield.ops.linear_attention.mlstm import mlstm
 
     def rule(q: Tensor, k: Tensor, v: Tensor, gate: Tensor, forget: Tensor) -> Tensor:
         q, k, v, gate, forget = turned(q, k, v, gate, forget)

@@ -12,7 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from levelfield import cards, data, tasks
+from levelfield import tasks
+from levelfield.data import card as cards
+from levelfield.data import prepared
 
 PLACE = Path(__file__).resolve().parent / "cards"
 
@@ -20,11 +22,11 @@ PLACE = Path(__file__).resolve().parent / "cards"
 def write(name: str, root: Path) -> Path | None:
     """The card of one named task; None where it is not prepared."""
     task = tasks.find(name)
-    at = data.folder(task, root)
-    if not (at / data.MANIFEST).exists():
+    at = prepared.folder(task, root)
+    if not (at / prepared.MANIFEST).exists():
         return None
-    about = data.manifest(at)
-    card = cards.make(task, data.read(at), about.get("notes", ()), about.get("files", False))
+    about = prepared.manifest(at)
+    card = cards.make(task, prepared.read(at), about.get("notes", ()), about.get("files", False))
     PLACE.mkdir(exist_ok=True)
     path = PLACE / f"{name}.md"
     path.write_text(cards.markdown(card))

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 
-from levelfield import listings, published
+from levelfield import published
+from levelfield.cli import listing
 from levelfield.mixers import MIXERS
 from levelfield.spec import MixerConfig
 
@@ -90,7 +91,7 @@ def overview() -> str:
     rows = []
     for mixer in MIXERS:
         config = reference(mixer)
-        what = listings.first_sentence(mixer)
+        what = listing.first_sentence(mixer)
         size = config.state_size(WIDTH, LENGTH) if "causal" in mixer.directions else None
         cells = (f"[`{mixer.label}`](#{mixer.label})", what, f"`{mixer.complexity}`", _count(size), _parameters(config))
         rows.append(f"| {' | '.join(cells)} |")

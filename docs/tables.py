@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from levelfield import listings, published
+from levelfield import published
 from levelfield import tasks as found
-from levelfield.loading import load_study
+from levelfield.cli import listing
+from levelfield.engine.find import Source
 from levelfield.mixers import MIXERS
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -28,13 +29,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def mixers() -> str:
     """What each is, from the first sentence of its file."""
-    rows = [(f"`{m.label}`", listings.first_sentence(m), m.paper) for m in MIXERS]
+    rows = [(f"`{m.label}`", listing.first_sentence(m), m.paper) for m in MIXERS]
     return table(("mixer", "what it is", "paper"), rows)
 
 
 def tasks() -> str:
     """A line for each file: what it is, its first setting's input and output, and the names of its other settings."""
-    lines = dict(listings.tasks())
+    lines = dict(listing.tasks())
     rows = []
     for name, module in found.modules().items():
         others = ", ".join(f"`{n}`" for n in module.TASKS if n != name) or "–"
@@ -46,8 +47,8 @@ def tasks() -> str:
 def studies() -> str:
     """Each with the printed tables that it answers to."""
     rows = []
-    for name, claim in listings.studies():
-        study = load_study(name)
+    for name, claim in listing.studies():
+        study = Source(name).find()
         tables: dict[str, list[str]] = {}
         for p in study.published:
             tables.setdefault(p.paper, []).append(p.table)
@@ -58,11 +59,11 @@ def studies() -> str:
 
 
 def probes() -> str:
-    return table(("probe", "what it measures"), [(f"`{name}`", about) for name, about in listings.probes()])
+    return table(("probe", "what it measures"), [(f"`{name}`", about) for name, about in listing.probes()])
 
 
 def protocols() -> str:
-    return table(("protocol", "what it is"), [(f"`{name}`", about) for name, about in listings.protocols()])
+    return table(("protocol", "what it is"), [(f"`{name}`", about) for name, about in listing.protocols()])
 
 
 TABLES: dict[str, Callable[[], str]] = {

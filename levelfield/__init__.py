@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from levelfield._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from levelfield.notebook import compare
+    from levelfield.api import compare
     from levelfield.spec import (
         Block,
         Duration,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
         View,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "Block",
     "Duration",
@@ -68,7 +69,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'levelfield' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("levelfield.notebook" if name == "compare" else "levelfield.spec"), name)
+    return getattr(import_module("levelfield.api" if name == "compare" else "levelfield.spec"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """`python -m levelfield`, the same as `levelfield`."""
 
-from levelfield.cli import main
+from levelfield.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -18,9 +18,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from levelfield.spec import MixerConfig, UserError
-from levelfield.usermixer import UserMixer, load_user_mixer, told, user_mixer
-
-__all__ = ["UserMixer", "check", "load_user_mixer", "user_mixer"]
+from levelfield.spec.errors import format_error
 
 TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
 STIR = 0.05
@@ -52,7 +50,7 @@ def check(
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
-        raise UserError(f"{config.label} fails in the contract check: {told(error)}") from error
+        raise UserError(f"{config.label} fails in the contract check: {format_error(error)}") from error
 
 
 def _check(
@@ -124,7 +122,7 @@ def _build(config: MixerConfig, width: int, causal: bool, name: str) -> nn.Modul
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{name} cannot be built at width {width}: {told(error)}") from error
+        raise UserError(f"{name} cannot be built at width {width}: {format_error(error)}") from error
     return net.eval()
 
 
@@ -155,7 +153,7 @@ def _restored(net: nn.Module, again: nn.Module, name: str, x: Tensor) -> None:
         deepcopy(net)
     except Exception as error:
         hint = " (nn.utils.weight_norm: take nn.utils.parametrizations.weight_norm)" if "deepcopy" in str(error) else ""
-        raise UserError(f"{name} cannot be copied after a call: {told(error)}{hint}") from error
+        raise UserError(f"{name} cannot be copied after a call: {format_error(error)}{hint}") from error
     with torch.no_grad():
         again.load_state_dict({key: value.clone() for key, value in kept.items()})
         if _differ(_call(net, name, x, None), _call(again, name, x, None)):
@@ -181,7 +179,8 @@ def _call(net: nn.Module, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
     except Exception as error:
         where = "no mask" if mask is None else "a padding mask"
         raise UserError(
-            f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {told(error).rstrip('.')}. If it is "
+            f"{name} fails on an input of shape {tuple(x.shape)} with {where}: {format_error(error).rstrip('.')}. If "
+            f"it is "
             "made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class."
         ) from error
     if not isinstance(y, Tensor):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from levelfield.batches import Loaded
+from levelfield.data.batches import Loaded
 from levelfield.objectives import Trainable, default_objective, validation_scores
-from levelfield.seeding import generator
+from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.stream import OnStream
-from levelfield.ops.tables import table
-from levelfield.seeding import generator, seeded
+from levelfield.ops.layers.constants import table
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.residual_gate import OnStream
+from levelfield.rng import generator, seeded
 from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from levelfield.batches import Batch, encode
+from levelfield.data.batches import Batch, encode
 from levelfield.spec import (
     Examples,
     Head,

@@ -23,15 +23,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from levelfield import __version__, checkpoint, data, scored, store
-from levelfield.batches import Batches, Loaded
-from levelfield.disk import explained
+from levelfield._version import __version__
+from levelfield.data import prepared
+from levelfield.data.batches import Batches, Loaded
 from levelfield.evaluate import evaluate
-from levelfield.flops import Costs, Meter
-from levelfield.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.files import explained, read_log, to_line, write_json, write_rows
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
-from levelfield.scored import Splits
+from levelfield.runs import checkpoint, store
+from levelfield.runs import rows as scored
+from levelfield.runs.flops import Costs, Meter
+from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.runs.rows import Splits
 from levelfield.spec import Duration, Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
 from levelfield.train import Metrics, Plan, State, copied, kept, make_optimizer, train
 
@@ -83,13 +86,13 @@ def execute(
     target = pick_device(device)
     work = _Work(run, where, data_root, target, tested)
     if not store.complete(where):
-        store.write_json(where / store.SPEC, describe(run))
+        write_json(where / store.SPEC, describe(run))
         work.train_all()
     for probe in probes:
         if not store.probe_file(where, probe).exists():
             work.progress(state=f"probing {probe.name}")
             net = load_net(run, where).to(target)
-            rows = probe.measure(net, run, lambda task: data.load(task, data_root))
+            rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
             store.write_probe(where, probe, [scored.named(run, row) for row in rows])
     work.progress(state="done")
 
@@ -144,7 +147,7 @@ class _Work:
     def train_all(self) -> None:
         self.progress(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours
-        splits = data.load(self.run.task, self.data_root)
+        splits = prepared.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
         self.notes += complaints
         costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
@@ -234,8 +237,8 @@ class _Work:
             rows = scored.rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
         else:
             rows = [scored.validation(self.run, objective, scores["val"], stopped)]
-        store.write_rows(self.where / "rows.jsonl", rows)
-        store.write_json(self.where / "ledger.json", self._ledger(net, costs))
+        write_rows(self.where / "rows.jsonl", rows)
+        write_json(self.where / "ledger.json", self._ledger(net, costs))
         store.conclude(self.where, __version__)
         for old in checkpoint.listing(self.where):
             old.unlink()
@@ -261,7 +264,7 @@ class _Work:
     def progress(self, **facts: Any) -> None:
         """What a watcher sees; never worth failing for."""
         with suppress(UserError):
-            store.write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
+            write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
 
 
 class _Journal:
@@ -277,15 +280,15 @@ class _Journal:
 
     def open(self, step: int) -> None:
         """Drop the records of steps that a kill undid."""
-        done = [r for r in store.read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
-        store.write_rows(self.path, done)
+        done = [r for r in read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
+        write_rows(self.path, done)
 
     def note(self, state: State, metrics: Metrics) -> None:
         last = metrics.step == self.plan.steps or bool(state.stopped)
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
             with explained(self.path.parent), self.path.open("a") as file:
-                file.write(store.to_line({k: v for k, v in record.items() if v is not None}))
+                file.write(to_line({k: v for k, v in record.items() if v is not None}))
         now = time.monotonic()
         if now - self.shown > 0.5 or last:
             self.shown = now

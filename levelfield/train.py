@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from levelfield.batches import Batch, Loaded, batches_of
+from levelfield.data.batches import Batch, Loaded, batches_of
 from levelfield.objectives import Trainable, training_loss
-from levelfield.seeding import generator, seeded
+from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, Task
 
 if TYPE_CHECKING:

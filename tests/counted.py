@@ -22,8 +22,9 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from levelfield.ops import lanes, selective
-from levelfield.ops.circle import size_for
+from levelfield.ops.compiled import simd
+from levelfield.ops.compiled.fft import size_for
+from levelfield.ops.ssm import selective
 
 
 class Tally:
@@ -120,15 +121,15 @@ class _Numpy:
 
 
 def _load(array: Array, at: int) -> Number:
-    return Number(array.values.reshape(-1)[at : at + lanes.LANES].copy(), array.tally)
+    return Number(array.values.reshape(-1)[at : at + simd.LANES].copy(), array.tally)
 
 
 def _store(array: Array, at: int, value: Number) -> None:
-    array.values.reshape(-1)[at : at + lanes.LANES] = value.value
+    array.values.reshape(-1)[at : at + simd.LANES] = value.value
 
 
 def _total(x: Number) -> Number:
-    x.tally.total += lanes.LANES - 1
+    x.tally.total += simd.LANES - 1
     return Number(x.value.sum(), x.tally)
 
 
@@ -137,7 +138,7 @@ def in_python(module: ModuleType) -> Iterator[Tally]:
     """The compiled functions of a module of `levelfield.ops`, uncompiled. Give them `Array`s by `arrays`."""
     tally, names = Tally(), {"load": _load, "store": _store, "total": _total, "fetch": lambda array, at: None}
     with pytest.MonkeyPatch.context() as patch:
-        for place in (lanes, module):
+        for place in (simd, module):
             for name, value in list(vars(place).items()):
                 if name in names:
                     patch.setattr(place, name, names[name])
@@ -161,7 +162,7 @@ def in_python_by(function: Any, tensors: Any) -> int:
         tally.total += inner.total
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "spread", spread)
+        patch.setattr(simd, "spread", spread)
         function(*tensors)
     return tally.total
 

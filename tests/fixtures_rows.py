@@ -19,7 +19,7 @@ import numpy as np
 
 from levelfield.report.arms import Arm
 from levelfield.report.cells import arms_of
-from levelfield.results import Results
+from levelfield.runs.results import Results
 from levelfield.spec import (
     Block,
     Duration,

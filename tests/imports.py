@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from repository import ROOT
+
 PACKAGE = ROOT / "levelfield"
+ROW = re.compile(r"^\| `([\w.]+)` \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import at run time. `module` is absolute; `lazy` where it stands inside a function."""
+    """One import. `module` is absolute; `lazy` where it stands inside a function, `typing` where only types need it."""
 
     module: str
     line: int
     lazy: bool
+    typing: bool
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Source:
 
     @property
     def unit(self) -> str:
-        """The row of the table it belongs to: `levelfield.mixers.s4` is "mixers"."""
+        """The module or folder of the package it belongs to: `levelfield.mixers.s4` is in "mixers"."""
         return unit(self.module)
 
     @cached_property
@@ -43,18 +47,23 @@ class Source:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        return tuple(self._imports(self.tree, lazy=False))
+        """At run time and for types alike."""
+        return tuple(self._imports(self.tree, lazy=False, typing=False))
 
-    def _imports(self, node: ast.AST, lazy: bool) -> Iterator[Import]:
+    @property
+    def at_run_time(self) -> tuple[Import, ...]:
+        return tuple(i for i in self.imports if not i.typing)
+
+    def _imports(self, node: ast.AST, lazy: bool, typing: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-                continue
             if isinstance(child, ast.Import):
-                yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
+                yield from (Import(alias.name, child.lineno, lazy, typing) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
-                yield from (Import(name, child.lineno, lazy) for name in self._targets(child))
+                yield from (Import(name, child.lineno, lazy, typing) for name in self._targets(child))
             else:
-                yield from self._imports(child, lazy or isinstance(child, (ast.FunctionDef, ast.Lambda)))
+                inner = lazy or isinstance(child, (ast.FunctionDef, ast.Lambda))
+                only_types = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+                yield from self._imports(child, inner, only_types)
 
     def _targets(self, node: ast.ImportFrom) -> Iterator[str]:
         """`from a import b` imports module a.b where that is one of ours, and a otherwise."""
@@ -82,7 +91,7 @@ class Source:
 
 def unit(module: str) -> str:
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "levelfield"
+    return parts[1] if len(parts) > 1 else "__init__"
 
 
 def dotted(node: ast.AST) -> str:
@@ -95,3 +104,40 @@ def dotted(node: ast.AST) -> str:
 
 def sources() -> list[Source]:
     return [Source(path) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A row of the table in CONTRIBUTING.md. `anything_but` is True where the cell names what may not be imported."""
+
+    name: str
+    holds: str
+    named: frozenset[str]
+    anything_but: bool
+
+    def may_import(self, module: str) -> bool:
+        """module: dotted, beginning with "levelfield"."""
+        hit = any(within(module, name) for name in self.named)
+        return not hit if self.anything_but else hit
+
+
+def table() -> dict[str, Unit]:
+    """What may import what, by unit, as CONTRIBUTING.md has it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("<!-- table: units -->")[1].split("<!-- end -->")[0]
+    rows = ROW.findall(text)
+    return {
+        name: Unit(name, holds, frozenset(re.findall(r"`([\w.]+)`", cell)), cell.startswith("anything but"))
+        for name, holds, cell in rows
+    }
+
+
+def within(module: str, name: str) -> bool:
+    """Whether a dotted module is the unit `name` or lies inside it: `levelfield.data.batches` is within "data"."""
+    inner = module.removeprefix("levelfield").lstrip(".") or "__init__"
+    return inner == name or inner.startswith(f"{name}.")
+
+
+def row_of(module: str, rows: dict[str, Unit]) -> Unit | None:
+    """The row with the longest name that the module lies within."""
+    found = [row for name, row in rows.items() if within(module, name)]
+    return max(found, key=lambda row: len(row.name), default=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from levelfield.tasks._pathfinder_draw import Drawing
+from levelfield.tasks._pathfinder.draw import Drawing
 
 
 def images_of(drawing: Drawing) -> np.ndarray:

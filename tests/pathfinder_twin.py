@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from levelfield.tasks._pathfinder_settings import Parameters
+from levelfield.tasks._pathfinder.settings import Parameters
 
 Point = tuple[int, int]  # row, column
 LANCZOS = Image.Resampling.LANCZOS

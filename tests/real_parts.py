@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fixtures_imdb import pack
 
-from levelfield.tasks import _imdb
+from levelfield.tasks._texts import imdb
 
 REVIEWS = 150  # of each official split and label
 CLIP = re.compile(r"\.txt$|/[0-9][0-9a-f]+_nohash_\d+\.wav$")  # lists, and the clips of ten speakers in sixteen
@@ -33,7 +33,7 @@ def part(real: Path, into: Path) -> Path:
 
 
 def _reviews(whole: Path, into: Path) -> None:
-    few = {name[0].decode(): text for name, text in _imdb._files(whole, _imdb.KINDS) if int(name[3]) < REVIEWS}
+    few = {name[0].decode(): text for name, text in imdb._files(whole, imdb.KINDS) if int(name[3]) < REVIEWS}
     (into / "aclImdb.tar").write_bytes(pack(few))
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tiny import MODEL, FirstSymbol, recipe
 
-from levelfield import protocols, store
+from levelfield import protocols
+from levelfield.files import read_rows
 from levelfield.run import execute
 from levelfield.spec import Protocol, Run
 
@@ -32,7 +33,7 @@ def trace(name: str, folder: Path) -> list[float]:
     protocol, continuous = CASES[name]
     run = Run(FirstSymbol(continuous=continuous), protocols.arm(MODEL, protocol), protocol, 0)
     execute(run, folder / name, folder / "data", "cpu")
-    return [record["loss"] for record in store.read_rows(folder / name / "log.jsonl")]
+    return [record["loss"] for record in read_rows(folder / name / "log.jsonl")]
 
 
 @pytest.mark.parametrize("name", CASES)

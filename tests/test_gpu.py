@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from levelfield.ops import accelerated, adapters, kernels
+from levelfield.ops import kernel_cases
+from levelfield.ops.vendor import adapters, dispatch
 
 
 @pytest.mark.gpu
@@ -20,9 +21,9 @@ def test_on_a_gpu_every_kernel_agrees_or_is_missing(
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device: this test is for one")
     device, seen = torch.device("cuda"), []
-    for case in (one for c in kernels.CASES for one in (c, kernels.from_state(c)) if one is not None):
+    for case in (one for c in kernel_cases.CASES for one in (c, kernel_cases.from_state(c)) if one is not None):
         if kernel in case.table.kernels:
-            verdict = accelerated.judge(kernel, case.table, case.twin, case.inputs(device, dtype), length)
+            verdict = dispatch.judge(kernel, case.table, case.twin, case.inputs(device, dtype), length)
             seen += [(case.name, verdict)] if verdict.note else []
     with capsys.disabled():
         print(*(f"\n{name}, {length} steps, {dtype}: {verdict.note}" for name, verdict in seen))

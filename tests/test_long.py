@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from levelfield import protocols, store
+from levelfield import protocols
+from levelfield.files import read_json
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.s4 import S4
 from levelfield.run import execute
+from levelfield.runs import store
 from levelfield.spec import Duration, MixerConfig, Model, Recipe, Run
 from levelfield.tasks.pathfinder import Pathfinder
 
@@ -63,7 +65,7 @@ print(measure({name!r}, {side}, {str(tmp_path)!r}))
     assert float(ran.stdout.split()[-1]) < room
     run = one_step(name, side)
     where = store.directory(tmp_path, run)
-    ledger = store.read_json(where / "ledger.json")
+    ledger = read_json(where / "ledger.json")
     assert store.complete(where) and ledger["tokens"] == side * side and ledger["flops"] > 0
 
 

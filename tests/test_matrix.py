@@ -21,10 +21,13 @@ import fixtures_speech
 import numpy as np
 import pytest
 
-from levelfield import data, protocols, store, tasks
+from levelfield import protocols, tasks
+from levelfield.data import prepared as data
+from levelfield.files import read_log, read_rows
 from levelfield.mixers import MIXERS
 from levelfield.objectives import default_objective
 from levelfield.run import execute
+from levelfield.runs import store
 from levelfield.spec import Duration, MixerConfig, Model, Recipe, Run, StepLabels, Task, Unlabelled
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.corpus import Corpus, ImdbText
@@ -131,9 +134,9 @@ def test_a_run_ends_with_finite_losses_and_scores(
     run = a_run(mixer, task)
     execute(run, tmp_path, prepared(task, root), device="cpu")
     assert store.complete(tmp_path)
-    losses = [record["loss"] for record in store.read_log(tmp_path / "log.jsonl")]
+    losses = [record["loss"] for record in read_log(tmp_path / "log.jsonl")]
     assert len(losses) == STEPS and all(math.isfinite(loss) for loss in losses)
-    rows = [row for row in store.read_rows(tmp_path / "rows.jsonl") if row.get("protocol") == "scratch"]
+    rows = [row for row in read_rows(tmp_path / "rows.jsonl") if row.get("protocol") == "scratch"]
     assert rows and all(math.isfinite(row.get("value", math.nan)) for row in rows)
     assert not any(row.get("status") == "diverged" for row in rows)
 

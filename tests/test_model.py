@@ -10,13 +10,13 @@ import pytest
 import torch
 from tiny import MODEL, FirstSymbol, RunningMean
 
-from levelfield.ledger import state_size
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.model import BatchNorm, FeedForward, Net, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads
-from levelfield.seeding import seeded
+from levelfield.rng import seeded
+from levelfield.runs.ledger import state_size
 from levelfield.spec import Block, Model, Signal, Tokens, UserError
 
 TASK = FirstSymbol()

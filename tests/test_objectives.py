@@ -10,7 +10,7 @@ import torch
 from tiny import MODEL, FirstSymbol
 from torch.nn import functional as F
 
-from levelfield.batches import Batch, Loaded, encode, order
+from levelfield.data.batches import Batch, Loaded, encode, order
 from levelfield.model import Net
 from levelfield.objectives import (
     Causal,
@@ -23,7 +23,7 @@ from levelfield.objectives import (
     training_loss,
     validation_scores,
 )
-from levelfield.seeding import generator
+from levelfield.rng import generator
 from levelfield.spec import Examples, Label, Signal, Tokens, UserError, Values
 
 TOKENS = Tokens(8)
@@ -48,7 +48,7 @@ def test_gather_pads_with_zeros_and_masks():
 
 def test_data_on_disk_and_on_the_device_give_the_same_batches(monkeypatch: pytest.MonkeyPatch):
     here = ragged()
-    monkeypatch.setattr("levelfield.batches.ROOM", 0)
+    monkeypatch.setattr("levelfield.data.batches.ROOM", 0)
     there = ragged()
     assert torch.equal(here.raw, there.raw)
 

@@ -19,12 +19,14 @@ import torch
 from safetensors.torch import load_file
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
-from levelfield import checkpoint, protocols, store
+from levelfield import protocols
 from levelfield import run as running
-from levelfield.batches import Batch, Loaded
+from levelfield.data.batches import Batch, Loaded
+from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
 from levelfield.run import execute, load_net
+from levelfield.runs import checkpoint, store
 from levelfield.spec import Duration, Examples, Run, SplitName, UserError
 from levelfield.train import State, make_optimizer
 
@@ -194,7 +196,7 @@ class SizedApart(FirstSymbol):
 
 
 def test_rows_and_ledger(undisturbed: Path):
-    rows = store.read_rows(undisturbed / "rows.jsonl")
+    rows = read_rows(undisturbed / "rows.jsonl")
     test = next(r for r in rows if r["split"] == "test" and r["model"] == "mean")
     assert (test["task"], test["protocol"], test["n"], test["seed"]) == ("first_symbol", "spt_masked", 64, 0)
     assert test["stderr"] == pytest.approx((test["value"] * (1 - test["value"]) / 63) ** 0.5)
@@ -213,7 +215,7 @@ def test_the_test_score_is_that_of_the_selected_weights(undisturbed: Path):
     for i in range(len(splits["test"])):
         ids = torch.from_numpy(splits["test"].sequence(i).astype(np.int64))[None] + 2
         right += int(net.head("label", net.features(ids, None), None).argmax() == splits["test"].y[i])
-    rows = store.read_rows(undisturbed / "rows.jsonl")
+    rows = read_rows(undisturbed / "rows.jsonl")
     assert next(r["value"] for r in rows if r["split"] == "test") == pytest.approx(right / 64)
 
 
@@ -224,7 +226,7 @@ def test_pretraining_reads_no_row_of_validation_or_test(tmp_path: Path):
         task = Offset(shift=offset)
         run = Run(task, MODEL, protocols.spt_masked(recipe(20), recipe(5), 0.3), 0)
         execute(run, tmp_path / str(offset), tmp_path / "data", "cpu")
-        log = store.read_rows(tmp_path / str(offset) / "log.jsonl")
+        log = read_rows(tmp_path / str(offset) / "log.jsonl")
         logs.append([r["loss"] for r in log if r["phase"] == 0])
     assert logs[0] == logs[1]
     assert len(logs[0]) == 20
@@ -249,7 +251,7 @@ def test_pretrained_weights_are_evaluated_as_given(undisturbed: Path, tmp_path: 
     weights.write_bytes((undisturbed / "weights.safetensors").read_bytes())
     run = Run(TASK, DROPPING, protocols.pretrained(weights), 0)
     execute(run, tmp_path / "run", tmp_path / "data", "cpu")
-    first, second = (store.read_rows(p / "rows.jsonl") for p in (undisturbed, tmp_path / "run"))
+    first, second = (read_rows(p / "rows.jsonl") for p in (undisturbed, tmp_path / "run"))
     values = [next(r["value"] for r in rows if r["split"] == "test") for rows in (first, second)]
     assert values[0] == values[1]
     assert json.loads((tmp_path / "run" / "ledger.json").read_text())["steps"] == 0
@@ -271,7 +273,7 @@ def test_divergence_is_a_status_not_a_crash(tmp_path: Path):
     wild = dataclasses.replace(recipe(200, lr=1e20), clip=None, warmup=Duration(0, "steps"), schedule="constant")
     run = Run(FirstSymbol(continuous=True), MODEL, protocols.scratch(wild), 0)
     execute(run, tmp_path / "run", tmp_path / "data", "cpu")
-    rows = store.read_rows(tmp_path / "run" / "rows.jsonl")
+    rows = read_rows(tmp_path / "run" / "rows.jsonl")
     assert {r["status"] for r in rows if r["model"] == "mean"} <= {"diverged", "chance"}
     assert all(np.isfinite(r.get("value", 0.0)) for r in rows)
 
@@ -292,7 +294,7 @@ def test_a_divergence_before_a_kill_is_not_forgotten(
     stop_in_the_middle(where, tmp_path, after=70)
     monkeypatch.setattr(checkpoint, "latest", diverged)
     execute(SPT, where, tmp_path / "data", "cpu")
-    rows = store.read_rows(where / "rows.jsonl")
+    rows = read_rows(where / "rows.jsonl")
     assert {r["status"] for r in rows if r["model"] == "mean"} == {"diverged"}
 
 
@@ -310,7 +312,7 @@ def test_a_probe_with_other_settings_measures_again(undisturbed: Path, tmp_path:
     for probe in (few, many, many):
         execute(SPT, undisturbed, tmp_path / "data", "cpu", [probe])
     (path,) = undisturbed.glob("probe-reach-*.jsonl")
-    assert {r["n"] for r in store.read_rows(path)} == {3}
+    assert {r["n"] for r in read_rows(path)} == {3}
     path.unlink()
 
 
@@ -379,7 +381,7 @@ def test_the_last_phase_must_train():
 def test_a_file_in_the_place_of_a_folder_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="Cannot write to"):
-        store.write_text(tmp_path / "file" / "progress.json", "{}")
+        write_text(tmp_path / "file" / "progress.json", "{}")
     net = running.build_net(SPT, Classify())
     with pytest.raises(UserError, match="Cannot write to"):
         checkpoint.write(tmp_path / "file", 0, State(net, make_optimizer(net, recipe(), net.rules())), {})

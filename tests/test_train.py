@@ -11,10 +11,10 @@ import torch
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import train as training
-from levelfield.batches import Loaded, order
+from levelfield.data.batches import Loaded, order
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads, training_loss
-from levelfield.seeding import generator, seeded
+from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe
 from levelfield.train import Plan, State, make_optimizer, train
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from levelfield import asking, cli
-from levelfield.foreign import LanguageModel
-from levelfield.longcontext import Exam, answer
+from levelfield.cli import app, ruler_command
+from levelfield.longcontext.exam import Exam, answer
+from levelfield.pretrained import LanguageModel
 from levelfield.ruler import Bytes, Needle
 
 SINGLE = Needle(haystack="noise")
@@ -76,6 +76,6 @@ def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
-    monkeypatch.setattr(asking, "load", lambda asked: (Saying(says), Bytes(), "mark"))
-    monkeypatch.setattr(asking, "reach", lambda asked: None)
-    cli.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])
+    monkeypatch.setattr(ruler_command, "load", lambda asked: (Saying(says), Bytes(), "mark"))
+    monkeypatch.setattr(ruler_command, "reach", lambda asked: None)
+    app.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])

@@ -13,8 +13,8 @@ import matplotlib
 import numpy as np
 import torch
 
-from levelfield.tasks._augment_image import augment
-from levelfield.tasks._image_ops import OPERATIONS
+from levelfield.tasks._images.augment import augment
+from levelfield.tasks._images.ops import OPERATIONS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.tasks._pathfinder_draw import draw, seeds
-from levelfield.tasks._pathfinder_settings import Difficulty, parameters
+from levelfield.tasks._pathfinder.draw import draw, seeds
+from levelfield.tasks._pathfinder.settings import Difficulty, parameters
 
 ROWS: tuple[tuple[int, Difficulty], ...] = (
     (16, "hard"), (32, "easy"), (32, "intermediate"), (32, "hard"), (64, "hard"), (128, "hard"), (256, "hard"),

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.initial import conv1d
-from levelfield.ops.shortconv import short_conv
+from levelfield.ops.conv.short import short_conv
+from levelfield.ops.layers.init import conv1d
 from levelfield.spec import UserError
 
 

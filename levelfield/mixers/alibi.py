@@ -19,9 +19,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attend import attend_sloped
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import linear
+from levelfield.ops.attention.softmax import attend_sloped
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig
 
 

@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.attend import attend, attend_blocks, attend_window
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.rotary import rotate
+from levelfield.ops.attention.rotary import rotate
+from levelfield.ops.attention.softmax import attend, attend_blocks, attend_window
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, UserError
 
 

@@ -23,10 +23,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attend import visible
-from levelfield.ops.heads import split_heads
-from levelfield.ops.initial import linear
-from levelfield.ops.listed import BITS, attend_listed, drawn, scattered
+from levelfield.ops.attention.block_sparse import BITS, attend_listed, drawn, scattered
+from levelfield.ops.attention.softmax import visible
+from levelfield.ops.layers.heads import split_heads
+from levelfield.ops.layers.init import linear
 from levelfield.spec import MixerConfig, UserError
 
 

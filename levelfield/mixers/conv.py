@@ -17,8 +17,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import conv1d, linear
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, UserError
 
 

@@ -26,10 +26,10 @@ from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
-from levelfield.ops.carried import Carried
-from levelfield.ops.delta import delta_rule
-from levelfield.ops.initial import linear
-from levelfield.ops.unit import unit
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.unit_norm import unit
+from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -21,10 +21,10 @@ from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import state_size
-from levelfield.ops.carried import Carried
-from levelfield.ops.chunked import decayed_attention
-from levelfield.ops.gatednorm import gated_norm
-from levelfield.ops.initial import linear
+from levelfield.ops.layers.gated_norm import gated_norm
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -19,9 +19,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.fftconv import fft_conv
-from levelfield.ops.initial import linear
+from levelfield.ops.conv.fft import fft_conv
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, UserError
 
 KERNEL_STD = 1e-5

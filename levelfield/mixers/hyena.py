@@ -23,10 +23,10 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.fftconv import conv_last, fft_conv
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.taps import causal_taps
+from levelfield.ops.conv.depthwise import causal_taps
+from levelfield.ops.conv.fft import conv_last, fft_conv
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 TARGET = 1e-2  # what is left of a kernel where its decay counts as over

@@ -18,10 +18,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.carried import Carried
-from levelfield.ops.heads import split_heads
-from levelfield.ops.initial import linear
-from levelfield.ops.kernelized import attend_features, attend_features_causal
+from levelfield.ops.layers.heads import split_heads
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig
 
 EPS = 1e-6  # of the denominator, as in the authors' code

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.initial import linear
+from levelfield.ops.layers.init import linear
 from levelfield.spec import MixerConfig, UserError
 
 

@@ -22,10 +22,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attend import attend, attend_window
-from levelfield.ops.carried import Carried
-from levelfield.ops.heads import split_heads
-from levelfield.ops.initial import linear
+from levelfield.ops.attention.softmax import attend, attend_window
+from levelfield.ops.layers.heads import split_heads
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, UserError
 
 

@@ -23,10 +23,10 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.glu import gelu_glu
-from levelfield.ops.initial import linear
-from levelfield.ops.mimo import mimo
+from levelfield.ops.layers.glu import gelu_glu
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.selective import selective_scan, step_bias
-from levelfield.ops.shortconv import short_conv
+from levelfield.ops.conv.short import short_conv
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.selective import selective_scan, step_bias
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

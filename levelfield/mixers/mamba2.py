@@ -22,12 +22,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.chunked import decayed_attention
-from levelfield.ops.gatednorm import gated_norm
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.selective import step_bias
-from levelfield.ops.shortconv import short_conv
+from levelfield.ops.conv.short import short_conv
+from levelfield.ops.layers.gated_norm import gated_norm
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.linear_attention.decayed import decayed_attention
+from levelfield.ops.ssm.selective import step_bias
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -33,14 +33,14 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.fftconv import fft_conv
-from levelfield.ops.initial import linear
-from levelfield.ops.onward import advance_diagonal
-from levelfield.ops.relative import attend_chunks, attend_distances
-from levelfield.ops.rotary import rotary_bias
-from levelfield.ops.ssm import diagonal_kernel
-from levelfield.ops.stream import OnStream
+from levelfield.ops.attention.relative import attend_chunks, attend_distances
+from levelfield.ops.attention.rotary import rotary_bias
+from levelfield.ops.conv.fft import fft_conv
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.residual_gate import OnStream
+from levelfield.ops.ssm.diagonal import diagonal_kernel
+from levelfield.ops.ssm.step import advance_diagonal
 from levelfield.spec import MixerConfig, UserError
 
 STD = 0.02  # of all maps, of scale and shift, of the bias

@@ -25,11 +25,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.blockdiag import by_blocks
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.mlstm import mlstm
-from levelfield.ops.shortconv import short_conv
+from levelfield.ops.conv.short import short_conv
+from levelfield.ops.layers.block_diagonal import by_blocks
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.linear_attention.mlstm import mlstm
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 FORGET_FIRST, FORGET_LAST = 3.0, 6.0  # f~ at the start, from the first head to the last

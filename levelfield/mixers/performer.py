@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.carried import Carried
-from levelfield.ops.heads import split_heads
-from levelfield.ops.initial import linear
-from levelfield.ops.kernelized import attend_features, attend_features_causal
+from levelfield.ops.layers.heads import split_heads
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig, UserError
 
 EPS = 1e-12  # of the denominator, whose largest terms are about 1

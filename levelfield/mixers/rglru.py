@@ -24,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.gated import gated_scan
-from levelfield.ops.initial import conv1d, linear
-from levelfield.ops.taps import causal_taps
+from levelfield.ops.conv.depthwise import causal_taps
+from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.rglru import gated_scan
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 SHARPNESS = 8.0  # c of the paper

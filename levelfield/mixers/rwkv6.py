@@ -22,11 +22,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.chunked import decayed_attention
-from levelfield.ops.headnorm import head_norm
-from levelfield.ops.initial import orthogonal_linear, zero_linear
-from levelfield.ops.tokenshift import depth_of, graded, step_back
+from levelfield.ops.layers.head_norm import head_norm
+from levelfield.ops.layers.init import orthogonal_linear, zero_linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.token_shift import depth_of, graded, step_back
+from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 EPS = 64e-5  # of the norm, whatever the head: the authors' 1e-5 times 8^2

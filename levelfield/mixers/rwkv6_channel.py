@@ -20,9 +20,9 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.initial import orthogonal_linear, zero_linear
-from levelfield.ops.tokenshift import depth_of, graded, step_back
+from levelfield.ops.layers.init import orthogonal_linear, zero_linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -25,11 +25,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.delta_by_key import delta_by_key
-from levelfield.ops.headnorm import head_norm
-from levelfield.ops.initial import orthogonal_linear, zero_linear
-from levelfield.ops.tokenshift import depth_of, graded, step_back
+from levelfield.ops.layers.head_norm import head_norm
+from levelfield.ops.layers.init import orthogonal_linear, zero_linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.token_shift import depth_of, graded, step_back
+from levelfield.ops.linear_attention.delta_per_key import delta_by_key
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 EPS = 64e-5  # of the norm, whatever the head

@@ -24,13 +24,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.dplr import bilinear, dplr_kernel
-from levelfield.ops.glu import conv_glu, gelu_glu
-from levelfield.ops.hippo import legs_nplr
-from levelfield.ops.initial import linear
-from levelfield.ops.onward import advance_dense, advance_diagonal, dense
-from levelfield.ops.ssm import diagonal_kernel
+from levelfield.ops.layers.glu import conv_glu, gelu_glu
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.diagonal import diagonal_kernel
+from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
+from levelfield.ops.ssm.hippo import legs_nplr
+from levelfield.ops.ssm.step import advance_dense, advance_diagonal, dense
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)

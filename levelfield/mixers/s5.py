@@ -25,12 +25,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.autocasting import working_type
-from levelfield.ops.carried import Carried
-from levelfield.ops.glu import gelu_glu
-from levelfield.ops.hippo import normal_legs
-from levelfield.ops.initial import linear
-from levelfield.ops.mimo import mimo
+from levelfield.ops.layers.autocast import working_type
+from levelfield.ops.layers.glu import gelu_glu
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.hippo import normal_legs
+from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 LEAST_DECAY = 1e-4  # of lambda's real part, where it is clipped

@@ -21,11 +21,11 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.carried import Carried
-from levelfield.ops.fftconv import conv_last
-from levelfield.ops.glu import conv_glu, gelu_glu
-from levelfield.ops.initial import linear
-from levelfield.ops.upsample import upsample
+from levelfield.ops.conv.fft import conv_last
+from levelfield.ops.conv.upsample import upsample
+from levelfield.ops.layers.glu import conv_glu, gelu_glu
+from levelfield.ops.layers.init import linear
+from levelfield.ops.layers.recurrent import Carried
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -22,14 +22,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.carried import Carried
-from levelfield.ops.dplr import bilinear, dplr_kernel
-from levelfield.ops.fftconv import fft_conv
-from levelfield.ops.heads import split_heads
-from levelfield.ops.hippo import legs_nplr
-from levelfield.ops.initial import embedding, linear
-from levelfield.ops.local import attend_table, chunk_table, distances, window_table
-from levelfield.ops.onward import advance_dense, dense
+from levelfield.ops.attention.windowed_bias import attend_table, chunk_table, distances, window_table
+from levelfield.ops.conv.fft import fft_conv
+from levelfield.ops.layers.heads import split_heads
+from levelfield.ops.layers.init import embedding, linear
+from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
+from levelfield.ops.ssm.hippo import legs_nplr
+from levelfield.ops.ssm.step import advance_dense, dense
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 BLOCK = 128  # queries of a window that are taken at once

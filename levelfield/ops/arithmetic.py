@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from levelfield.ops import dplr, faded, fftconv, scan, selective, ssm, taps  # noqa: F401  their operators are named here
+from levelfield.ops.ssm import diagonal, dplr, scan, selective  # noqa: F401  their operators are named here
 
 Shape = Sequence[int]
 TIMES, PLUS = 6, 2  # operations of a complex product and of a complex sum
@@ -57,7 +57,7 @@ def _irfft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> i
 
 def _circular(u: Shape, of_rows: int, of_kernels: int, products: int) -> int:
     """Complex transforms of every row and kernel, and operations between the numbers of two spectra."""
-    from levelfield.ops.circle import size_for
+    from levelfield.ops.compiled.fft import size_for
 
     rows, size = u[0] * u[2], size_for(u[1])
     return (of_rows * rows + of_kernels * u[2]) * fourier(size) + products * rows * size
@@ -127,9 +127,9 @@ def _taps_backward(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -
 
 def _chunks(length: int) -> int:
     """Of the compiled recurrences of kernels, which run in whole chunks."""
-    from levelfield.ops import recur
+    from levelfield.ops.compiled import ssm_kernels
 
-    return recur.whole(length) // recur.CHUNK
+    return ssm_kernels.whole(length) // ssm_kernels.CHUNK
 
 
 def _diagonal(step: Shape, jump: Shape, weight: Shape, length: int, **_: Any) -> int:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelfield.batches import Loaded, encode
+from levelfield.data.batches import Loaded, encode
 from levelfield.probes._lags import doublings
-from levelfield.seeding import generator
+from levelfield.rng import generator
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:

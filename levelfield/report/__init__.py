@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelfield.report import curves, heat, plots, tables, traces, tuned
+from levelfield.report import axis_curves, heatmaps, plots, tables, training_curves, tuning
+from levelfield.report.against_printed import Beside, Match, all_beside
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test
-from levelfield.report.compare import Beside, Match, all_beside
 from levelfield.report.page import Contents, Picture, page
 from levelfield.report.plots import Drawing
-from levelfield.results import Results
+from levelfield.runs.results import Results
 from levelfield.spec import Effort, Study, UserError, View
 
 DEFAULT_VIEWS = (View("compare", "Every seed of every arm"), View("training", "Training curves"))
@@ -43,8 +43,8 @@ def build(
     theirs = Beside(study.published, references)
     beside = {cells.metric: all_beside(cells, results, theirs) for cells in by_metric}
     pictures = list(_pictures(_Measured(study, effort, results, by_metric, theirs, beside)))
-    cost = traces.cost(results, by_metric[0])
-    search = tuned.figure(results)
+    cost = training_curves.cost(results, by_metric[0])
+    search = tuning.figure(results)
     drawings = {p.file: p.drawing for p in pictures if p.drawing} | ({"cost": cost} if cost else {})
     drawings |= {"tuning": search} if search else {}
     texts = _texts(study, effort, results, by_metric, beside)
@@ -124,18 +124,22 @@ def _draw(view: View, measured: _Measured, cells: Cells) -> Iterator[tuple[str, 
         case "gap":
             yield "gap", "", plots.gap(cells)
         case "curve":
-            yield f"curve-{view.axis}", "", curves.curve(results, cells, view.axis, view.metric, measured.theirs)
+            yield f"curve-{view.axis}", "", axis_curves.curve(results, cells, view.axis, view.metric, measured.theirs)
         case "training":
             for task in cells.tasks:
-                yield f"training-{task}", task if len(cells.tasks) > 1 else "", traces.training(results, cells, task)
+                yield (
+                    f"training-{task}",
+                    task if len(cells.tasks) > 1 else "",
+                    training_curves.training(results, cells, task),
+                )
         case "slices":
-            for axis, numeric in traces.slice_axes(results, view.metric).items():
+            for axis, numeric in training_curves.slice_axes(results, view.metric).items():
                 if view.axis not in ("", axis):
                     continue
-                along = curves.curve(results, cells, axis, view.metric) if numeric else None
-                yield f"slices-{axis}", f"by {axis}", along or traces.slices(results, cells, axis)
+                along = axis_curves.curve(results, cells, axis, view.metric) if numeric else None
+                yield f"slices-{axis}", f"by {axis}", along or training_curves.slices(results, cells, axis)
         case "heat":
-            yield f"heat-{view.axis}", "", heat.heat(results, cells, view.axis)
+            yield f"heat-{view.axis}", "", heatmaps.heat(results, cells, view.axis)
         case "samples":
             raise UserError(f"Study {measured.study.name} asks for samples, which results do not hold: drop the view.")
 

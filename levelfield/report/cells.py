@@ -23,7 +23,7 @@ from typing import Any
 
 from levelfield.report.arms import Arm, differences
 from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, summarise
-from levelfield.results import Results
+from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
 PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent

@@ -14,14 +14,14 @@ from html import escape
 from importlib.resources import files
 
 from levelfield import published
-from levelfield.report import tuned
+from levelfield.report import tuning
+from levelfield.report.against_printed import Match
 from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, arms_of
-from levelfield.report.compare import Match
 from levelfield.report.plots import Drawing
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
-from levelfield.results import Results
+from levelfield.runs.results import Results
 from levelfield.spec import Effort, Study
 
 METHOD = (
@@ -243,7 +243,7 @@ def _tuning(contents: Contents) -> str:
         "validation; its runs use the trial that is ringed. The ledger of a run does not contain what its trials cost."
     )
     drawn = _figure("", words, contents.search)
-    return _section("tuning", "How the arms were tuned", drawn, tuned.table(contents.results).html())
+    return _section("tuning", "How the arms were tuned", drawn, tuning.table(contents.results).html())
 
 
 def _cost(drawing: Drawing | None) -> str:

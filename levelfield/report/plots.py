@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelfield.report import style
+from levelfield.report.against_printed import Match
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cell, Cells
-from levelfield.report.compare import Match
 from levelfield.report.tables import baseline_name
 
 if TYPE_CHECKING:

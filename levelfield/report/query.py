@@ -22,10 +22,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_type_hints
 
-from levelfield import published, store
-from levelfield.disk import read_text
-from levelfield.shapes import fault
+from levelfield import published
+from levelfield.files import read_text
+from levelfield.runs import store
 from levelfield.spec import Row, UserError
+from levelfield.spec.shapes import fault
 
 TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
 RENAMED = {"at": "place"}  # key of a row -> column

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from levelfield.intervals import t_quantile, wilson, z_quantile
+from levelfield.report.intervals import t_quantile, wilson, z_quantile
 
 Limits = tuple[float, float]
 SHARE: Limits = (0.0, 100.0)  # in percent

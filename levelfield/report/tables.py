@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
+from levelfield.report.against_printed import Match
 from levelfield.report.arms import Arm, Difference, group
 from levelfield.report.cells import COSTS, Cell, Cells
-from levelfield.report.compare import Match
 from levelfield.spec import Row
 
 DASH = "–"

@@ -12,11 +12,10 @@ how the three flavours of it differ.
 
 from __future__ import annotations
 
-from levelfield.ruler.flavours import FLAVOURS as FLAVOURS
 from levelfield.ruler.generation import generate as generate
-from levelfield.ruler.readers import baselines as baselines
+from levelfield.ruler.prompt.flavours import FLAVOURS as FLAVOURS
+from levelfield.ruler.prompt.templates import TEMPLATES as TEMPLATES
 from levelfield.ruler.sample import Sample as Sample
-from levelfield.ruler.sample import Tokenizer as Tokenizer
 from levelfield.ruler.scores import Score as Score
 from levelfield.ruler.scores import score as score
 from levelfield.ruler.sources import Sources as Sources
@@ -29,6 +28,7 @@ from levelfield.ruler.tasks import RulerTask as RulerTask
 from levelfield.ruler.tasks import Tracking as Tracking
 from levelfield.ruler.tasks import named as named
 from levelfield.ruler.tasks import sweep as sweep
-from levelfield.ruler.templates import TEMPLATES as TEMPLATES
-from levelfield.ruler.tokenizers import Bytes as Bytes
-from levelfield.ruler.tokenizers import World as World
+from levelfield.ruler.trivial_baselines import baselines as baselines
+from levelfield.tokenizer import Bytes as Bytes
+from levelfield.tokenizer import Tokenizer as Tokenizer
+from levelfield.tokenizer import World as World

@@ -16,21 +16,22 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from levelfield.ruler.budget import answer_tokens
-from levelfield.ruler.coded import CodedTexts
-from levelfield.ruler.documents import Documents
-from levelfield.ruler.fitting import SLACK, Draft, Misfit
-from levelfield.ruler.flavours import flavoured
-from levelfield.ruler.needles import Needles
-from levelfield.ruler.pieces import Composer, Seam, merged, text_of
-from levelfield.ruler.sample import Sample, Tokenizer
-from levelfield.ruler.setting import Setting
+from levelfield.ruler.builders.common_words import WordLists
+from levelfield.ruler.builders.frequent_words import CodedTexts
+from levelfield.ruler.builders.needles import Needles
+from levelfield.ruler.builders.questions import Documents
+from levelfield.ruler.builders.tracking import Trackings
+from levelfield.ruler.prompt.answer_budget import answer_tokens
+from levelfield.ruler.prompt.compose import Composer, Seam, merged, text_of
+from levelfield.ruler.prompt.fit import SLACK, Draft, Misfit
+from levelfield.ruler.prompt.flavours import flavoured
+from levelfield.ruler.prompt.setting import Setting
+from levelfield.ruler.prompt.templates import split
+from levelfield.ruler.sample import Sample
 from levelfield.ruler.sources import Sources
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
-from levelfield.ruler.templates import split
-from levelfield.ruler.tracking import Trackings
-from levelfield.ruler.wordlists import WordLists
 from levelfield.spec import UserError
+from levelfield.tokenizer import Tokenizer
 
 TRIES = 12  # of fitting a sample that is tokenised as a whole
 

@@ -10,27 +10,11 @@ sample.text                  # the prompt; joined only when asked for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-
-
-class Tokenizer(Protocol):
-    """What samples are made with: text to ids and back.
-
-    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer that knows special tokens by
-    their text may recognise them, which the chat templates need. `decode` gives back the text of ids.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class Part(Protocol):

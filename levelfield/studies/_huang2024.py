@@ -8,13 +8,13 @@ from functools import cache
 from statistics import fmean
 
 from levelfield import published
-from levelfield.decisions import Seeds
-from levelfield.longcontext import Exam
-from levelfield.report.sheets import Place, place
-from levelfield.results import Answer
+from levelfield.longcontext.exam import Exam
+from levelfield.longcontext.survey import Checkpoint
+from levelfield.report.decisions import Seeds
+from levelfield.report.printed_tables import Place, place
 from levelfield.ruler import RULER
 from levelfield.spec import Effort, Row
-from levelfield.surveys import Checkpoint
+from levelfield.spec.study import Answer
 
 PAPER = "huang2024"
 NEOX = "EleutherAI/gpt-neox-20b"

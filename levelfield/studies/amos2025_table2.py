@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from levelfield.decisions import Every, difference
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
+from levelfield.report.decisions import Every, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.retrieval import Retrieval
 from levelfield.tasks.text import Text
-from levelfield.verdicts import Claim, Finding, Key, Table, judged, told
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops", "pathfinder"),

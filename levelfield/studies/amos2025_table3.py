@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from levelfield.decisions import Contrast, Every, difference
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import Trainable, default_objective
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
+from levelfield.report.decisions import Contrast, Every, difference
+from levelfield.report.verdicts import EXPLAINED, Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.scifar import SCifar
 from levelfield.tasks.speech import Speech
-from levelfield.verdicts import EXPLAINED, Claim, Finding, Key, Table, judged, told
 
 COLUMNS: dict[Effort, tuple[str, ...]] = {  # names of recipes; what needs official files comes after what does not
     "smoke": ("bidmc_hr", "speech", "speech_causal"),

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from levelfield import small
-from levelfield.decisions import Every, Narrower
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
+from levelfield.report.decisions import Every, Narrower
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Row, Run, Study, View
-from levelfield.verdicts import Claim, Finding, Key, Table, judged, told
 
 KERNELS = (3, 5, 9, 17)  # of the locality curve, steps a layer sees
 BESIDE = 5  # the one that stands beside the other architectures on every task
@@ -33,28 +33,28 @@ TASKS = ("listops", "recall")
 
 def models(name: str, effort: Effort) -> tuple[Model, ...]:
     """Two that see everything, and one that does not."""
-    attention = small.model(name, Attention(heads=4, rotary="per_head"), effort)
-    s4 = small.model(name, S4(state=16, form="diagonal", init="lin"), effort)
+    attention = efforts.model(name, Attention(heads=4, rotary="per_head"), effort)
+    s4 = efforts.model(name, S4(state=16, form="diagonal", init="lin"), effort)
     return attention, s4, conv(name, BESIDE, effort)
 
 
 def conv(name: str, kernel: int, effort: Effort) -> Model:
     """Named by its kernel, so that tables keep the widths of the locality curve apart."""
-    return small.model(name, Conv(kernel, hidden=small.SIZES[effort].width), effort, f"conv{kernel}")
+    return efforts.model(name, Conv(kernel, hidden=efforts.SIZES[effort].width), effort, f"conv{kernel}")
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task, then the other kernels on ListOps."""
     arms = [
-        (small.task(name, effort), model, protocol)
+        (efforts.task(name, effort), model, protocol)
         for name in TASKS
         for model in models(name, effort)
-        for protocol in small.protocols(name, effort, ("scratch", "spt_masked"))
+        for protocol in efforts.protocols(name, effort, ("scratch", "spt_masked"))
     ]
-    (scratch,) = small.protocols("listops", effort, ("scratch",))
+    (scratch,) = efforts.protocols("listops", effort, ("scratch",))
     kernels = KERNELS[:1] if effort == "smoke" else [k for k in KERNELS if k != BESIDE]
-    arms += [(small.task("listops", effort), conv("listops", k, effort), scratch) for k in kernels]
-    return tuple(Run(*arm, seed) for arm in arms for seed in range(small.SIZES[effort].seeds))
+    arms += [(efforts.task("listops", effort), conv("listops", k, effort), scratch) for k in kernels]
+    return tuple(Run(*arm, seed) for arm in arms for seed in range(efforts.SIZES[effort].seeds))
 
 
 def probes(run: Run) -> Sequence[Probe]:

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from levelfield import small, tasks
-from levelfield.decisions import Question, Seeds, difference, holm
+from levelfield import tasks
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
+from levelfield.report.decisions import Question, Seeds, difference, holm
+from levelfield.report.verdicts import EXPLAINED, GUESSES, SHARES, Table
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Row, Run, Study, Task, Unlabelled, View
-from levelfield.verdicts import EXPLAINED, GUESSES, SHARES, Table
 
 LOCAL = Conv(kernel=9, hidden=48)
 FAR = S4(state=16, form="diagonal", init="lin")
@@ -38,7 +39,7 @@ class Case:
     steps: int = 1_000
     batch: int = 32
     depth: int = 2
-    width: int = small.SIZES["minutes"].width
+    width: int = efforts.SIZES["minutes"].width
     lr: float = 2e-3
     norm: Literal["layer", "batch"] = "layer"
     dropout: float = 0.1
@@ -69,7 +70,7 @@ OFFICIAL: dict[str, Case] = {  # these read official files
 
 def task(name: str, effort: Effort) -> Task:
     """A generated task at the size of the effort; an official one as it is."""
-    return small.task(name, effort) if name in GENERATED else tasks.find(name)
+    return efforts.task(name, effort) if name in GENERATED else tasks.find(name)
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
@@ -79,9 +80,9 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 
 def _run(task: Task, name: str, case: Case, effort: Effort) -> Run:
-    size = small.SIZES[effort]
-    model = small.model(name, case.mixer, effort)
-    if isinstance(task.output, Unlabelled) or name in small.CAUSAL:
+    size = efforts.SIZES[effort]
+    model = efforts.model(name, case.mixer, effort)
+    if isinstance(task.output, Unlabelled) or name in efforts.CAUSAL:
         model = replace(model, causal=True)
     if effort == "minutes":
         model = replace(model, depth=case.depth, width=case.width)
@@ -90,7 +91,7 @@ def _run(task: Task, name: str, case: Case, effort: Effort) -> Run:
     model = replace(model, pair=pair, block=block)
     steps = case.steps if effort == "minutes" else size.steps
     recipe = replace(
-        small.recipe(effort),
+        efforts.recipe(effort),
         lr=case.lr,
         batch=min(case.batch, size.batch),
         budget=Duration(steps, "steps"),

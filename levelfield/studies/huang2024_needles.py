@@ -16,16 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import fmean
 
-from levelfield.decisions import Contrast, Seeds, difference, some
-from levelfield.longcontext import Exam
-from levelfield.report.compare import pairs
-from levelfield.report.sheets import place
-from levelfield.results import Answer
+from levelfield.longcontext.exam import Exam
+from levelfield.longcontext.survey import Checkpoint, Survey
+from levelfield.report.against_printed import pairs
+from levelfield.report.decisions import Contrast, Seeds, difference, some
+from levelfield.report.printed_tables import place
+from levelfield.report.verdicts import Claim, Finding, judged, told
 from levelfield.ruler import named
-from levelfield.spec import Effort, Published, Row, Study
+from levelfield.spec import Effort, Published, Row
+from levelfield.spec.study import Answer
 from levelfield.studies import _huang2024 as shared
-from levelfield.surveys import Checkpoint, Survey
-from levelfield.verdicts import Claim, Finding, judged, told
 
 DEPTHS = (0, 20, 40, 50, 60, 80, 100)
 APART = (0, 50, 100)  # of table 4
@@ -171,10 +171,9 @@ def _apart(model: str, cells: Scores) -> Claim | None:
     return Claim(some([*found.values()]), facts)
 
 
-study = Study(
+survey = Survey(
     name="huang2024_needles",
     claim="How well one needle is found depends on where it is hidden and on the format of what surrounds it.",
-    runs=lambda effort: (),
     published=tuple(Published("huang2024", table) for table in ("2", "3", "4")),
     deviations=(
         *shared.DEVIATIONS,
@@ -183,21 +182,19 @@ study = Study(
         "Tables 2 to 4 and tables 6 to 8 of the paper disagree about the same model, length and format; in part the "
         "prompts of the former are fitted more finely and are longer.",
     ),
-    survey=Survey(
-        checkpoints=shared.CHECKPOINTS,
-        exams=exams,
-        answers=answers,
-        recomputed=lambda: tuple(recomputed()),
-        marks=marks,
-        legend={
-            "p": "Mean of three formats with equal weights (checked against table 4).",
-            "r": "Of the repeated lines alone (inferred: all such cells are multiples of one in 250, and the launch "
-            "script of the paper's fork leaves the essays out at these depths).",
-            "m": "Averages over depths of three formats and depths of one: a dip beside them is where essays enter.",
-            "a": "Not the mean of the depths beside it; perhaps over the eleven depths 0, 10, ..., 100.",
-            "w": "2,048 is RecurrentGemma's window, not its training length of 8,192: table 3 shows the window's edge.",
-        },
-        across="depth",
-        verdict=lambda answers: told(findings(answers), more="samples"),
-    ),
+    checkpoints=shared.CHECKPOINTS,
+    exams=exams,
+    answers=answers,
+    recomputed=lambda: tuple(recomputed()),
+    marks=marks,
+    legend={
+        "p": "Mean of three formats with equal weights (checked against table 4).",
+        "r": "Of the repeated lines alone (inferred: all such cells are multiples of one in 250, and the launch "
+        "script of the paper's fork leaves the essays out at these depths).",
+        "m": "Averages over depths of three formats and depths of one: a dip beside them is where essays enter.",
+        "a": "Not the mean of the depths beside it; perhaps over the eleven depths 0, 10, ..., 100.",
+        "w": "2,048 is RecurrentGemma's window, not its training length of 8,192: table 3 shows the window's edge.",
+    },
+    across="depth",
+    verdict=lambda answers: told(findings(answers), more="samples"),
 )

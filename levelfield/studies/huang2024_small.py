@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from levelfield import ledger, small
-from levelfield.decisions import Contrast, holm, some
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
@@ -24,10 +22,13 @@ from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.model import Net
 from levelfield.objectives import Causal, ClassifySteps, Sum
+from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
 from levelfield.protocols import scratch
+from levelfield.report.decisions import Contrast, holm, some
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, scores, told
+from levelfield.runs import ledger
 from levelfield.spec import UNTUNED, Block, Duration, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
-from levelfield.verdicts import Claim, Finding, Key, Table, judged, scores, told
 
 NAME = "needle"
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
@@ -82,7 +83,7 @@ def arms(size: Size, length: int) -> dict[str, tuple[MixerConfig, ...]]:
 
 def models(effort: Effort) -> tuple[Model, ...]:
     """Of equal parameters, within a hundredth: the feed-forward layers make up for what the mixers need."""
-    task, size = small.task(NAME, effort), SIZES[effort]
+    task, size = efforts.task(NAME, effort), SIZES[effort]
     patterns = arms(size, task.max_length)
     reference = _model(REFERENCE, patterns[REFERENCE], size, size.feedforward)
     target = _parameters(reference, task)
@@ -116,9 +117,9 @@ def _trunk(model: Model, task: Task) -> int:
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
-    size, task = SIZES[effort], small.task(NAME, effort)
+    size, task = SIZES[effort], efforts.task(NAME, effort)
     recipe = replace(
-        small.recipe(effort),
+        efforts.recipe(effort),
         lr=size.lr,
         batch=size.batch,
         budget=Duration(size.steps, "steps"),
@@ -221,7 +222,7 @@ def _trained(rows: Sequence[Row]) -> int:
 
 def parameters(effort: Effort) -> Mapping[str, int]:
     """Trunk parameters of every arm."""
-    task = small.task(NAME, effort)
+    task = efforts.task(NAME, effort)
     return {model.label: _parameters(model, task) for model in models(effort)}
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from levelfield.decisions import Contrast, Seeds
-from levelfield.results import Answer
-from levelfield.spec import Published, Row, Study
+from levelfield.longcontext.survey import Checkpoint, Survey
+from levelfield.report.decisions import Contrast, Seeds
+from levelfield.report.verdicts import Claim, Finding, judged, told
+from levelfield.spec import Published, Row
+from levelfield.spec.study import Answer
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
-from levelfield.surveys import Checkpoint, Survey
-from levelfield.verdicts import Claim, Finding, judged, told
 
 TABLE, AVERAGE = "1", "ruler_average"
 LOST = 1 / 3
@@ -85,21 +85,18 @@ def _drop(model: str, cells: Mapping[tuple[str, str, str], Seeds], answers: Sequ
     return Claim(Contrast(((1 - LOST, within), (-1.0, beyond))), facts)
 
 
-study = Study(
+survey = Survey(
     name="huang2024_table1",
     claim="All models, recurrent or not, drop steeply beyond the length they were trained at: by more than a third at "
     "twice that length.",
-    runs=lambda effort: (),
     published=(Published("huang2024", TABLE),),
     deviations=shared.DEVIATIONS,
-    survey=Survey(
-        checkpoints=shared.CHECKPOINTS,
-        exams=shared.ruler,
-        answers=answers,
-        recomputed=lambda: tuple(recomputed()),
-        marks=marks,
-        legend={"f": "Some of its tasks have fewer than 250 samples (time-outs, inferred): see huang2024_tasks."},
-        across="length",
-        verdict=lambda answers: told(findings(answers), more="samples"),
-    ),
+    checkpoints=shared.CHECKPOINTS,
+    exams=shared.ruler,
+    answers=answers,
+    recomputed=lambda: tuple(recomputed()),
+    marks=marks,
+    legend={"f": "Some of its tasks have fewer than 250 samples (time-outs, inferred): see huang2024_tasks."},
+    across="length",
+    verdict=lambda answers: told(findings(answers), more="samples"),
 )

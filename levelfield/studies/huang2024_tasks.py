@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from levelfield.decisions import Contrast, Every, Flipped, Seeds, some
-from levelfield.results import Answer
-from levelfield.spec import Published, Row, Study
+from levelfield.longcontext.survey import Survey
+from levelfield.report.decisions import Contrast, Every, Flipped, Seeds, some
+from levelfield.report.verdicts import Claim, Finding, judged, told
+from levelfield.spec import Published, Row
+from levelfield.spec.study import Answer
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
-from levelfield.surveys import Survey
-from levelfield.verdicts import Claim, Finding, judged, told
 
 KEPT = 0.5  # of the score at the shortest length
 
@@ -47,25 +47,22 @@ def _spread(model: str, cells: Mapping[tuple[str, str, str], Seeds]) -> Claim:
     return Claim(some(ask), f"{model}: half of the score at {LENGTHS[0]} tokens is kept on {', '.join(counts)}.")
 
 
-study = Study(
+survey = Survey(
     name="huang2024_tasks",
     claim="How far a model sees depends on what is asked: the same text at the same length is enough for one task and "
     "not for another.",
-    runs=lambda effort: (),
     published=tuple(Published("huang2024", table) for table in TASKS),
     deviations=(
         *shared.DEVIATIONS,
         "Word lists, needles and documents lie in one order for all samples of a size, as in the fork; the answer to a "
         "question is at about the same place in every sample.",
     ),
-    survey=Survey(
-        checkpoints=shared.CHECKPOINTS,
-        exams=shared.ruler,
-        answers=shared.task_answers,
-        recomputed=lambda: tuple(recomputed()),
-        marks=shared.task_marks,
-        legend=shared.LEGEND,
-        across="length",
-        verdict=lambda answers: told(findings(answers), more="samples"),
-    ),
+    checkpoints=shared.CHECKPOINTS,
+    exams=shared.ruler,
+    answers=shared.task_answers,
+    recomputed=lambda: tuple(recomputed()),
+    marks=shared.task_marks,
+    legend=shared.LEGEND,
+    across="length",
+    verdict=lambda answers: told(findings(answers), more="samples"),
 )

@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from levelfield.decisions import Contrast, Seeds, some
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
+from levelfield.report.decisions import Contrast, Seeds, some
+from levelfield.report.verdicts import Claim, Finding, Table, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.retrieval import Retrieval
 from levelfield.tasks.text import Text
-from levelfield.verdicts import Claim, Finding, Table, judged, told
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
     "smoke": ("listops", "pathfinder"),

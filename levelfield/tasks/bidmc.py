@@ -24,10 +24,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import SPLITS, Archive, Examples, Report, Signal, SplitName, Task, UserError, Values, silent
-from levelfield.tasks import _bidmc_overlap as overlap
-from levelfield.tasks import _bidmc_records as records
-from levelfield.tasks import _bidmc_ts as ts
-from levelfield.tasks._bidmc_records import CHANNELS, LENGTH, RATE, SECONDS
+from levelfield.tasks._bidmc import overlap, records
+from levelfield.tasks._bidmc import ts_format as ts
+from levelfield.tasks._bidmc.records import CHANNELS, LENGTH, RATE, SECONDS
 
 PAGE = "https://physionet.org/content/bidmc/1.0.0/"
 ZENODO = {"hr": ("HR", 4001456), "rr": ("RR", 4001463), "spo2": ("SpO2", 4001464)}

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
-from levelfield.tasks._distinct import Rows, narrow, narrow_label, splits
+from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
 
 
 @dataclass(frozen=True)

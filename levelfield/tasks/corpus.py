@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from levelfield.spec import Archive, Report, SplitName, Task, UserError
-from levelfield.tasks import _corpus_files, _imdb
-from levelfield.tasks._windows import Texts, Windows, identify
+from levelfield.tasks._texts import corpus_files, imdb
+from levelfield.tasks._texts.windows import Texts, Windows, identify
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Corpus(Windows):
             if not sources.exists():
                 raise UserError(f"{sources} does not exist: give the file or folder that holds your text as --from.")
             raise UserError(f"There is no '{self.inside}' in {sources}: give the folder that holds it as --from.")
-        found = _corpus_files.documents(place, report)
+        found = corpus_files.documents(place, report)
         if self.sha256 and (actual := identify(found)) != self.sha256:
             raise UserError(f"The text in {place} is not the one asked for: its sha256 is {actual}.")
         return by_parts(found, self.held) if self.by == "parts" else by_documents(found, self.held)
@@ -71,21 +71,21 @@ class ImdbText(Windows):
     unlabelled: bool = False
 
     version: ClassVar[int] = 1
-    source: ClassVar[str] = _imdb.SOURCE
+    source: ClassVar[str] = imdb.SOURCE
     split_rule: ClassVar[str] = (
-        f"{_imdb.SPLIT_RULE} Unlabelled reviews are train, without those that would be val or begin as one of test. A "
+        f"{imdb.SPLIT_RULE} Unlabelled reviews are train, without those that would be val or begin as one of test. A "
         "window that is also in test is left out of val and train, one in val out of train."
     )
-    archives: ClassVar[tuple[Archive, ...]] = _imdb.ARCHIVES
+    archives: ClassVar[tuple[Archive, ...]] = imdb.ARCHIVES
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return "imdb_unsup" if self.unlabelled else "imdb_text"
 
     def texts(self, sources: Path | None, report: Report) -> Texts:
-        kinds = (*_imdb.KINDS, "unsup") if self.unlabelled else _imdb.KINDS
-        found = _imdb.read(sources, self.name, kinds=kinds, whole=self.most is None, report=report)
-        return {split: [r.text for r in part] for split, part in _imdb.splits(found).items()}
+        kinds = (*imdb.KINDS, "unsup") if self.unlabelled else imdb.KINDS
+        found = imdb.read(sources, self.name, kinds=kinds, whole=self.most is None, report=report)
+        return {split: [r.text for r in part] for split, part in imdb.splits(found).items()}
 
 
 def by_parts(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]]:

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
-from levelfield.tasks._distinct import Rows, narrow, splits
+from levelfield.tasks._distinct_rows import Rows, narrow, splits
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class ListOps(Task):
 
     def _draw(self, seed: int, first: int, count: int, split: str, report: Report) -> tuple[Examples, np.ndarray]:
         """Expressions first..first + count - 1 of a stream and their keys, in blocks over the machine's cores."""
-        from levelfield.tasks._listops import draw
+        from levelfield.tasks._listops.expressions import draw
 
         starts = range(first, first + count, BLOCK)
         window = (self.minimum, self.length, self.max_depth, self.max_args)
@@ -190,7 +190,7 @@ class ListOps(Task):
 
     def _examples(self, x: np.ndarray, offsets: np.ndarray) -> tuple[Examples, np.ndarray]:
         """Labels and slices by evaluation, and the keys; a label is MALFORMED (-1) where x is no expression."""
-        from levelfield.tasks._listops import survey
+        from levelfield.tasks._listops.expressions import survey
 
         labels, depths, keys = survey(x, offsets)
         edges = np.linspace(self.minimum + 1, self.length, 5).astype(int)
@@ -201,7 +201,7 @@ class ListOps(Task):
         return Examples(x, offsets, labels, slices), keys
 
     def _read(self, sources: Path | None, report: Report) -> Mapping[SplitName, Examples]:
-        from levelfield.tasks import _listops_files as files
+        from levelfield.tasks._listops import release as files
 
         splits: dict[SplitName, Examples] = {}
         owners: dict[int, str] = {}
@@ -219,7 +219,7 @@ class ListOps(Task):
         """
         import torch
 
-        from levelfield.tasks._listops import permute
+        from levelfield.tasks._listops.expressions import permute
 
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         out = x.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -232,7 +232,7 @@ class ListOps(Task):
 
     def relabel(self, examples: Examples) -> np.ndarray:
         """Evaluates every expression from its end; -1 where it is none."""
-        from levelfield.tasks._listops_value import values
+        from levelfield.tasks._listops.second_value import values
 
         return values(np.asarray(examples.x), np.asarray(examples.offsets))
 

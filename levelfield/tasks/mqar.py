@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
-from levelfield.tasks._distinct import Filler, Rows, choose, narrow, narrow_label, splits
+from levelfield.tasks._distinct_rows import Filler, Rows, choose, narrow, narrow_label, splits
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from levelfield.spec import (
     derive_seed,
     silent,
 )
-from levelfield.tasks._distinct import Draw, Rows, choose, narrow, narrow_label, splits
+from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
 
 FORMATS = ("repeat", "essay", "pairs")
 BINS = 10  # of depth

@@ -40,9 +40,9 @@ from levelfield.spec import (
     derive_seed,
     silent,
 )
-from levelfield.tasks import _pathfinder_draw as drawing
-from levelfield.tasks import _pathfinder_release as release
-from levelfield.tasks._pathfinder_settings import DIFFICULTIES, SIZES, Difficulty, parameters
+from levelfield.tasks._pathfinder import draw as drawing
+from levelfield.tasks._pathfinder import release
+from levelfield.tasks._pathfinder.settings import DIFFICULTIES, SIZES, Difficulty, parameters
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -25,7 +25,7 @@ import numpy as np
 
 from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
 from levelfield.tasks import _lra_release as release
-from levelfield.tasks import _retrieval_files as files
+from levelfield.tasks._texts import citation_pairs as files
 
 OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
 UNKNOWN, END, CHARACTERS = 95, 96, 97  # symbols after the 95 printable ASCII characters, and how many in all

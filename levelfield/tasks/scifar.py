@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from levelfield.spec import Archive, Examples, Label, Report, Signal, SplitName, Task, silent
-from levelfield.tasks import _cifar
+from levelfield.tasks._images import cifar
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -31,15 +31,15 @@ class SCifar(Task):
     name: ClassVar[str] = "scifar"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
-    source: ClassVar[str] = _cifar.SOURCE
-    split_rule: ClassVar[str] = _cifar.SPLIT_RULE
-    archives: ClassVar[tuple[Archive, ...]] = _cifar.OFFICIAL
+    source: ClassVar[str] = cifar.SOURCE
+    split_rule: ClassVar[str] = cifar.SPLIT_RULE
+    archives: ClassVar[tuple[Archive, ...]] = cifar.OFFICIAL
 
-    train: int = _cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
-    test: int = _cifar.TEST
+    train: int = cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
+    test: int = cifar.TEST
 
     def __post_init__(self) -> None:
-        _cifar.check_counts(self.train, self.test)
+        cifar.check_counts(self.train, self.test)
 
     @property
     def input(self) -> Signal:
@@ -47,30 +47,30 @@ class SCifar(Task):
 
     @property
     def output(self) -> Label:
-        return Label(len(_cifar.CLASSES))
+        return Label(len(cifar.CLASSES))
 
     @property
     def max_length(self) -> int:
-        return _cifar.PIXELS
+        return cifar.PIXELS
 
     @property
     def chance(self) -> float:
-        return 1 / len(_cifar.CLASSES)
+        return 1 / len(cifar.CLASSES)
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        return _cifar.splits(
+        return cifar.splits(
             sources, task=self.name, train=self.train, test=self.test, convert=lambda pixels: pixels, report=report
         )
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """x: (B, 1024, 3) RGB values 0..255; every sequence is whole, so there is no padding to keep."""
-        from levelfield.tasks._augment_image import augment
+        from levelfield.tasks._images.augment import augment
 
         return augment(x, generator)
 
     @property
     def augmentation(self) -> str:
-        from levelfield.tasks import _augment_image
+        from levelfield.tasks._images import augment as _augment_image
 
         return _augment_image.WORDS
 

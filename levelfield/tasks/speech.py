@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import SPLITS, Archive, Examples, Label, Report, Signal, SplitName, Task, UserError, silent
-from levelfield.tasks import _speech_files as files
+from levelfield.tasks._speech import files
 
 PAGE = "https://www.tensorflow.org/datasets/catalog/speech_commands"
 NAMES = {16_000: "speech", 4_000: "speech_4k", 2_000: "speech_2k"}
@@ -185,7 +185,7 @@ def _at_rate(x: np.ndarray, factor: int) -> np.ndarray:
     """x: (N, T) int16 -> (N, T / factor) int16."""
     if factor == 1:
         return x
-    from levelfield.tasks._decimate import decimate
+    from levelfield.tasks._speech.decimate import decimate
 
     return np.rint(decimate(x, factor)).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
-from levelfield.tasks import _imdb, _words
+from levelfield.tasks._texts import imdb, naive_bayes
 
 CHARACTERS = (
     "\t !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
@@ -49,24 +49,24 @@ class Text(Task):
 
     level: Literal["bytes", "characters"] = "bytes"
     length: int = 4096
-    train: int = _imdb.COUNTS["train"]
-    val: int = _imdb.COUNTS["val"]
-    test: int = _imdb.COUNTS["test"]
+    train: int = imdb.COUNTS["train"]
+    val: int = imdb.COUNTS["val"]
+    test: int = imdb.COUNTS["test"]
 
     name: ClassVar[str] = "text"
     version: ClassVar[int] = 1
-    source: ClassVar[str] = _imdb.SOURCE
+    source: ClassVar[str] = imdb.SOURCE
     split_rule: ClassVar[str] = (
-        f"{_imdb.SPLIT_RULE} The printed numbers of S4 and amos2025 were selected on the test reviews."
+        f"{imdb.SPLIT_RULE} The printed numbers of S4 and amos2025 were selected on the test reviews."
     )
-    archives: ClassVar[tuple[Archive, ...]] = _imdb.ARCHIVES
+    archives: ClassVar[tuple[Archive, ...]] = imdb.ARCHIVES
 
     def __post_init__(self) -> None:
         if self.level not in ("bytes", "characters"):
             raise UserError(f"Text is read by level='bytes' or level='characters', not '{self.level}'.")
         if not SHORTEST <= self.length <= LONGEST:
             raise UserError(f"Text takes a length of {SHORTEST} to {LONGEST:,} steps, not {self.length}.")
-        for split, most in _imdb.COUNTS.items():
+        for split, most in imdb.COUNTS.items():
             if not 1 <= self._counts[split] <= most:
                 raise UserError(f"Text has {split}=1 to {split}={most}, not {self._counts[split]}.")
 
@@ -98,17 +98,17 @@ class Text(Task):
         return replace(self, length=length, train=train, val=val, test=test)
 
     def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        reviews = _imdb.read(sources, self.name, whole=self._counts == _imdb.COUNTS, report=report)
-        parts = _imdb.splits(reviews)
+        reviews = imdb.read(sources, self.name, whole=self._counts == imdb.COUNTS, report=report)
+        parts = imdb.splits(reviews)
         for split, count in self._counts.items():
             if len(parts[split]) < count:
                 raise UserError(
                     f"{sources} gives {len(parts[split]):,} {split} reviews, but {count:,} are asked for: get the "
-                    f"whole set from {_imdb.PAGE} or set {split} to no more than that."
+                    f"whole set from {imdb.PAGE} or set {split} to no more than that."
                 )
         return {split: self._examples(parts[split][: self._counts[split]]) for split in SPLITS}
 
-    def _examples(self, reviews: Sequence[_imdb.Review]) -> Examples:
+    def _examples(self, reviews: Sequence[imdb.Review]) -> Examples:
         texts = [r.text for r in reviews]
         x, lengths = as_bytes(texts, self.length) if self.level == "bytes" else as_characters(texts, self.length)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -124,8 +124,8 @@ class Text(Task):
         Wang and Manning (2012) print 83.55 and 86.59 for whole reviews and all 25,000 of train.
         """
         alphabet = bytes(range(256)).decode("latin-1") if self.level == "bytes" else CHARACTERS + "\0\0"
-        letters = _words.lookup(alphabet)
-        words, pairs = _words.accuracies(train, test, letters)
+        letters = naive_bayes.lookup(alphabet)
+        words, pairs = naive_bayes.accuracies(train, test, letters)
         return {**super().baselines(train, test), "words": words, "word_pairs": pairs}
 
 
@@ -156,7 +156,7 @@ def _decoded(text: bytes) -> str:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
         start = text[:40].decode("utf-8", "replace")
-        raise UserError(f"The review that begins '{start}' is not UTF-8: get the set from {_imdb.PAGE}.") from error
+        raise UserError(f"The review that begins '{start}' is not UTF-8: get the set from {imdb.PAGE}.") from error
 
 
 TASKS: dict[str, Task] = {

@@ -1,0 +1,123 @@
+"""Compare a mixer of one's own from Python, in a notebook too.
+
+    import levelfield
+    found = levelfield.compare(MyMixer, tasks=["listops"], effort="smoke")
+    found                      # in a notebook: the report
+    found.rows, found.figures
+
+Runs go one after another in this process, so the class may be defined anywhere; the same call again continues where
+it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses every core.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from levelfield import report
+from levelfield.engine import tuning
+from levelfield.engine.find import choose
+from levelfield.engine.restore import recorded
+from levelfield.presets import comparison
+from levelfield.presets.arguments import names
+from levelfield.presets.options import Options
+from levelfield.run import execute
+from levelfield.runs import store
+from levelfield.spec import Effort, Row, Study, UserError
+from levelfield.user.mixer import load_user_mixer, user_mixer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What was measured, and the files of its report: the page, tables and figures."""
+
+    rows: Sequence[Row]
+    ledgers: Mapping[str, Mapping[str, Any]]
+    files: Sequence[Path]
+
+    def __repr__(self) -> str:
+        """Ten lines at most, for `print`: the whole is in the files."""
+        scores: dict[tuple[str, str, str, str], list[float]] = {}
+        for row in self.rows:
+            if "at" not in row and row.get("split") == "test" and row.get("run") and "value" in row:
+                key = (row.get("task", ""), row.get("protocol", ""), row.get("model", ""), row.get("metric", ""))
+                scores.setdefault(key, []).append(row["value"])
+        lines = [f"{'  '.join(key)}  {median(values):.3f}  n={len(values)}" for key, values in scores.items()]
+        head = f"Comparison of {len(self.ledgers)} runs: median test scores"
+        more = [f"and {len(lines) - 7} more in .rows"] if len(lines) > 7 else []
+        return "\n".join([head, *lines[:7], *more, f"report: {self.page}"])
+
+    @property
+    def page(self) -> Path:
+        return self.files[0]
+
+    @property
+    def figures(self) -> list[Path]:
+        return [path for path in self.files if path.suffix == ".png"]
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.page.read_text(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
+
+
+def compare(
+    mixer: type[nn.Module] | str,
+    tasks: Sequence[str] | str = (),
+    protocols: Sequence[str] | str = (),
+    effort: Effort = "minutes",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    baselines: Sequence[str] | str = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    width: int | None = None,
+    depth: int | None = None,
+    lr: float | None = None,
+    device: str = "auto",
+    out: Path | str = "runs",
+    data: Path | str = "data",
+    to: Path | str = "report",
+    trials: int = 0,
+) -> Comparison:
+    """Train a mixer beside baselines of equal parameters at equal budget, and report.
+
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    tasks, protocols, baselines: names, or text with names between commas or blanks. By default tasks are listops,
+    recall and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
+    seeds, steps, width, depth, lr: as of `options.Options`; by default what the effort affords.
+    trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
+    Raises UserError, before any training, where the contract check finds something wrong.
+    """
+    config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
+    out, data, to = Path(out), Path(data), Path(to)
+    chosen = [names([given] if isinstance(given, str) else given) for given in (tasks, protocols, baselines)]
+    options = Options(chosen[0], chosen[1], chosen[2], seeds, steps, width, depth, lr)
+    study = tuning.tuned_by(comparison.compare(config, options), trials)
+    records: Sequence[Mapping[str, Any]] = ()
+    if study.search is not None:
+        _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
+        records, study = tuning.tried(study, effort, out), tuning.settled(study, out)
+    store.index(out, study.name, effort, choose(study, effort), records, trials, adds=True)
+    _run(study, effort, out, data, device, tested=True)
+    results = store.read(out, study.name, effort)
+    study = recorded(study, results.specs, config)
+    files = report.build(study, effort, results, to / f"{study.name}-{effort}")
+    return Comparison(results.rows, results.ledgers, files)
+
+
+def _run(study: Study, effort: Effort, out: Path, data: Path, device: str, tested: bool) -> None:
+    runs = choose(study, effort)
+    for number, run in enumerate(runs, 1):
+        where = store.directory(out, run)
+        print(f"{number} of {len(runs)}  {run.id}", flush=True)
+        with store.claim(where) as mine:
+            if not mine:
+                raise UserError(f"Another process has {run.id}: wait for it, or give another `out` folder.")
+            execute(run, where, data, device, study.probes(run), tested)

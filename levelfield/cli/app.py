@@ -1,0 +1,402 @@
+"""The command line: it parses, loads what was named, calls, and says what went wrong in one sentence.
+
+    levelfield demo
+    levelfield plan demo --effort minutes
+    levelfield run mine/study.py --only "*attention*" --jobs 4
+
+Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C. Everything that takes
+time to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from levelfield._version import __version__
+from levelfield.cli.dispatch import Group, dispatch
+from levelfield.cli.streams import guarded
+from levelfield.files import read_rows
+from levelfield.presets.arguments import Count, Device, File, Folder, Names, Number, Text, Trials
+from levelfield.presets.options import USUAL, Options
+from levelfield.spec import Effort, UserError
+
+DESCRIPTION = "A level playing field for long-sequence models."
+STOPPED = "stopped; run the same command again to continue"
+Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
+StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def demo(
+    out: Folder = Path("runs"), data: Folder = Path("data"), jobs: Count = None, to: Folder = Path("report")
+) -> None:
+    """The quick study end to end, then its report.
+
+    Args:
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core)
+        to: folder of reports
+    """
+    from levelfield.cli import train_commands
+    from levelfield.engine.find import Source
+    from levelfield.engine.worker import Order
+
+    order = Order(Source("demo"), "minutes", out, data)
+    study = order.source.load()
+    complete = train_commands.execute(order, study, jobs, say)
+    train_commands.write_report(order.source, study, order.effort, out, to, say)
+    _exit(complete)
+
+
+def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) -> None:
+    """What there is: tasks, mixers, protocols, studies, probes.
+
+    Args:
+        kind: one of them, or kernels: which of them would run on this machine, and why. Without a word: all but kernels
+    """
+    from levelfield.cli import listing
+
+    for name, lines in listing.ALL.items():
+        if kind == name or (kind is None and name != "kernels"):
+            if kind is None:
+                say(f"{name}:")
+            for label, about in lines():
+                say(f"  {label:<16} {about}")
+
+
+def plan(
+    study: StudyName,
+    effort: Effort | None = None,
+    only: Text = "",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    trials: Trials = 0,
+) -> None:
+    """Runs, what they take, what their arms share and in what they differ, and data that is missing; trains nothing.
+
+    Args:
+        study: a name, a Python file, or FILE.py:Mixer
+        effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
+        only: pattern of run ids, such as "*attention*", or of the models it asks
+        out: folder of run directories, to see what is done
+        data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
+        trials: recipes to try for every arm first (default: as the study says)
+    """
+    from levelfield.engine.find import Source, choose, matches
+    from levelfield.longcontext.survey import Survey
+
+    loaded = Source.of(study, trials).find()
+    if isinstance(loaded, Survey):
+        from levelfield.cli import survey_commands
+
+        say("\n".join(survey_commands.lines(loaded, effort or "paper", only, out)))
+        return
+    from levelfield.engine import forecast, tuning
+    from levelfield.engine import plan as planning
+    from levelfield.runs import store
+
+    effort = effort or "minutes"
+    chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
+    runs = choose(chosen, effort, only if loaded.search is None else "")
+    done = sum(store.complete(store.directory(out, r)) for r in runs)
+    for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
+        say(line)
+    for line in (*forecast.lines(runs, data), *tuned):
+        say(line)
+
+
+def run(
+    study: StudyName,
+    effort: Effort = "minutes",
+    only: Text = "",
+    device: Device = "auto",
+    engine: Literal["local"] = "local",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    jobs: Count = None,
+    threads: Number = 1,
+    trials: Trials = 0,
+) -> None:
+    """Train, evaluate and measure whatever is not done yet.
+
+    Args:
+        study: a name, a Python file, or FILE.py:Mixer
+        effort: how much compute the study may take
+        only: pattern of run ids, such as "*attention*"
+        device: auto, cpu, cuda or cuda:1
+        engine: where runs execute
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core, or one per GPU)
+        threads: processor threads of each worker
+        trials: recipes to try for every arm first, equally many (default: as the study says)
+    """
+    from levelfield.cli import train_commands
+    from levelfield.engine.find import Source
+    from levelfield.engine.worker import Order
+
+    order = Order(Source.of(study, trials), effort, out, data, only, device, threads)
+    declared = order.source.load()
+    complete = train_commands.tune(order, declared, jobs, say) and train_commands.execute(order, declared, jobs, say)
+    say(f"Its report: {train_commands.reporting(order)}")
+    _exit(complete)
+
+
+def compare(
+    mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
+    options: Annotated[Options, arg(name="")] = USUAL,
+    effort: Effort = "minutes",
+    device: Device = "auto",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    jobs: Count = None,
+    to: Folder = Path("report"),
+    trials: Trials = 0,
+) -> None:
+    """Your own nn.Module beside baselines, at equal budget, then the report.
+
+    Args:
+        mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
+        effort: how much compute the study may take
+        device: auto, cpu, cuda or cuda:1
+        out: folder of run directories
+        data: folder of prepared data
+        jobs: worker processes (default: one per core, or one per GPU)
+        to: folder of reports
+        trials: recipes to try for every arm first, your own and the baselines alike (default: none)
+    """
+    from levelfield.cli import train_commands
+    from levelfield.engine.find import Source
+    from levelfield.engine.worker import Order
+
+    order = Order(Source("compare", mixer, options, trials), effort, out, data, device=device)
+    study = order.source.load()
+    _exit(train_commands.tune(order, study, jobs, say))
+    complete = train_commands.execute(order, study, jobs, say)
+    train_commands.write_report(order.source, study, effort, out, to, say)
+    _exit(complete)
+
+
+def report(
+    study: StudyName,
+    effort: Effort = "minutes",
+    out: Folder = Path("runs"),
+    to: Folder = Path("report"),
+    trials: Trials = 0,
+) -> None:
+    """HTML, CSV and figures, from rows alone.
+
+    Args:
+        study: a name, a Python file, or FILE.py:Mixer
+        effort: the effort it was run at; all answers are shown where it asks models that exist
+        out: folder of run directories, or of committed results, such as results/demo-minutes
+        to: folder of reports
+        trials: as it was run with
+    """
+    from levelfield.cli import train_commands
+    from levelfield.engine.find import Source
+    from levelfield.longcontext.survey import Survey
+
+    source = Source.of(study, trials)
+    if isinstance(loaded := source.find(), Survey):
+        from levelfield.cli import survey_commands
+
+        survey_commands.write_report(loaded, out, to, say)
+    else:
+        train_commands.write_report(source, loaded, effort, out, to, say)
+
+
+def probe(
+    probe: Annotated[Positional[str], arg(metavar="PROBE")],
+    run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
+    study: Text = "",
+    out: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    device: Device = "auto",
+) -> None:
+    """One more measurement on a finished run.
+
+    Args:
+        probe: name of the probe
+        run_id: name of the run's directory
+        study: the file that defines the run, where it is not a study of levelfield
+        out: folder of run directories
+        data: folder of prepared data
+        device: auto, cpu, cuda or cuda:1
+    """
+    from levelfield.engine.find import find_run
+    from levelfield.probes import find
+    from levelfield.run import execute
+    from levelfield.runs import store
+
+    chosen, found = find(probe), find_run(run_id, out, study)
+    where = store.directory(out, found)
+    if not store.complete(where):
+        raise UserError(f"{run_id} is not complete: run its study first.")
+    execute(found, where, data, device, [chosen])
+    path = store.probe_file(where, chosen)
+    for row in read_rows(path):
+        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
+    say(f"Wrote {path}")
+
+
+def ruler(
+    model: Annotated[Positional[str], arg(metavar="MODEL")],
+    table: Text = "",
+    effort: Effort = "paper",
+    lengths: Names = (),
+    tasks: Names = (),
+    depths: Names = (),
+    count: Count = None,
+    seed: Number = 42,
+    flavour: Text = "",
+    template: Text = "",
+    tokenizer: Text = "",
+    essays: Text = "",
+    squad: Text = "",
+    hotpot: Text = "",
+    device: Device = "auto",
+    precision: Literal["float32", "bfloat16", "float64"] = "float32",
+    published_bug: bool = False,
+    rescore: bool = False,
+    out: Folder = Path("runs"),
+    to: Folder = Path("report"),
+) -> None:
+    """How much of its context does a language model use? RULER by task, length and depth.
+
+    Args:
+        model: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
+        table: a study of printed tables, such as huang2024_table1: asks what that asked
+        effort: with --table, how much of it
+        lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
+        tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
+        depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
+        count: samples of each task and length (default: 100, or the table's)
+        seed: of the samples
+        flavour: sound (default), official or paper (a table's default)
+        template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
+            command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
+            qwen2_instruct
+        tokenizer: its folder or file, where it is not beside the model
+        essays: file, folder or package of essays (default: those that ship)
+        squad: dev-v2.0.json of SQuAD, for qa_1
+        hotpot: hotpot_dev_distractor_v1.json, for qa_2
+        device: auto, cpu, cuda or cuda:1
+        precision: of weights and computation
+        published_bug: run the hybrid as its reference implementation decodes
+        rescore: make rows and figures from stored predictions, without the model
+        out: folder of run directories
+        to: folder of reports
+    """
+    from levelfield.cli import ruler_command
+    from levelfield.ruler import Sources
+
+    texts = Sources(essays or None, squad or None, hotpot or None)
+    steps, places = ruler_command.numbers(lengths, int), ruler_command.numbers(depths, float)
+    wish = ruler_command.Wish(table, effort, steps, tasks, places, count, seed, flavour, template)
+    asked = ruler_command.Asked(model, tokenizer, device, precision, published_bug, out)
+    ruler_command.ask(asked, ruler_command.exams(wish, model, texts), rescore, to, say)
+
+
+def prepare(
+    task: Annotated[Positional[str], arg(metavar="TASK")],
+    data: Folder = Path("data"),
+    sources: Annotated[File, arg(name="from")] = None,
+    mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
+    effort: Effort = "minutes",
+) -> None:
+    """Build the arrays of a task. Official files are downloaded where it needs them.
+
+    Args:
+        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
+        data: folder of prepared data
+        sources: folder of official files that are here already; nothing is downloaded then
+        mirror: addresses to ask for official files first; the name of a file is appended
+        effort: of a study, at which effort
+    """
+    from levelfield.cli import train_commands
+
+    _exit(train_commands.prepare(task, data, sources, mirror, say, effort))
+
+
+def verify(
+    task: Annotated[Positional[str], arg(metavar="TASK")], data: Folder = Path("data"), effort: Effort = "minutes"
+) -> None:
+    """Check the arrays of a task that are prepared, and print their data card.
+
+    Args:
+        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
+        data: folder of prepared data
+        effort: of a study, at which effort
+    """
+    from levelfield.cli import train_commands
+
+    _exit(train_commands.verify(task, data, say, effort))
+
+
+def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Folder = Path("runs")) -> None:
+    """SQL over numbers; a table on a terminal, CSV in a pipe.
+
+    Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
+    too), `studies` (which runs a study is made of), `published` (what the papers print). For example:
+
+    levelfield results "SELECT task, model, protocol, median(value), count(*) FROM scores GROUP BY ALL ORDER BY ALL"
+
+    Args:
+        sql: the query; the column "table" is also a word of SQL and needs its quotes
+        out: folder of run directories
+    """
+    from levelfield.cli import train_commands
+
+    train_commands.answer(sql, out)
+
+
+def _exit(well: bool) -> None:
+    """With code 1 where something failed that other things did not wait for."""
+    if not well:
+        raise SystemExit(1)
+
+
+COMMANDS = Group(
+    DESCRIPTION,
+    {
+        "demo": demo,
+        "list": list_,
+        "plan": plan,
+        "run": run,
+        "report": report,
+        "compare": compare,
+        "probe": probe,
+        "ruler": ruler,
+        "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
+        "results": results,
+    },
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Always ends the process with an exit code unless all is well."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with guarded():
+            if words == ["--version"]:
+                say(__version__)
+            else:
+                dispatch(COMMANDS, "levelfield", words)
+    except UserError as error:
+        print(f"levelfield: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(f"\n{STOPPED}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # whoever read our output has had enough
+        raise SystemExit(141) from None

@@ -1,0 +1,74 @@
+"""A live table of scores while a language model answers: tasks downwards, lengths across.
+
+    with board(console, tasks=("niah_single_1", "vt"), lengths=(1024, 2048), total=400) as shown:
+        shown.add("vt", 1024, 60.0)
+
+On a terminal the table stays in place; anywhere else a line is printed every ten seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from levelfield.cli.run_screen import PLAIN_EVERY_S, duration
+
+
+class Board:
+    """Mean scores so far, in percent, of every task and length."""
+
+    def __init__(self, tasks: Sequence[str], lengths: Sequence[int], total: int, console: Console, live: Live | None):
+        self.tasks, self.lengths, self.total = tasks, lengths, total
+        self.console, self.live = console, live
+        self.scores: dict[tuple[str, int], list[float]] = {}
+        self.done, self.new = 0, 0
+        self.began = self.shown = time.monotonic()
+
+    def add(self, task: str, length: int, score: float, new: bool = True) -> None:
+        """One more answer; new: generated now, not found in a file."""
+        self.scores.setdefault((task, length), []).append(score)
+        self.done, self.new = self.done + 1, self.new + new
+        now = time.monotonic()
+        if self.live is not None:
+            self.live.update(self.table())
+        elif new and now - self.shown > PLAIN_EVERY_S:
+            self.shown = now
+            self.console.print(f"{self.headline()}  {task} {length}: {self.cell(task, length)}", highlight=False)
+
+    def headline(self) -> str:
+        """So many of all, and how long the rest takes at the pace so far."""
+        each = (time.monotonic() - self.began) / max(1, self.new)
+        left = duration(each * (self.total - self.done)) if self.new else "?"
+        return f"{self.done} of {self.total} answers, {left} left" if self.done < self.total else f"{self.done} answers"
+
+    def cell(self, task: str, length: int) -> str:
+        found = self.scores.get((task, length))
+        return f"{fmean(found):.1f}" if found else ""
+
+    def table(self) -> Table:
+        shown = Table(title=self.headline(), title_justify="left", box=None, pad_edge=False)
+        shown.add_column("match, %")
+        for length in self.lengths:
+            shown.add_column(str(length), justify="right")
+        for task in self.tasks:
+            shown.add_row(task, *(self.cell(task, length) for length in self.lengths))
+        return shown
+
+
+@contextmanager
+def board(console: Console, tasks: Sequence[str], lengths: Sequence[int], total: int) -> Iterator[Board]:
+    """The one that suits where the output goes; ends with the table."""
+    if not console.is_terminal:
+        shown = Board(tasks, lengths, total, console, None)
+        yield shown
+    else:
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            shown = Board(tasks, lengths, total, console, live)
+            yield shown
+    console.print(shown.table())

@@ -1,0 +1,101 @@
+"""What there is, for `levelfield list`: (name, one line about it) per noun. Each loads only what it lists."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from levelfield.spec import Label, MixerConfig, StepLabels, Task, Tokens, Unlabelled, Values
+
+Line = tuple[str, str]
+
+
+def tasks() -> Iterator[Line]:
+    from levelfield import tasks as found
+
+    for name in found.names():
+        yield name, _task(found.find(name))
+
+
+def _task(task: Task) -> str:
+    given = task.input
+    number, unit = (given.symbols, "symbol") if isinstance(given, Tokens) else (given.channels, "channel")
+    pair = " twice" if task.documents == 2 else ""
+    return f"{number} {unit}{'s' * (number > 1)}, up to {task.max_length:,} steps{pair}, {_output(task)}"
+
+
+def _output(task: Task) -> str:
+    match task.output:
+        case Label(classes):
+            return f"{classes} classes"
+        case StepLabels(classes):
+            return f"{classes} classes at some steps"
+        case Values(dims):
+            return f"{dims} values" if dims > 1 else "one value"
+        case Unlabelled():
+            return "no labels"
+
+
+def mixers() -> Iterator[Line]:
+    from levelfield.mixers import MIXERS
+
+    for mixer in MIXERS:
+        yield mixer.label, f"{first_sentence(mixer)} ({mixer.complexity})"
+
+
+def first_sentence(mixer: type[MixerConfig]) -> str:
+    """What a mixer is, as its file begins."""
+    doc = sys.modules[mixer.__module__].__doc__ or ""
+    return re.split(r"(?<=[.])\s", doc.strip(), maxsplit=1)[0].rstrip(".").replace("\n", " ")
+
+
+def protocols() -> Iterator[Line]:
+    from levelfield.protocols import NAMES
+
+    yield from NAMES.items()
+
+
+def studies() -> Iterator[Line]:
+    from levelfield.engine.find import Source, listing
+
+    for name in listing("studies"):
+        yield name, Source(name).find().claim
+
+
+def probes() -> Iterator[Line]:
+    from levelfield.probes import PROBES
+
+    for probe in PROBES:
+        yield probe.name, _first_line(sys.modules[probe.__module__])
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").split("\n")[0]
+
+
+def kernels() -> Iterator[Line]:
+    """What would run here, self-tested where there is a GPU."""
+    import torch
+
+    from levelfield.ops.kernel_cases import CASES
+
+    for case in CASES:
+        told = f"for {case.serves}; candidates: {', '.join(str(kernel) for kernel in case.table.kernels)}"
+        if not torch.cuda.is_available():
+            yield case.name, f"plain, as there is no CUDA device; {told}"
+            continue
+        for kind in (torch.float32, torch.bfloat16):
+            note = case.decide(torch.device("cuda"), kind).note or "plain, as no candidate is installed or takes it"
+            yield f"{case.name} {str(kind).removeprefix('torch.')}", f"{note}; {told}"
+
+
+ALL: dict[str, Callable[[], Iterator[Line]]] = {
+    "tasks": tasks,
+    "mixers": mixers,
+    "protocols": protocols,
+    "studies": studies,
+    "probes": probes,
+    "kernels": kernels,
+}

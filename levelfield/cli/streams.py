@@ -1,0 +1,87 @@
+"""Standard input, output and error as they may come: closed, full, or of few characters.
+
+with guarded():
+    print("5 – 7")              # in an ASCII terminal: 5 \\u2013 7
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO, TextIOWrapper
+from threading import Timer
+from typing import Any
+
+from levelfield.files import refusal
+from levelfield.spec import UserError
+
+OUT = "standard output"
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Raises UserError, in one sentence, where standard output is closed or takes no more, where the system refuses a
+    file, and where memory ends; BrokenPipeError where whoever reads standard output has had enough."""
+    _reopen()
+    sys.unraisablehook = _again
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except MemoryError as error:
+        raise UserError(f"Memory ends here ({error}): ask for fewer or shorter sequences.") from error
+    except OSError as error:
+        if error.filename == OUT:
+            _discard()
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise refusal(error) from error
+
+
+def _again(lost: Any) -> None:
+    """Ctrl-C that comes while Python clears something away, such as compiled code, would be dropped with a traceback;
+    it comes once more, a moment later."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _reopen() -> None:
+    """A stream that is closed would give its number to the next file that is opened, and its text to that file."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115  # it stays open as long as the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise UserError("Standard output is closed: send it somewhere, such as to a file or to /dev/null.")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.flush()
+        raw = _Out(sys.stdout.fileno(), "w", closefd=False)
+        now = sys.stdout.isatty()
+        sys.stdout = TextIOWrapper(BufferedWriter(raw), sys.stdout.encoding, "backslashreplace", line_buffering=now)
+
+
+class _Out(FileIO):
+    """Standard output, which says so when it fails: other files fail without a name, too."""
+
+    def write(self, data: Any) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]  # bytes or a view of them
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            error.filename = OUT
+            raise
+
+
+def _discard() -> None:
+    """Drop what standard output still holds, or Python would try to write it once more when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    with suppress(OSError):
+        sys.stdout.flush()

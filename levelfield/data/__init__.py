@@ -1,0 +1,1 @@
+"""Official files, prepared arrays, data cards and batches."""

@@ -1,0 +1,207 @@
+"""The data card of a task: everything one should know of its arrays before believing a score on them.
+
+    card = make(task, splits)
+    print(markdown(card))       # source, split rule, counts, balance, lengths, duplicates, baselines, faults
+    card.faults                 # what must not be: an overlap of generated splits, a target that cannot be right
+
+Counted from the arrays themselves, never copied from a paper. What official files have, duplicates across their splits
+for instance, is told (`remarks`); in generated data the same is a fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from levelfield.data import duplicates
+from levelfield.data.duplicates import Found
+from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, Tokens, Unlabelled, Values, describe, silent
+
+CARD = "card.json"
+SAME = (
+    "Same: examples that repeat an earlier one of the split, or different sequences that both splits have. Alike: "
+    "examples of the first split with a near duplicate in the second, {}."
+)
+MANY = 12  # classes that are named one by one
+
+
+@dataclass(frozen=True)
+class Card:
+    """steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for
+    real targets the name of a quantile -> its value. relabelled: targets were worked out anew from the sequences."""
+
+    task: str
+    settings: Mapping[str, Any]
+    source: str
+    split_rule: str
+    about: str
+    examples: Mapping[str, int]
+    steps: Mapping[str, tuple[int, int, int, int]]
+    balance: Mapping[str, Mapping[str, float]]
+    chance: float
+    baselines: Mapping[str, float]
+    found: Found
+    relabelled: bool
+    remarks: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def make(
+    task: Task,
+    splits: Mapping[SplitName, Examples],
+    notes: Sequence[str] = (),
+    files: bool = False,
+    report: Report = silent,
+) -> Card:
+    """Counts everything. notes: what was warned of while it was built; files: whether a folder of files was read for it
+    (a task with archives always reads some)."""
+    found = duplicates.search(task.input, splits, report)
+    relabelled, wrong = _relabel(task, splits)
+    overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
+    generated = not (task.archives or files)
+    return Card(
+        task=task.name,
+        settings={k: v for k, v in describe(task).items() if k != "kind"},
+        source=task.source,
+        split_rule=task.split_rule,
+        about=_about(task),
+        examples={split: len(splits[split]) for split in SPLITS},
+        steps={split: _steps(splits[split]) for split in SPLITS},
+        balance={split: _balance(task, splits[split]) for split in SPLITS},
+        chance=task.chance,
+        baselines=task.baselines(splits["train"], splits["test"]),
+        found=found,
+        relabelled=relabelled,
+        remarks=(*notes, *(() if generated else overlaps), *_conflicts(found)),
+        faults=(*wrong, *_out_of_range(task, splits), *(overlaps if generated else ())),
+    )
+
+
+def to_json(card: Card) -> str:
+    return json.dumps(asdict(card), indent=1)
+
+
+def markdown(card: Card) -> str:
+    """The card as a page; it reads on a terminal as well."""
+    blocks = [
+        f"# {card.task}: data card",
+        _facts(card),
+        _table("split", ("examples", "least steps", "median", "95 %", "most"), _sizes(card)),
+        _targets(card),
+        _table("duplicates", ("same", "alike"), _duplicates(card)) + "\n\n" + SAME.format(card.found.measure),
+        _list("Known of the files", card.remarks),
+        _list("Faults", card.faults or ("none found",)),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _about(task: Task) -> str:
+    kind = task.input
+    output = describe(task.output)["kind"].lower()
+    number, unit = (kind.symbols, "symbol") if isinstance(kind, Tokens) else (kind.channels, "channel")
+    pair = f", {task.documents} documents an example" if task.documents > 1 else ""
+    return f"{number} {unit}{'s' * (number > 1)}, at most {task.max_length:,} steps{pair}; output {output}"
+
+
+def _steps(examples: Examples) -> tuple[int, int, int, int]:
+    low, median, high, most = np.quantile(examples.lengths, [0, 0.5, 0.95, 1], method="lower")
+    return int(low), int(median), int(high), int(most)
+
+
+def _balance(task: Task, examples: Examples) -> dict[str, float]:
+    if isinstance(task.output, Unlabelled):
+        return {}
+    if isinstance(task.output, Values):
+        places = (0, 0.05, 0.5, 0.95, 1)
+        found = np.quantile(np.asarray(examples.y, np.float64).reshape(len(examples), -1), places, axis=0).T
+        return {f"{dim}: {100 * at:g} %": float(v) for dim, row in enumerate(found) for at, v in zip(places, row)}
+    values, counts = np.unique(examples.y[examples.y >= 0], return_counts=True)
+    return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def _relabel(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool, list[str]]:
+    """Whether targets can be worked out anew, and a sentence for each split where some differ."""
+    wrong: list[str] = []
+    for split in SPLITS:
+        again = task.relabel(splits[split])
+        if again is None:
+            return False, []
+        differ = np.flatnonzero(again != splits[split].y)
+        if len(differ):
+            wrong.append(f"{len(differ)} targets of {split} are not what their sequences say, first at {differ[0]}")
+    return True, wrong
+
+
+def _conflicts(found: Found) -> Iterator[str]:
+    if found.conflicts:
+        yield f"{found.conflicts} sequences occur with different targets"
+
+
+def _out_of_range(task: Task, splits: Mapping[SplitName, Examples]) -> Iterator[str]:
+    """Symbols and lengths beyond what the task declares, and signals that are not finite."""
+    for split in SPLITS:
+        examples = splits[split]
+        if examples.lengths.min() < 1 or examples.lengths.max() > task.max_length:
+            yield f"{split} has sequences outside 1 to {task.max_length} steps"
+        if isinstance(task.input, Tokens):
+            if examples.x.min() < 0 or examples.x.max() >= task.input.symbols:
+                yield f"{split} has symbols outside 0 to {task.input.symbols - 1}"
+        elif not np.isfinite(examples.x[:: max(1, len(examples.x) // 10**7)]).all():
+            yield f"{split} has values that are not finite"
+
+
+def _facts(card: Card) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in card.settings.items())
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in card.baselines.items())
+    again = "worked out anew from the sequences and compared" if card.relabelled else "as given"
+    facts = {
+        "Settings": settings,
+        "Source": " ".join(card.source.split()),
+        "Splits": card.split_rule,
+        "Form": card.about,
+        "Chance": f"{card.chance:.3f}" + (f"; without a sequence model: {scores}" if scores else ""),
+        "Targets": again,
+    }
+    return "\n".join(f"- **{name}.** {text}" for name, text in facts.items())
+
+
+def _sizes(card: Card) -> dict[str, tuple[str, ...]]:
+    return {s: (f"{n:,}", *(f"{v:,}" for v in card.steps[s])) for s, n in card.examples.items()}
+
+
+def _targets(card: Card) -> str:
+    """Shares of classes, or quantiles of real targets; of many classes only the rarest and the commonest."""
+    names = list(dict.fromkeys(name for found in card.balance.values() for name in found))
+    if not names:
+        return ""
+    if ":" in names[0]:
+        rows = {name: tuple(f"{card.balance[s][name]:.4g}" for s in SPLITS) for name in names}
+        return _table("target", SPLITS, rows)
+    shares = {s: {n: card.balance[s].get(n, 0) / sum(card.balance[s].values()) for n in names} for s in SPLITS}
+    if len(names) <= MANY:
+        return _table("class", SPLITS, {n: tuple(f"{shares[s][n]:.3f}" for s in SPLITS) for n in names})
+    ends = {"rarest": min, "commonest": max}
+    rows = {name: tuple(f"{end(shares[s].values()):.4f}" for s in SPLITS) for name, end in ends.items()}
+    return _table(f"of {len(names)} classes", SPLITS, rows)
+
+
+def _duplicates(card: Card) -> dict[str, tuple[str, str]]:
+    found, rows = card.found, {}
+    for place, near in found.near.items():
+        b, _, a = place.partition(" in ")
+        same = found.exact[a if a == b else f"{a}+{b}"]
+        rows["within " + a if a == b else place] = (f"{same:,}", f"{near:,}")
+    return rows | {f"single documents, {place}": (f"{count:,}", "") for place, count in found.documents.items()}
+
+
+def _table(corner: str, head: tuple[str, ...], rows: Mapping[str, tuple[str, ...]]) -> str:
+    lines = [(corner, *head), ("---",) * (len(head) + 1), *((name, *cells) for name, cells in rows.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _list(title: str, items: tuple[str, ...]) -> str:
+    return f"{title}:\n\n" + "\n".join(f"- {item}" for item in items) if items else ""

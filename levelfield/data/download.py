@@ -1,0 +1,214 @@
+"""Fetches official files: resumed after a kill, checked, and under their real name only when whole and right.
+
+    fetch((Archive("cifar-10-python.tar.gz", urls, md5="c58f..."),), Path("data/downloads/image"), report=report)
+
+    data/downloads/image/
+        cifar-10-python.tar.gz             there when it is complete and has its checksum
+        cifar-10-python.tar.gz.json        where it came from, its size and SHA-256
+        .cifar-10-python.tar.gz.partial    what has come so far, beside a note of which version of the file it is
+
+A user's own mirrors are asked first, then the official address, then known mirrors; every one must give the same bytes.
+Where nobody published a checksum, the SHA-256 of the first download is recorded and later ones are compared with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from levelfield.data.http import PATIENCE, Patience, Rejected, discard, transfer
+from levelfield.files import explained, locked
+from levelfield.spec import Archive, Report, UserError, silent
+
+MIRROR = "LEVELFIELD_MIRROR"  # environment: addresses of own mirrors, separated by blanks
+CHUNK = 2**20
+PUBLISHED = "published"
+TARS = (".tar.gz", ".tgz", "lra_release.gz")  # the last is the one whose name does not say so
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a downloaded file. `published` names the checksum that somebody else vouches for, if any."""
+
+    url: str
+    bytes: int
+    sha256: str
+    published: str | None = None
+
+
+def fetch(
+    archives: Iterable[Archive],
+    folder: Path,
+    mirrors: Sequence[str] = (),
+    report: Report = silent,
+    patience: Patience = PATIENCE,
+) -> Path:
+    """Brings every archive into `folder` unless it is there already; returns the folder.
+
+    Safe to call from several processes at once. Raises UserError, one sentence with what each place answered, where no
+    place gives the right file; also on a full disk and an unwritable folder.
+    """
+    own = [*mirrors, *os.environ.get(MIRROR, "").split()]
+    for mirror in own:
+        if urlsplit(mirror).scheme not in ("http", "https") or not urlsplit(mirror).netloc:
+            raise UserError(f"The mirror {mirror!r} is no http or https address: give one, or a folder with --from.")
+    with explained(folder, "--data"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for archive in archives:
+        with locked(folder / f".{archive.name}.lock", "--data"), explained(folder, "--data"):
+            _one(archive, folder, own, report, patience)
+    return folder
+
+
+def verify(archive: Archive, folder: Path) -> list[str]:
+    """What is wrong with an archive that lies in `folder`, one sentence each: it is read whole and hashed."""
+    path = folder / archive.name
+    expected = _expected(archive, path)
+    if not path.exists() or expected is None:
+        return []
+    kind, digest, origin = expected
+    if (found := _hash(path, kind)) == digest:
+        return []
+    return [f"{path} has the {kind} {found} where {digest} is {origin}: remove it and run the same command again."]
+
+
+def _one(archive: Archive, folder: Path, mirrors: Sequence[str], report: Report, patience: Patience) -> None:
+    path = folder / archive.name
+    if path.exists():
+        _accept(archive, path)
+        return
+    if _link(archive, path):
+        return
+    partial = folder / f".{archive.name}.partial"
+    own = (f"{mirror.rstrip('/')}/{archive.name}" for mirror in mirrors)
+    refusals: list[str] = []
+    for url in dict.fromkeys([*own, *archive.urls]):
+        try:
+            found = transfer(url, partial, archive.bytes, report, patience)
+            _check(archive, path, partial, found, report)
+        except Rejected as error:
+            refusals.append(f"{urlsplit(url).netloc} {error}")
+            continue
+        _keep(path, partial, Record(url, partial.stat().st_size, found["sha256"], _published(archive)))
+        return
+    raise UserError(
+        f"{archive.name} could not be downloaded ({'; '.join(refusals)}): run the same command again later, name "
+        "another place with --mirror URL, or a folder that holds the file with --from FOLDER."
+    )
+
+
+def _keep(path: Path, partial: Path, record: Record) -> None:
+    """Gives the file its name, once its bytes and what is known of it are on the disk."""
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    _note(path).write_text(json.dumps(asdict(record), indent=1))
+    os.replace(partial, path)
+    discard(partial)
+
+
+def _published(archive: Archive) -> str | None:
+    return "sha256" if archive.sha256 else "md5" if archive.md5 else None
+
+
+def _expected(archive: Archive, path: Path) -> tuple[str, str, str] | None:
+    """(kind, digest, where it is from) that the file must have; None before the first download of one without any."""
+    if archive.sha256:
+        return "sha256", archive.sha256, PUBLISHED
+    if archive.md5:
+        return "md5", archive.md5, PUBLISHED
+    record = _record(path)
+    return ("sha256", record.sha256, "recorded at the first download") if record else None
+
+
+def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str], report: Report) -> None:
+    """Raises Rejected, and removes what came, where it is not the file that was meant."""
+    expected = _expected(archive, path)
+    if expected is None:
+        fault = broken(partial, archive.name, report)
+    else:
+        kind, digest, origin = expected
+        fault = None if found[kind] == digest else f"gave a file of {kind} {found[kind]} where {digest} is {origin}"
+        if fault and origin != PUBLISHED:
+            fault += f" (if the first was a wrong file, remove {_note(path)} too)"
+    if fault:
+        discard(partial)
+        raise Rejected(fault)
+
+
+def broken(path: Path, name: str, report: Report = silent) -> str | None:
+    """What is wrong with a packed file that has no checksum but those inside it; it is unpacked into nothing."""
+    try:
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                member = archive.testzip()
+            return f"gave a damaged file (its {member} has a wrong checksum)" if member else None
+        if not name.endswith((".gz", ".tgz", ".xz")):
+            return None
+        if name.endswith(TARS):
+            with tarfile.open(path, "r|*") as archive:
+                archive.next()
+        done = 0
+        with lzma.open(path) if name.endswith(".xz") else gzip.open(path) as file:
+            while block := file.read(CHUNK):
+                done += len(block)
+                report(f"checking {name}", done, 0)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, ValueError) as error:
+        return f"gave a truncated or damaged file ({str(error).rstrip('.')})"
+    return None
+
+
+def _accept(archive: Archive, path: Path) -> None:
+    """A file that is there by its name: as it was downloaded, or put there by hand and then hashed."""
+    record = _record(path)
+    if record is not None and record.bytes == path.stat().st_size:
+        return
+    if record is not None:
+        raise UserError(f"{path} has changed since it was downloaded: remove it and run the same command again.")
+    if faults := verify(archive, path.parent):
+        raise UserError(faults[0])
+    found = _hash(path, "sha256")
+    _note(path).write_text(json.dumps(asdict(Record("", path.stat().st_size, found, _published(archive))), indent=1))
+
+
+def _link(archive: Archive, path: Path) -> bool:
+    """Takes the same file from another task's downloads, where it is; whether it was there."""
+    for other in sorted(path.parent.parent.glob(f"*/{archive.name}")):
+        record = _record(other)
+        if record is None or record.bytes != other.stat().st_size:
+            continue
+        if record.url not in archive.urls and record.sha256 != archive.sha256:
+            continue
+        try:
+            os.link(other, path)
+        except OSError:  # a file system without hard links
+            path.symlink_to(other.resolve())
+        shutil.copyfile(_note(other), _note(path))
+        return True
+    return False
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _record(path: Path) -> Record | None:
+    try:
+        return Record(**json.loads(_note(path).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _hash(path: Path, kind: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()

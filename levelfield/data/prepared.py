@@ -1,0 +1,254 @@
+"""Prepared data: memory-mapped arrays with a manifest, made once, atomically, and checked on demand.
+
+    data/listops-3f2a91c0b4/
+        manifest.json            what it is, counts, generator version, SHA-256 of every array
+        train.x.npy train.offsets.npy train.y.npy train.slices.root.npy ...
+
+The folder's name hashes the task's settings and version, so a changed setting is another folder. It is written under
+a temporary name and renamed when complete: whatever was killed half-way is never read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Required, TypedDict
+
+import numpy as np
+
+from levelfield.data import conformance
+from levelfield.files import explained, locked, read_text, sha256, unreadable
+from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
+from levelfield.spec.shapes import fault
+
+MANIFEST = "manifest.json"
+SOURCES = "sources.json"  # task name -> folder of official files it was last prepared from
+REQUIRED = tuple(f"{split}.{name}" for split in SPLITS for name in ("x", "offsets", "y"))
+_SOUND: set[tuple[str, int, int, int, str]] = set()  # files of arrays that this process has hashed
+FORM = ("documents", "stepwise")  # fields of Examples that a manifest holds; older ones lack them and mean the defaults
+
+
+class Array(TypedDict):
+    """What a manifest says of an array."""
+
+    sha256: str
+
+
+class Manifest(TypedDict, total=False):
+    """What a manifest holds, as far as it is relied on."""
+
+    arrays: Required[dict[str, Array]]
+    settings: dict[str, Any]
+    documents: dict[str, int]
+    stepwise: dict[str, bool]
+    notes: list[str]
+
+
+def folder(task: Task, root: Path) -> Path:
+    return root / f"{task.name}-{digest(task)[:10]}"
+
+
+def prepare(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> Path:
+    """Build the task's arrays unless they are there already; returns their folder.
+
+    The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk,
+    for official files that cannot be read, and where the arrays are there but made from another folder than `sources`.
+    """
+    target = folder(task, root)
+    if (target / MANIFEST).exists():
+        return _made_from(target, sources)
+    with explained(root, "--data"):
+        root.mkdir(parents=True, exist_ok=True)
+    with locked(root / f".{target.name}.lock", "--data"):
+        if not (target / MANIFEST).exists():
+            known = remembered(task, root)
+            files = sources or known
+            splits, notes = _build(task, files, report)
+            with explained(root, "--data"):
+                _write(task, target, splits, {"notes": notes, "files": str(files.resolve()) if files else ""})
+                if sources is not None:
+                    _remember(root, task.name, sources)
+    return target
+
+
+def _made_from(target: Path, sources: Path | None) -> Path:
+    """The prepared folder, if it was made from these files or nobody knows from which."""
+    made = manifest(target).get("files") if sources is not None else None
+    if sources is not None and isinstance(made, str) and made and made != str(sources.resolve()):
+        raise UserError(f"{target} was made from {made}: remove it to prepare it from {sources}, or leave out --from.")
+    return target
+
+
+def wants_files(task: Task, root: Path) -> bool:
+    """Whether preparing the task takes official files that have to be downloaded: a folder given once is enough."""
+    if not task.archives or (folder(task, root) / MANIFEST).exists():
+        return False
+    known = remembered(task, root)
+    return known is None or not known.exists() or known == downloads(task, root).resolve()
+
+
+def downloads(task: Task, root: Path) -> Path:
+    """The folder into which a task's official files are downloaded."""
+    return root / "downloads" / task.name
+
+
+def remembered(task: Task, root: Path) -> Path | None:
+    """The folder of official files that some setting of this task was last prepared from. UserError where damaged."""
+    found = _remembered(root).get(task.name)
+    return Path(found) if found else None
+
+
+def load(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> dict[SplitName, Examples]:
+    """The three splits, memory-mapped; prepares them first where they are missing."""
+    return read(prepare(task, root, sources, report))
+
+
+def read(at: Path) -> dict[SplitName, Examples]:
+    """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged.
+
+    Every array is hashed when a process first reads it, and again only if its file has changed since: training on
+    other bytes than were prepared says nothing, and offsets that lead nowhere would never end.
+    """
+    found = manifest(at)
+    for name, array in found["arrays"].items():
+        path = at / f"{name}.npy"
+        try:
+            now = path.stat()
+            known = (str(path.resolve()), now.st_ino, now.st_size, now.st_mtime_ns, array["sha256"])
+            if known not in _SOUND and sha256(path) != array["sha256"]:
+                raise UserError(f"{path} cannot be read (it has changed since it was made): {_remedy(at)}.")
+        except OSError as error:
+            raise unreadable(path, error, _remedy(at)) from error
+        _SOUND.add(known)
+    return {split: _open(at, split, found) for split in SPLITS}
+
+
+def verify(at: Path) -> list[str]:
+    """What is wrong with a prepared folder, one sentence each; empty when every array has its recorded SHA-256."""
+    if not (at / MANIFEST).exists():
+        return [f"{at.name} has no manifest: remove the folder and prepare it again."]
+    faults = []
+    try:
+        arrays = manifest(at)["arrays"]
+    except UserError as error:
+        return [str(error)]
+    for name, expected in arrays.items():
+        path = at / f"{name}.npy"
+        if not path.exists():
+            faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
+        elif sha256(path) != expected["sha256"]:
+            faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
+    return faults
+
+
+def _build(task: Task, sources: Path | None, report: Report) -> tuple[Mapping[SplitName, Examples], list[str]]:
+    """The splits, and what was warned of while they were built: faults of the official files that are known."""
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            splits = task.build(sources, report)
+    except (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
+        if sources is None:
+            raise
+        at = error.filename or sources
+        raise UserError(f"Cannot read {at} ({error.strerror}): give another --from folder.") from error
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's own task raises
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = " ".join(str(error).split()) or "no message"
+        where = f"{place.filename}, line {place.lineno}"
+        raise UserError(f"Task {task.name} cannot be built, {type(error).__name__} in {where}: {what}") from error
+    conformance.check(task, splits)
+    for warning in heard:
+        warnings.warn(warning.message, stacklevel=3)
+    notes = [str(w.message) for w in heard if issubclass(w.category, UserWarning)]
+    return splits, list(dict.fromkeys(notes))
+
+
+def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more: Mapping[str, Any]) -> None:
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        arrays: dict[str, Any] = {}
+        for split in SPLITS:
+            for name, array in _columns(split, splits[split]):
+                path = partial / f"{name}.npy"
+                np.save(path, array)
+                arrays[name] = {"sha256": sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
+        about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
+        about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}
+        about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}
+        (partial / MANIFEST).write_text(json.dumps(about | {"arrays": arrays}, indent=1))
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remembered(root: Path) -> dict[str, str]:
+    path = root / SOURCES
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and all(isinstance(folder, str) for folder in found.values()):
+            return found
+        reason = "it must map names of tasks to folders"
+    except (ValueError, OSError) as error:
+        reason = str(error)
+    raise UserError(f"{path} is damaged ({reason}): remove it and name the folder of official files with --from again.")
+
+
+def _remember(root: Path, name: str, sources: Path) -> None:
+    partial = root / f".{SOURCES}.{os.getpid()}"
+    partial.write_text(json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
+    os.replace(partial, root / SOURCES)
+
+
+def manifest(at: Path) -> Any:
+    """What `prepare` wrote beside the arrays. Raises UserError where it is damaged."""
+    try:
+        found = json.loads(read_text(at / MANIFEST, _remedy(at)))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"The manifest of {at.name} is damaged ({error}): {_remedy(at)}.") from error
+    wrong = fault(found, Manifest)
+    lacking = [] if wrong else [name for name in REQUIRED if name not in found["arrays"]]
+    if wrong or lacking:
+        reason = wrong or f"it lacks {', '.join(lacking)}"
+        raise UserError(f"The manifest of {at.name} is damaged ({reason}): {_remedy(at)}.")
+    return found
+
+
+def _remedy(at: Path) -> str:
+    return f"remove {at} and run again"
+
+
+def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
+    yield f"{split}.x", examples.x
+    yield f"{split}.offsets", examples.offsets
+    yield f"{split}.y", examples.y
+    for name, column in examples.slices.items():
+        yield f"{split}.slices.{name}", column
+
+
+def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:
+    def array(name: str) -> np.ndarray:
+        try:
+            return np.load(at / f"{name}.npy", mmap_mode="r")
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError):
+                raise unreadable(at / f"{name}.npy", error, _remedy(at)) from error
+            raise UserError(f"{at / name}.npy cannot be read ({error}): {_remedy(at)}.") from error
+
+    prefix = f"{split}.slices."
+    slices = {name.removeprefix(prefix): array(name) for name in about["arrays"] if name.startswith(prefix)}
+    form = {name: about[name][split] for name in FORM if name in about}
+    return Examples(array(f"{split}.x"), array(f"{split}.offsets"), array(f"{split}.y"), slices, **form)

@@ -1,0 +1,1 @@
+"""Finds studies, plans and tunes them, and executes their runs."""

@@ -1,0 +1,161 @@
+"""What a whole plan takes: operations, time on this device, hours of a GPU, memory, and data that is not there.
+
+    for line in lines(runs, Path("data")):
+        print(line)
+
+    All 30 runs: 40.2 TFLOP; one after another some 25 min on cpu, or 0.0001 GPU-hours at 100 TFLOP/s
+    Most memory: attention · scratch on listops, some 0.1 GB (weights, gradients, two moments, a batch's activations)
+
+Time and memory come from one training pass of every arm, forward and backward, on a made-up batch: as large as the
+recipe's where that is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a
+batch. They are lower bounds where an operator's cost grows faster, as attention's does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from levelfield.data import prepared
+from levelfield.data.batches import Loaded
+from levelfield.engine import plan
+from levelfield.objectives import Trainable, default_objective, training_loss
+from levelfield.report.tables import duration
+from levelfield.rng import generator
+from levelfield.run import build_net, pick_device
+from levelfield.spec import Run, Task
+
+GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
+WORK = 2e9  # parameters times steps of sequence of the pass that is timed, at most
+SHORTEST = 32  # steps of its sequences
+PASSES = 3  # the quickest counts: other work on the machine only ever slows a pass
+COPIES = 4  # weights, gradients and Adam's two moments, in float32
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Forward and backward of one step of a sequence, measured: seconds, and bytes kept for the backward pass."""
+
+    seconds: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one run; None where the number of steps, or a pass, is unknown. memory: bytes."""
+
+    flops: float | None
+    seconds: float | None
+    memory: float | None
+
+
+def train_examples(task: Task, root: Path) -> int | None:
+    """Of the prepared training split, else as many as the task's own setting `train` says; None where neither does."""
+    at = prepared.folder(task, root)
+    if (at / prepared.MANIFEST).exists():
+        return len(prepared.read(at)["train"])
+    return next((int(getattr(task, f.name)) for f in fields(task) if f.name == "train"), None)
+
+
+def sequences(run: Run, root: Path) -> float | None:
+    """Training examples of all phases together, repeats included; None where that depends on data that is not there."""
+    total, known = 0.0, train_examples(run.task, root)
+    for phase in run.protocol.phases:
+        recipe = phase.recipe
+        if recipe.budget.unit == "flops" or (recipe.budget.unit == "epochs" and known is None):
+            return None
+        count = max(1, round(phase.fraction * (known or 1)))
+        steps = recipe.budget.resolve(batch=recipe.batch, examples=count, tokens_per_example=run.task.max_length)
+        total += steps * recipe.batch
+    return total
+
+
+def measure(run: Run, device: torch.device) -> Pass:
+    """A few passes in one thread, as a worker has it. Raises whatever the layers raise."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _passes(run, device)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _passes(run: Run, device: torch.device) -> Pass:
+    phases = run.protocol.phases
+    objective = phases[-1].objective if phases else default_objective(run.task)
+    assert isinstance(objective, Trainable)
+    net = deepcopy(build_net(run, objective)).train().to(device)
+    size = max(1, sum(p.numel() for p in net.parameters()))
+    length = int(min(run.task.max_length, max(SHORTEST, WORK // size // 2)))
+    count = int(min(_batch(run), max(2, WORK // size // length)))
+    batch = Loaded(plan.example(run.task, length), device).gather(torch.zeros(count, dtype=torch.long))
+    own = {p.untyped_storage().data_ptr() for p in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(value: Tensor) -> Tensor:
+        if (at := value.untyped_storage().data_ptr()) not in own:
+            kept[at] = value.untyped_storage().nbytes()
+        return value
+
+    spent: list[float] = []
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            kept.clear()
+            loss = training_loss(net, batch, objective, run.task.input, generator(0, "forecast"))
+        loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        spent.append(time.perf_counter() - began)
+    steps = count * length * run.task.documents
+    return Pass(min(spent) / steps, sum(kept.values()) / steps)
+
+
+def _batch(run: Run) -> int:
+    return max((phase.recipe.batch for phase in run.protocol.phases), default=1)
+
+
+def forecast(run: Run, root: Path, device: torch.device) -> Forecast:
+    """Of one arm, by its first run."""
+    cost, count = plan.cost(run, root), sequences(run, root)
+    flops = cost.total if cost.total is not None or count is None else cost.flops * count
+    try:
+        one = measure(run, device)
+    except Exception:  # whatever a user's own layer makes of a short sequence
+        return Forecast(flops, None, None)
+    long = run.task.max_length * run.task.documents
+    memory = 4.0 * COPIES * cost.parameters + one.kept * long * _batch(run)
+    return Forecast(flops, None if count is None else one.seconds * long * count, memory)
+
+
+def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
+    """Totals, the largest memory, and what data is missing."""
+    device = pick_device("auto")
+    arms: dict[Run, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(replace(run, seed=0), []).append(run)
+    found = {arm: forecast(same[0], root, device) for arm, same in arms.items()}
+    flops = [(f.flops, len(arms[arm])) for arm, f in found.items()]
+    seconds = [(f.seconds, len(arms[arm])) for arm, f in found.items()]
+    whole, spent = (sum(v * n for v, n in parts if v is not None) for parts in (flops, seconds))
+    unknown = sum(n for v, n in flops if v is None)
+    beside = f", and {unknown} whose steps depend on data that is not there" if unknown else ""
+    yield ""
+    yield (
+        f"All {len(runs)} runs{beside}: {plan.si(whole)}FLOP; one after another some {duration(spent)} on "
+        f"{device} (measured on one batch), or {whole / GPU / 3600:.2g} GPU-hours at 100 TFLOP/s (assumed)"
+    )
+    known = {arm: f.memory for arm, f in found.items() if f.memory is not None}
+    if known:
+        most = max(known, key=lambda arm: known[arm])
+        name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
+        yield f"Most memory: {name}, some {known[most] / 1e9:.2g} GB (weights, gradients, two moments, activations)"
+    for task in dict.fromkeys(run.task for run in runs):
+        if prepared.wants_files(task, root):
+            yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}` fetches it."

@@ -1,0 +1,195 @@
+"""What a study will do and cost, before it does anything: `levelfield plan`.
+
+    demo at effort minutes: 6 runs, 2 done
+    listops            parameters   per example   run, at most   phases                 seeds
+      attention · scratch    42,890   31.2 MFLOP    998.4 GFLOP    label 1000 steps       0 1 2
+    What differs between the arms of listops (all else is one object)
+      model.mixers       Attention(heads=4)    attention (all protocols)
+
+The cost per example is counted without data, so nothing is trained or prepared: on batches as training would form them
+where the task is prepared, else on sequences of its full length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from levelfield.data import prepared
+from levelfield.objectives import Trainable, default_objective
+from levelfield.report.arms import Arm, differences, group, shared
+from levelfield.report.cells import arms_of
+from levelfield.run import build_net, check, resolve
+from levelfield.runs.flops import Costs, Meter
+from levelfield.runs.ledger import parameters
+from levelfield.runs.results import Results
+from levelfield.spec import (
+    Examples,
+    Model,
+    Objective,
+    Phase,
+    Protocol,
+    Run,
+    StepLabels,
+    Task,
+    Tokens,
+    UserError,
+    Values,
+    describe,
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one arm. flops: forward and backward of one example in its last phase, its share of a batch's fixed work and
+    of padding included; of one at full length where the data is not there. useful: the part of it without padding.
+
+    total: of a whole run; None where the number of steps depends on data that is not there.
+    """
+
+    parameters: int
+    flops: float
+    useful: float
+    total: float | None
+
+
+def example(task: Task, length: int | None = None) -> Examples:
+    """One made-up example of zeros, of the task's greatest length where none is given."""
+    count, length = task.documents, length or task.max_length
+    shape = (count * length,) if isinstance(task.input, Tokens) else (count * length, task.input.channels)
+    x = np.zeros(shape, dtype=np.uint8 if isinstance(task.input, Tokens) else np.float32)
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    stepwise = isinstance(task.output, StepLabels)
+    y = np.zeros(count * length if stepwise else 1, np.int64)
+    y = np.zeros((1, task.output.dims), np.float32) if isinstance(task.output, Values) else y
+    return Examples(x, offsets, y, documents=count, stepwise=stepwise)
+
+
+def cost(run: Run, root: Path | None = None) -> Cost:
+    """Builds the network and counts its layers; root: the folder of prepared data, whose lengths are used where they
+    are there. Raises UserError for a run that cannot work."""
+    try:
+        return _cost(run, root)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's own layer raises
+        raise UserError(f"{run.id} cannot take one example: {type(error).__name__}: {error}") from error
+
+
+def _cost(run: Run, root: Path | None) -> Cost:
+    check(run)
+    train = None if root is None else _prepared(run.task, root)
+    phases = run.protocol.phases
+    objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
+    counts = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
+    size, costs = counts[-1]
+    if not phases:
+        return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
+    meters = [_meter(costs, phase, train, run.task) for phase, (_, costs) in zip(phases, counts, strict=True)]
+    last = meters[-1].per_step
+    return Cost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
+
+
+@cache
+def _prepared(task: Task, root: Path) -> Examples | None:
+    """The training split, where it is there."""
+    at = prepared.folder(task, root)
+    return prepared.read(at)["train"] if (at / prepared.MANIFEST).exists() else None
+
+
+@cache
+def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> tuple[int, Costs]:
+    """Parameters, and FLOPs by length, once for all protocols that share an objective."""
+    assert isinstance(objective, Trainable)
+    net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
+    train = None if root is None else _prepared(task, root)
+    return parameters(net)["parameters"], Costs.of(net, (train or example(task)).lengths, objective, task)
+
+
+def _meter(costs: Costs, phase: Phase, train: Examples | None, task: Task) -> Meter:
+    if train is None:
+        return Meter(costs, example(task), replace(phase.recipe, bucketed=False), 0)
+    return Meter(costs, train, phase.recipe, 0)
+
+
+def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | None) -> float | None:
+    if train is None and any(phase.recipe.budget.unit in ("epochs", "tokens") for phase in phases):
+        return None
+    total = 0.0
+    for phase, meter in zip(phases, meters, strict=True):
+        each, mean = meter.per_step.dispatched, float(meter.examples.sizes.mean())
+        share = phase.fraction if phase.recipe.budget.unit == "epochs" else 1.0
+        total += each * share * resolve(replace(phase, recipe=meter.recipe), meter.batches, mean, each).steps
+    return total
+
+
+def si(value: float) -> str:
+    """si(31_200_000) is "31.2 M"."""
+    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return f"{value / scale:.1f} {letter}"
+    return f"{value:.0f} "
+
+
+def phases(run: Run) -> str:
+    """ "masked 20 epochs, then label 1000 steps"."""
+    parts = []
+    for phase in run.protocol.phases:
+        objective = phase.objective
+        summed = objective.parts if isinstance(objective, Trainable) else ()
+        key = " + ".join(part.key for part in summed) or type(objective).__name__.lower()
+        part = f" on {phase.fraction:.0%} of the data" if phase.fraction < 1 else ""
+        parts.append(f"{key} {phase.recipe.budget}{' augmented' if phase.augment else ''}{part}")
+    return ", then ".join(parts) or "as given"
+
+
+def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) -> Iterator[str]:
+    """The whole plan as text, task by task as it is counted, which takes a while for long sequences.
+
+    root: the folder of prepared data.
+    """
+    specs = {run.id: describe(run) for run in runs}
+    arms = arms_of(Results(specs=specs))
+    by_task: dict[str, dict[Arm, list[Run]]] = {}
+    for run in runs:
+        by_task.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
+    yield f"{title}: {len(runs)} runs, {done} done"
+    for task, found in by_task.items():
+        yield from ("", task)
+        yield from _table(found, root)
+        yield from ("", *_shared(task, found), "", *_differences(task, found))
+
+
+def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
+    rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
+    for arm, runs in found.items():
+        spent = cost(runs[0], root)
+        seeds = " ".join(str(run.seed) for run in runs)
+        whole = "" if spent.total is None else f"{si(spent.total)}FLOP"
+        useful = f"{spent.useful / spent.flops:.0%}" if spent.useful < spent.flops else ""
+        flops = f"{si(spent.flops)}FLOP"
+        rows.append((str(arm), f"{spent.parameters:,}", flops, useful, whole, phases(runs[0]), seeds))
+    for column in (4, 3):
+        if not any(row[column] for row in rows[1:]):
+            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+
+
+def _shared(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+    parts = shared([describe(runs[0]) for runs in found.values()])
+    return [f"What all arms of {task} share:", *(f"  {part:<12} {text}" for part, text in parts.items())]
+
+
+def _differences(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+    if len(found) < 2:
+        return []
+    text = [f"What differs between the arms of {task} (all else is one object):"]
+    for difference in differences({arm: describe(runs[0]) for arm, runs in found.items()}):
+        text.append(f"  {difference.field}")
+        text += [f"    {value}   [{group(arms, found)}]" for value, arms in difference.values.items()]
+    return text

@@ -1,0 +1,196 @@
+"""Equal tuning: every arm of a study tries as many recipes as every other, and its runs use the one that did best.
+
+    study = Study(..., search=Search(trials=6, lr=(0.1, 10)))
+    trials(study)           the study of all that is tried: one run per arm and recipe, at a seed of its own
+    settled(study, out)     the study with the chosen recipes, once all trials are complete in out/trials
+
+The recipes are drawn before anything runs, the same changes for every arm, instead of searching arm by arm: so nobody
+gets luckier draws, trials run side by side, and a killed search goes on. A trial is trained like any run, is scored
+on validation alone and never meets the test split. Both are studies like any other, so that all that works on a study
+works on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from levelfield.files import read_json, read_rows
+from levelfield.runs import store
+from levelfield.spec import UNTUNED, Effort, Run, Search, Study, UserError
+
+FOLDER = store.TRIALS
+SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
+SEED = 9_999  # of every trial, so that trials of an arm differ in their recipe alone
+Wanted = Callable[[Run], bool]
+
+
+def every(run: Run) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One recipe of one arm: what it multiplied, and the run that tries it."""
+
+    lr: float
+    weight_decay: float
+    run: Run
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in their seed alone, and what is tried for them: nothing where nothing is trained."""
+
+    runs: tuple[Run, ...]
+    trials: tuple[Trial, ...]
+
+    def scores(self, out: Path) -> list[float]:
+        """Of its complete trials, in order."""
+        return [found for trial in self.trials if (found := score(trial.run, out)) is not None]
+
+    def tuned(self, scores: list[float]) -> list[Run]:
+        """The runs with the best recipe; `scores` are those of all trials."""
+        if not self.trials:
+            return list(self.runs)
+        best = self.trials[_best(scores)]
+        return [_with(run, best.lr, best.weight_decay, len(self.trials), run.seed) for run in self.runs]
+
+
+def tuned_by(study: Study, count: int) -> Study:
+    """The study with a search of `count` trials an arm; the same where `count` is 0."""
+    if not count:
+        return study
+    left = tuple(text for text in study.deviations if text != UNTUNED)
+    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), deviations=left)
+
+
+def trials(study: Study, wanted: Wanted = every) -> Study:
+    """All trials, as a study; of the arms some run of which is `wanted`. Raises UserError where none is."""
+    return replace(study, runs=lambda effort: _runs(_arms(study, effort, wanted)), probes=lambda run: (), search=None)
+
+
+def settled(study: Study, out: Path, wanted: Wanted = every) -> Study:
+    """The study whose runs use what their arms' trials found best on validation; the same where there is no search.
+
+    Its `runs` leave out arms whose trials are not all complete, and raise UserError where no arm has all of them.
+    """
+    if study.search is None:
+        return study
+
+    def runs(effort: Effort) -> list[Run]:
+        found = [(arm, arm.scores(out)) for arm in _arms(study, effort, wanted)]
+        made = [run for arm, scores in found if len(scores) == len(arm.trials) for run in arm.tuned(scores)]
+        if found and not made:
+            done, total = sum(len(scores) for _, scores in found), sum(len(arm.trials) for arm, _ in found)
+            raise UserError(
+                f"{study.name} is tuned first, and {done} of {total} trials are done: `levelfield run` does the rest, "
+                "then the runs."
+            )
+        return made
+
+    return replace(study, runs=runs, search=None)
+
+
+def state(study: Study, effort: Effort, out: Path, wanted: Wanted = every) -> tuple[Study, list[str]]:
+    """The `wanted` runs as far as trials have settled them, and lines that say how far that is."""
+    search = study.search
+    if search is None:
+        return study, []
+    found = _arms(study, effort, wanted)
+    total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
+    factors = ", ".join(f"({lr:.3g}, {decay:.3g})" for lr, decay in search.factors())
+    lines = [
+        "",
+        f"Tuning: {search.trials} trials an arm, {total} in all, {done} done; scored on validation.",
+        f"  (lr, weight_decay) of every phase times {factors}",
+    ]
+    if done == total:
+        return settled(study, out, wanted), lines
+    return replace(study, runs=lambda effort: [run for arm in found for run in arm.runs]), lines
+
+
+def tried(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
+    """Trials as records, arm by arm where all are complete: factors, score (absent where it diverged) and cost.
+
+    `arm` is the id of the first run that uses what was chosen.
+    """
+    records: list[dict[str, Any]] = []
+    for arm in _arms(study, effort):
+        scores = arm.scores(out)
+        if not scores or len(scores) < len(arm.trials):
+            continue
+        best, first = _best(scores), arm.tuned(scores)[0].id
+        for number, (trial, found) in enumerate(zip(arm.trials, scores, strict=True)):
+            run = trial.run
+            record = {"arm": first, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
+            record |= {"lr": trial.lr, "weight_decay": trial.weight_decay, "chosen": number == best}
+            record |= {"validation": found} if found > float("-inf") else {}
+            where = store.directory(out / FOLDER, run)
+            row, ledger = _row(where), read_json(where / "ledger.json")
+            record |= {key: row[key] for key in ("metric", "unit")}
+            records.append(record | {"flops": ledger["flops"], "wall_s": ledger["wall_s"]})
+    return records
+
+
+def score(run: Run, out: Path) -> float | None:
+    """A trial's validation score: None where it is not complete, minus infinity where it diverged."""
+    where = store.directory(out / FOLDER, run)
+    if not store.complete(where):
+        return None
+    row = _row(where)
+    return float("-inf") if row["status"] == "diverged" else row.get("value", float("-inf"))
+
+
+def _row(where: Path) -> Any:
+    return read_rows(where / "rows.jsonl")[0]
+
+
+def _best(scores: list[float]) -> int:
+    """The first of the highest, so that the arm's own recipe stays where nothing is better."""
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def _runs(found: list[Arm]) -> list[Run]:
+    return [trial.run for arm in found for trial in arm.trials]
+
+
+def _arms(study: Study, effort: Effort, wanted: Wanted = every) -> list[Arm]:
+    """The arms of a study with a search, with those of their runs that are `wanted` as the study has them or as any
+    trial would leave them. Raises UserError where none is."""
+    search = study.search
+    assert search is not None
+    factors = search.factors()
+    grouped: dict[str, list[Run]] = {}
+    for run in study.runs(effort):
+        if run.seed == SEED:
+            raise UserError(f"Seed {SEED} is that of trials: take another for {run.id}.")
+        grouped.setdefault(replace(run, seed=SEED).id, []).append(run)
+    found: list[Arm] = []
+    for runs in grouped.values():
+        tries = factors if runs[0].protocol.phases else []
+        own = [r for r in runs if wanted(r) or any(wanted(_with(r, *f, search.trials, r.seed)) for f in tries)]
+        if own:
+            found.append(Arm(tuple(own), tuple(Trial(*f, _with(own[0], *f, search.trials, SEED)) for f in tries)))
+    if grouped and not found:
+        raise UserError(f"No arm of {study.name} is chosen: --only takes patterns of its run ids.")
+    return found
+
+
+def _with(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:
+    """The run with its rates multiplied, in every phase."""
+    phases = tuple(
+        replace(
+            phase,
+            recipe=replace(
+                phase.recipe,
+                lr=lr * phase.recipe.lr,
+                weight_decay=weight_decay * phase.recipe.weight_decay,
+                tuning_trials=trials,
+            ),
+        )
+        for phase in run.protocol.phases
+    )
+    return replace(run, protocol=replace(run.protocol, phases=phases), seed=seed)

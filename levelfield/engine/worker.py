@@ -1,0 +1,153 @@
+"""A worker of the local engine: a process that loads a study for itself and does the runs its parent names.
+
+    python -m levelfield.engine.worker ORDER FINGERPRINT      (only `engines.Local` calls this)
+
+One run id a line comes in on standard input; one JSON object a line goes out: {"outcome": "done"}, "busy" (another
+command has the run) or "failed" with the reason. Before the first, "ready"; or "stop", where the study is no longer
+what the parent planned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from levelfield.engine import tuning
+from levelfield.engine.find import Source, choose, matches
+from levelfield.files import write_text
+from levelfield.presets.options import Options
+from levelfield.runs import store
+from levelfield.spec import Effort, Probe, Run, Study, UserError
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run and how; text and numbers only, so that it travels to a worker as JSON.
+
+    A study with a search is two orders: its trials, then its runs with what they found.
+    """
+
+    source: Source
+    effort: Effort
+    out: Path
+    data: Path
+    only: str = ""
+    device: str = "cpu"
+    threads: int = 1
+    trial: bool = False
+
+    @property
+    def trials(self) -> Order:
+        """The order of the trials that this one needs first, in a folder of their own."""
+        return replace(self, out=self.out / tuning.FOLDER, trial=True)
+
+    def load(self) -> tuple[Study, list[Run]]:
+        """`chosen` of the study that the source has now. Raises UserError as `Source.load` does too."""
+        return self.chosen(self.source.load())
+
+    def chosen(self, study: Study) -> tuple[Study, list[Run]]:
+        """What the study is once its trials are done, or that of its trials, and those of its runs that `only` names.
+
+        A run that a search changes has two ids, and both name it. Raises UserError where nothing is named.
+        """
+        if self.trial:
+            study = tuning.trials(study, self.wanted)
+            return study, choose(study, self.effort)
+        if study.search is None:
+            return study, choose(study, self.effort, self.only)
+        return tuning.settled(study, self.out), choose(tuning.settled(study, self.out, self.wanted), self.effort)
+
+    def wanted(self, run: Run) -> bool:
+        return matches(run, self.only)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
+
+    @staticmethod
+    def from_json(text: str) -> Order:
+        fields: dict[str, Any] = json.loads(text)
+        named = fields["source"]
+        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
+        source = Source(**named | {"options": Options(**options)})
+        return Order(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
+
+
+def work(order: Order, fingerprint: str, answer: IO[str]) -> None:
+    """Runs what the parent names on standard input, until that ends."""
+
+    def reply(outcome: str, why: str = "") -> None:
+        answer.write(json.dumps({"outcome": outcome, "why": why}) + "\n")
+        answer.flush()
+
+    try:
+        study, runs = order.load()
+    except UserError as error:
+        reply("stop", str(error))
+        return
+    if order.source.fingerprint(runs) != fingerprint:
+        name = order.source.mixer or order.source.study
+        reply("stop", f"{name} was changed after its runs were planned: run the same command again.")
+        return
+    import torch
+
+    torch.set_num_threads(order.threads)
+    known = {run.id: run for run in runs}
+    reply("ready")
+    for run_id in _asked():
+        reply(*attempt(known[run_id], order, study.probes(known[run_id])))
+
+
+def attempt(run: Run, order: Order, probes: Sequence[Probe]) -> tuple[str, str]:
+    """One run, if it is free: outcome and why. Whatever it raises is kept in its directory."""
+    from levelfield.run import execute
+
+    where = store.directory(order.out, run)
+    try:
+        with store.claim(where) as mine:
+            if not mine:
+                return "busy", ""
+            (where / store.ERROR).unlink(missing_ok=True)
+            try:
+                execute(run, where, order.data, order.device, probes, tested=not order.trial)
+            except Exception as error:
+                why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+                why = " ".join(why.split())
+                detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
+                write_text(where / store.ERROR, f"{why}\n{detail}")
+                return "failed", why
+    except UserError as error:  # a full disk or an unwritable folder
+        return "failed", str(error)
+    return "done", ""
+
+
+def _asked() -> Iterator[str]:
+    """Run ids from standard input. Its end means that the parent is gone: then this process ends at once, mid-run."""
+    asked: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            asked.put(line.strip())
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield asked.get()
+
+
+def main() -> None:
+    """Standard output belongs to the answers."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    work(Order.from_json(sys.argv[1]), sys.argv[2], answer)
+
+
+if __name__ == "__main__":
+    main()

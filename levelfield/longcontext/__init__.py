@@ -1,0 +1,1 @@
+"""Evaluates language models on RULER: exams, stored answers, rows."""

@@ -1,0 +1,1 @@
+"""Softmax attention and its sparse and biased variants."""

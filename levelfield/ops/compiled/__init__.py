@@ -1,0 +1,1 @@
+"""Numba loops for a CPU: the inner loops of operators in the other folders."""

@@ -1,0 +1,71 @@
+"""A short causal convolution of each channel and its gradients as compiled loops, all channels of a step side by side.
+
+A few multiplications for every number read: going through the steps in order, a window of the last rows stays in the
+nearest cache, and each number comes from memory once. All arrays are contiguous and of one type, float32 or float64.
+Letters: B batch, T steps, C channels, K taps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from levelfield.ops.compiled.simd import compiled
+
+TOGETHER = 64  # steps whose products are added up in the arrays' own type; sums of such sums are float64
+
+
+@compiled
+def _add_product(total: Any, a: Any, b: Any) -> None:
+    for c in range(len(total)):
+        total[c] += a[c] * b[c]
+
+
+@compiled
+def run(x: Any, before: Any, weight: Any, bias: Any, y: Any, rows: tuple[int, int]) -> None:
+    """y[t] = bias + sum_j weight[K - 1 - j] x[t - j] for some rows of the batch.
+
+    x, y: (B, T, C); before: (B, K - 1, C), the steps in front of x; weight: (K, C); bias: (C,).
+    """
+    reach = len(weight) - 1
+    for i in range(rows[0], rows[1]):
+        for t in range(x.shape[1]):
+            here, now, result = x[i, t], weight[reach], y[i, t]
+            for c in range(len(bias)):
+                result[c] = bias[c] + now[c] * here[c]
+            for tap in range(reach):
+                seen = t + tap - reach
+                _add_product(result, weight[tap], x[i, seen] if seen >= 0 else before[i, seen + reach])
+
+
+@compiled
+def pull(
+    x: Any, before: Any, weight: Any, grad: Any, grad_x: Any, grad_before: Any, grad_rows: Any, rows: tuple[int, int]
+) -> None:
+    """Gradients of `run` from that of y; grad_before is given as zeros.
+
+    grad_rows: (B, K + 1, C) float64: what each row of the batch adds to those of weight and, last, of bias.
+    """
+    reach, length = len(weight) - 1, x.shape[1]
+    sums = np.zeros((reach + 2, x.shape[2]), x.dtype)
+    for i in range(rows[0], rows[1]):
+        grad_rows[i] = 0
+        for t in range(length):
+            given, here, now, pulled, own = grad[i, t], x[i, t], weight[reach], grad_x[i, t], sums[reach]
+            for c in range(len(given)):
+                pulled[c] = now[c] * given[c]
+                own[c] += here[c] * given[c]
+            for tap in range(reach):
+                seen = t + tap - reach
+                inside = seen >= 0
+                _add_product(grad_x[i, seen] if inside else grad_before[i, seen + reach], weight[tap], given)
+                _add_product(sums[tap], x[i, seen] if inside else before[i, seen + reach], given)
+            total = sums[reach + 1]
+            for c in range(len(given)):
+                total[c] += given[c]
+            if t % TOGETHER == TOGETHER - 1 or t == length - 1:
+                for tap in range(reach + 2):
+                    for c in range(len(given)):
+                        grad_rows[i, tap, c] += sums[tap, c]
+                        sums[tap, c] = 0

@@ -1,0 +1,1 @@
+"""Long and short convolutions."""

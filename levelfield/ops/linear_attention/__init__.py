@@ -1,0 +1,1 @@
+"""Linear attention, with and without decay, and the delta rule."""

@@ -1,0 +1,253 @@
+"""Convolution kernels of diagonal state-space models, from products of small real matrices.
+
+The kernel is a sum of exponentials, k[t] = Re sum_n c_n exp(a_n t). Written out it takes N x T complex exponentials,
+the dearest elementary function there is. With t = i J + j they factor, exp(a t) = exp(a i J) exp(a j), and N (I + J)
+exponentials and one real product do:
+
+    k as an I x J table  =  (I x 2N: c exp(a i J))  @  (2N x J: exp(a j)),        I J >= T,  I, J near sqrt(T)
+
+    log_a = torch.complex(-0.5 * dt, 3.0 * dt)                    # (H, N)
+    k = diagonal_kernel(log_a, weight, 4096)                      # weight: (S, H, N) complex; k: (S, H, 4096)
+
+log_a may be float64 while the weight is float32: phases are then formed and wrapped in float64 and only the factors are
+rounded, which keeps step 60,000 as exact as step 6. On a CPU, where every channel has its own states the recurrence is
+run instead, compiled, from an exact power every 64 steps (`levelfield.ops.compiled.ssm_kernels`).
+Letters: S kernels per channel (2 for two directions), H channels, N states, T steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+COMPILED = "cpu"  # the device whose diagonal kernel is compiled
+CPU_BLOCK = 1 << 16  # elements of one factor made at a time: 256 KiB of float32
+NEGLIGIBLE = -43.0  # log of a factor taken as zero: products of two stay clear of float32's slow subnormal numbers
+SHARED_TABLE = 1 << 21  # elements of the shared table of exponentials held at a time: 8 MiB of float32
+
+
+def diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+    """Re sum_n weight[s, h, n] exp(log_a[h, n] t) for t < length: (S, H, T) in the weight's precision.
+
+    log_a: (H, N) complex, real part <= 0; weight: (S, H, N) complex. The kernel of S4D (gu2022, section 3.2).
+    Equal to `naive_diagonal_kernel`.
+    """
+    if weight.device.type == COMPILED:
+        from levelfield.ops.compiled.simd import to_blocks
+
+        out: Tensor = _Recurrence.apply(to_blocks(log_a.to(torch.cdouble)), to_blocks(weight), length)  # pyright: ignore[reportAssignmentType]
+        return out[:, :length, : weight.shape[1]].transpose(1, 2)
+    parts = (torch.view_as_real(z.resolve_conj()) for z in (log_a, weight.transpose(0, 1)))
+    kernel: Tensor = _Diagonal.apply(*parts, length)  # pyright: ignore[reportAssignmentType]
+    return kernel.transpose(0, 1)
+
+
+def naive_diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+    """`diagonal_kernel` and `shared_kernel` by running the recurrence x <- exp(log_a) x step by step."""
+    state, out = weight, []
+    for _ in range(length):
+        out.append(state.real.sum(-1))
+        state = state * torch.exp(log_a)
+    return torch.stack(out, dim=-1)
+
+
+def shared_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+    """`diagonal_kernel` where all channels share the states: log_a: (N,) complex, weight: (S, H, N) -> (S, H, T).
+
+    One real product (S H x 2N) @ (2N x T) whose right factor is made, used and dropped a block of steps at a time, in
+    the backward too, so that memory does not grow with N x T. The kernel of DLR (amos2025, equation 3).
+    """
+    kinds, channels, states = weight.shape
+    flat = torch.cat([weight.real, -weight.imag], dim=-1).reshape(kinds * channels, 2 * states)
+    kernel: Tensor = _Shared.apply(log_a.real, log_a.imag, flat, length)  # pyright: ignore[reportAssignmentType]
+    return kernel.view(kinds, channels, length)
+
+
+def columns_for(length: int) -> int:
+    """J: the power of two next above sqrt(T), so that I = ceil(T / J) is near sqrt(T) too."""
+    return 1 << max(0, math.ceil(math.log2(length) / 2))
+
+
+@torch.library.custom_op("levelfield::diagonal", mutates_args=(), device_types="cpu")
+def _diagonal(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
+    from levelfield.ops.compiled import simd, ssm_kernels
+
+    out = weight.new_empty(weight.shape[1], ssm_kernels.whole(length), len(weight) * simd.LANES)
+    simd.spread(ssm_kernels.diagonal, len(weight), step, jump, weight, out)
+    return out
+
+
+@torch.library.custom_op("levelfield::moments", mutates_args=(), device_types="cpu")
+def _moments(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of g a^t and of t g a^t, as weight is."""
+    from levelfield.ops.compiled import simd, ssm_kernels
+
+    plain, timed = torch.zeros_like(weight), torch.zeros_like(weight)
+    simd.spread(ssm_kernels.moments, len(weight), step, jump, grad, plain, timed)
+    return plain, timed
+
+
+@_diagonal.register_fake
+def _(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
+    from levelfield.ops.compiled import simd, ssm_kernels
+
+    return weight.new_empty(weight.shape[1], ssm_kernels.whole(length), len(weight) * simd.LANES)
+
+
+@_moments.register_fake
+def _(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(weight), torch.empty_like(weight)
+
+
+class _Recurrence(torch.autograd.Function):
+    """log_a: (blocks, N, 2, 16) float64, weight: (blocks, S, N, 2, 16) -> (S, T or a little more, 16 blocks)."""
+
+    @staticmethod
+    def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+        from levelfield.ops.compiled import ssm_kernels
+
+        step, jump = _polar(log_a).to(weight.dtype), _polar(ssm_kernels.CHUNK * log_a)
+        ctx.save_for_backward(step, jump, weight)
+        return _diagonal(step, jump, weight, length)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        step, jump, weight = ctx.saved_tensors
+        plain, timed = _moments(step, jump, weight, grads[0].contiguous())
+        (re, im), (w, v) = timed.unbind(-2), weight.unbind(-2)
+        slope = torch.stack([w * re - v * im, -w * im - v * re], -2).sum(1)
+        return slope.double(), torch.stack([plain[..., 0, :], -plain[..., 1, :]], -2), None
+
+
+def _polar(log: Tensor) -> Tensor:
+    """exp of a complex logarithm, (..., 2, 16) real and imaginary parts."""
+    re, im = log.unbind(-2)
+    return re.exp().unsqueeze(-2) * torch.stack([im.cos(), im.sin()], -2)
+
+
+class _Diagonal(torch.autograd.Function):
+    """log_a: (H, N, 2), weight: (H, S, N, 2) real views -> (H, S, T), a block of channels at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
+        ctx.save_for_backward(log_a, weight)
+        out = weight.new_empty(*weight.shape[:2], length)
+        for block, (fine, coarse) in _factors(log_a, length, weight.dtype):
+            left = _times(weight[block].unsqueeze(2), coarse.unsqueeze(1))  # (h, S, I, N, 2)
+            left[..., 1].neg_()
+            table = torch.bmm(left.flatten(3).flatten(1, 2), fine.flatten(2).transpose(1, 2))  # (h, S I, J)
+            out[block] = table.view(table.shape[0], weight.shape[1], -1)[..., :length]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (grad,) = grads
+        log_a, weight = ctx.saved_tensors
+        grad_log_a, grad_weight = torch.empty_like(log_a), weight.new_empty(weight.shape)
+        length, columns = grad.shape[2], columns_for(grad.shape[2])
+        for block, (fine, coarse) in _factors(log_a, length, weight.dtype):
+            w, rows = weight[block].unsqueeze(2), coarse.shape[1]
+            table = torch.nn.functional.pad(grad[block], (0, rows * columns - length)).reshape(w.shape[0], -1, columns)
+            # The table is Re(left fine) = left conj(conj(fine)): gradients are those of the conjugated factors.
+            left = _times(w, coarse.unsqueeze(1))
+            left[..., 1].neg_()
+            pull_left = torch.bmm(table, fine.flatten(2)).view_as(left)
+            pull_left[..., 1].neg_()
+            pull_fine = torch.bmm(table.transpose(1, 2), left.flatten(3).flatten(1, 2)).view_as(fine)
+            pull_coarse = _times(w, pull_left, conjugate=True).sum(1)
+            grad_weight[block] = _times(coarse.unsqueeze(1), pull_left, conjugate=True).sum(2)
+            grad_log_a[block] = _slope(fine, pull_fine, 1) + _slope(coarse, pull_coarse, columns)
+        return grad_log_a, grad_weight, None
+
+
+def _factors(log_a: Tensor, length: int, dtype: torch.dtype) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
+    """Blocks of channels with exp(log_a j), (h, J, N, 2), and exp(log_a i J), (h, I, N, 2)."""
+    channels, states = log_a.shape[:2]
+    columns = columns_for(length)
+    step = max(1, CPU_BLOCK // (2 * states * columns)) if log_a.device.type == "cpu" else channels
+    near = torch.arange(columns, device=log_a.device)
+    far = columns * torch.arange(-(-length // columns), device=log_a.device)
+    for start in range(0, channels, step):
+        block = slice(start, start + step)
+        yield block, (_exponentials(log_a[block], near, dtype), _exponentials(log_a[block], far, dtype))
+
+
+def _exponentials(log_a: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
+    """exp(log_a t), real and imaginary parts last: (..., N, 2) and (L,) -> (..., L, N, 2) of type `dtype`.
+
+    Whole turns are taken off before the phase is rounded to `dtype`.
+    """
+    times = steps.to(log_a.dtype).unsqueeze(-1)
+    turns = (log_a[..., 1] / (2 * math.pi)).unsqueeze(-2) * times
+    phase = turns.sub_(torch.round(turns)).mul_(2 * math.pi).to(dtype)
+    decay = (log_a[..., 0].unsqueeze(-2) * times).to(dtype)
+    size = torch.exp(decay).masked_fill_(decay < NEGLIGIBLE, 0)
+    out = size.new_empty(*size.shape, 2)
+    torch.mul(size, torch.cos(phase), out=out[..., 0])
+    torch.mul(size, phase.sin_(), out=out[..., 1])
+    return out
+
+
+def _times(a: Tensor, b: Tensor, conjugate: bool = False) -> Tensor:
+    """The complex product a b, or conj(a) b, of real views (..., 2)."""
+    first = torch.view_as_complex(a)
+    return torch.view_as_real((first.conj() if conjugate else first) * torch.view_as_complex(b))
+
+
+def _slope(power: Tensor, pull: Tensor, stride: int) -> Tensor:
+    """Gradient of log_a through power = exp(log_a stride l): (h, L, N, 2) twice -> (h, N, 2)."""
+    times = stride * torch.arange(power.shape[1], device=power.device).to(power.dtype)
+    product = _times(power, pull, conjugate=True)
+    return torch.einsum("l,hlnr->hnr", times, product)
+
+
+class _Shared(torch.autograd.Function):
+    """decay, angle: (N,), weight: (R, 2N) -> (R, T)."""
+
+    @staticmethod
+    def forward(ctx: Any, decay: Tensor, angle: Tensor, weight: Tensor, length: int) -> Tensor:
+        ctx.save_for_backward(decay, angle, weight)
+        out = weight.new_empty(weight.shape[0], length)
+        for start, table in _tables(decay, angle, length, weight.dtype):
+            out[:, start : start + table.shape[1]] = weight @ table
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (grad,) = grads
+        decay, angle, weight = ctx.saved_tensors
+        states = decay.shape[0]
+        grad_weight = torch.zeros_like(weight)
+        slope = decay.new_zeros(2, states)
+        for start, table in _tables(decay, angle, grad.shape[1], weight.dtype):
+            part = grad[:, start : start + table.shape[1]]
+            grad_weight.addmm_(part, table.T)
+            pull = weight.T @ part  # gradient of the table
+            times = torch.arange(start, start + table.shape[1], device=part.device).to(part.dtype)
+            re, im, pull_re, pull_im = table[:states], table[states:], pull[:states], pull[states:]
+            slope[0] += (pull_re * re).addcmul_(pull_im, im) @ times
+            slope[1] += (pull_im * re).addcmul_(pull_re, im, value=-1) @ times
+        return slope[0], slope[1], grad_weight, None
+
+
+def _tables(decay: Tensor, angle: Tensor, length: int, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of the table exp(log_a t) over consecutive steps: first step, (2N, block) real over imaginary parts."""
+    states = decay.shape[0]
+    block = min(length, max(1, SHARED_TABLE // (2 * states)))
+    log_a = torch.stack([decay, angle], dim=-1)
+    re, im = _exponentials(log_a, torch.arange(block, device=decay.device), dtype).permute(2, 1, 0).contiguous()
+    turns = _exponentials(log_a, torch.arange(0, length, block, device=decay.device), dtype)  # (starts, N, 2)
+    table = re.new_empty(2 * states, block)
+    for i, start in enumerate(range(0, length, block)):
+        c, s = turns[i].T.unsqueeze(-1)
+        torch.mul(re, c, out=table[:states]).addcmul_(im, s, value=-1)
+        torch.mul(re, s, out=table[states:]).addcmul_(im, c)
+        yield start, table[:, : min(block, length - start)]

@@ -1,0 +1,1 @@
+"""Kernels of other packages, used where they agree with ours."""

@@ -1,0 +1,1 @@
+"""Ready-made sizes, models and the comparison study."""

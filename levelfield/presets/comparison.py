@@ -1,0 +1,209 @@
+"""A user's own mixer beside baselines: what `levelfield compare FILE.py:Mixer` runs.
+
+Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. Where the user's
+mixer sees earlier steps alone, so do the baselines. The user's arms come first, so that their report does too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from levelfield import contract, tasks
+from levelfield.mixers import MIXERS
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.s4 import S4
+from levelfield.model import Net
+from levelfield.objectives import default_objective, heads
+from levelfield.presets import efforts
+from levelfield.presets.options import USUAL, Options
+from levelfield.probes.extrapolation import Extrapolation
+from levelfield.probes.reach import Reach
+from levelfield.probes.slices import Slices
+from levelfield.protocols import arm
+from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
+from levelfield.report.verdicts import Key, Table
+from levelfield.runs.ledger import match_width, parameters
+from levelfield.spec import (
+    UNTUNED,
+    Effort,
+    MixerConfig,
+    Model,
+    Probe,
+    Row,
+    Run,
+    Study,
+    Task,
+    UserError,
+    View,
+    closest,
+    digest,
+)
+
+BASELINES: tuple[MixerConfig, ...] = (
+    Attention(heads=4, rotary="per_head"),
+    S4(state=16, form="diagonal", init="lin"),
+    Conv(kernel=5, hidden=64),
+)
+PROTOCOLS = ("scratch", "spt_masked")
+
+
+def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
+    """The study of one mixer, by default on `small.TASKS` beside BASELINES by PROTOCOLS.
+
+    Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
+    for an unknown name, and for whatever the contract finds wrong with the mixer.
+    """
+    names, protocols = options.tasks or efforts.TASKS, options.protocols or PROTOCOLS
+
+    def runs(effort: Effort) -> tuple[Run, ...]:
+        size = efforts.sized(effort, options.numbers)
+        given = [task(name, effort) for name in names]
+        chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
+        back = _checked(mixer, size.width, names, protocols, given)
+        arms = [
+            (of, arm(model, protocol), protocol)
+            for name, of, several in zip(names, given, chosen, strict=True)
+            for model in models(mixer, name, effort, options, back)
+            for protocol in several
+        ]
+        return tuple(Run(*one, seed) for one in arms for seed in range(size.seeds))
+
+    return Study(
+        name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
+        claim=f"At equal steps and parameters, {own_name(mixer)} scores higher than the baselines.",
+        runs=runs,
+        views=(
+            View("gap", "By protocol, at equal steps"),
+            View("compare", "Every seed of every arm"),
+            View("curve", "Longer than in training", axis="length"),
+            View("slices", "Where the score comes from"),
+            View("training", "Training curves"),
+        ),
+        probes=probes,
+        verdict=lambda rows: verdict(own_name(mixer), rows),
+        deviations=(
+            UNTUNED,
+            "Where the mixer sees earlier steps alone, the baselines are built to see earlier steps alone, too.",
+            "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
+            "scatter: docs/verdicts.md says how large.",
+        ),
+    )
+
+
+def _checked(
+    mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task]
+) -> bool:
+    """Whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
+    padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
+    wanted = {p == "spt_causal" or n in efforts.CAUSAL for p in protocols for n in names}
+    for causal in sorted(wanted):
+        _check(mixer, width, causal, longest, padded)
+    if True in wanted and False not in wanted:
+        return False  # every arm is causal as it is
+    back = not contract.looks_ahead(mixer, width)
+    if back:
+        _check(mixer, width, True, longest, padded)
+    return back
+
+
+@cache
+def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: bool) -> None:
+    contract.check(mixer, width, causal, longest=longest, padding=padded)
+
+
+def baselines(options: Options) -> tuple[MixerConfig, ...]:
+    """BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
+    usual = {mixer.label: mixer for mixer in BASELINES}
+    known = {mixer.label: mixer for mixer in MIXERS}
+    for name in options.baselines:
+        if name not in known:
+            raise UserError(f"There is no mixer '{name}' to compare with: {closest(name, sorted(known))}")
+    return tuple(usual.get(name) or known[name]() for name in dict.fromkeys(options.baselines)) or BASELINES
+
+
+def task(name: str, effort: Effort) -> Task:
+    """A generated task at the size the effort affords; any other task as it is."""
+    return efforts.task(name, effort) if name in efforts.SIZED else tasks.find(name)
+
+
+@cache
+def models(
+    mixer: MixerConfig, name: str, effort: Effort, options: Options = USUAL, back: bool = False
+) -> tuple[Model, ...]:
+    """The user's model, then the baselines at the widths whose parameter counts are nearest to it. back: all of them
+    see earlier steps alone, on tasks of either direction, too."""
+    of, size = task(name, effort), efforts.sized(effort, options.numbers)
+
+    def count(model: Model) -> int:
+        net = Net(model, of.input, heads(default_objective(of), of), flag=False, seed=0)
+        return parameters(net)["parameters"]
+
+    def made(each: MixerConfig, label: str | None = None) -> Model:
+        model = efforts.model(name, each, effort, label, size)
+        return replace(model, causal=model.causal or back)
+
+    own, shapes = made(mixer, own_name(mixer)), [made(baseline) for baseline in baselines(options)]
+    return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
+
+
+def own_name(mixer: MixerConfig) -> str:
+    """The mixer's label, told apart from a baseline of the same name."""
+    return f"my_{mixer.label}" if mixer.label in {known.label for known in MIXERS} else mixer.label
+
+
+def probes(run: Run) -> Sequence[Probe]:
+    """Longer sequences where the task has them in a size that a laptop can take."""
+    longer = {"listops": (1, 2), "pathfinder": ()}.get(
+        run.task.name, (1, 2, 4) if run.task.name in efforts.SIZED else ()
+    )
+    return (*([Extrapolation(longer, examples=500)] if longer else []), Reach(), Slices())
+
+
+def verdict(label: str, rows: Sequence[Row]) -> str:
+    """How many comparisons the mixer wins, and each of them in a sentence."""
+    table = Table.of(rows)
+    keys = [key for key in table.cells if key.model == label and _others(key, table)]
+    if not keys:
+        return "Nothing can be said yet: no run of the mixer beside a baseline has finished."
+    decided = questions(label, rows)
+    answers = holm(decided)
+    counts = Counter(answers.get(key, 0) for key in keys)
+    head = (
+        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best in "
+        f"{counts[-1]}; the rest are not decided."
+    )
+    return " ".join([head, *(_sentence(label, key, answers.get(key), table) for key in keys)])
+
+
+def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
+    """By task and protocol, whether the mixer is above every baseline or below one. Not asked where nobody has learnt
+    more than the best simple rule; where the mixer itself has not, it can be below but not above."""
+    table = Table.of(rows)
+    asked: dict[Key, Question] = {}
+    for key in (key for key in table.cells if key.model == label):
+        others, scatter = _others(key, table), table.scatter(key.task)
+        if not others or not any(table.learnt(k) for k in (key, *others)):
+            continue
+        above = Every(tuple(difference(table.cells[key], other, 0.0, scatter) for other in others.values()))
+        asked[key] = above if table.learnt(key) else AtMost(above)
+    return asked
+
+
+def _others(key: Key, table: Table) -> dict[Key, Seeds]:
+    """The baselines on the same task under the same protocol."""
+    return {k: arm for k, arm in table.cells.items() if k == key._replace(model=k.model) and k.model != key.model}
+
+
+def _sentence(label: str, key: Key, answer: int | None, table: Table) -> str:
+    own, others, rule = table.cells[key], _others(key, table), table.rule(key.task)
+    best = max(others, key=lambda k: others[k].mean)
+    where, rival = f"On {key.task} by {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
+    if answer is None:
+        return f"{where}, nothing can be said: no arm beat the best simple rule, {rule}; {label} has {own}."
+    word = {1: "is above", -1: "is below", 0: "cannot be told apart from"}[answer]
+    short = "" if table.learnt(key) else f" It did not beat the best simple rule, {rule}."
+    return f"{where}, {label} at {own} {word} {rival}.{short}"

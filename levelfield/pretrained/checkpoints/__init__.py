@@ -1,0 +1,1 @@
+"""One file for each format of checkpoint."""

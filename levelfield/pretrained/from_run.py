@@ -1,0 +1,30 @@
+"""Models that were trained here, as language models.
+
+    run = find_run("imdb_text-s4-pretrain-0-5f0c9a1e2b", out)
+    model, tokenizer = trained(run, load_net(run, out / run.id))
+
+Any causal model whose last phase predicted the next symbol will do; on text the symbols are bytes.
+"""
+
+from __future__ import annotations
+
+from levelfield.model import Net
+from levelfield.pretrained.native_model import Own
+from levelfield.spec import Run, Tokens, UserError
+from levelfield.tokenizer import Bytes
+
+BYTES = 256
+
+
+def trained(run: Run, net: Net, device: str = "cpu") -> tuple[Own, Bytes]:
+    """The run's network, which `levelfield.run.load_net` gives, and the tokenizer of its symbols.
+
+    Raises UserError where the run is no language model: not causal, without a head for the next symbol, not on bytes.
+    """
+    spec, head = run.task.input, net.kinds.get("next")
+    if not run.model.causal or head is None:
+        raise UserError(f"{run.id} does not predict the next symbol: name a run whose last phase is causal.")
+    if not isinstance(spec, Tokens) or spec.symbols != BYTES:
+        raise UserError(f"{run.id} reads {run.task.name}, whose symbols are not bytes: name a run on text.")
+    net = net.to(device).requires_grad_(False).eval()
+    return Own(run.id, net, net.heads["next"], spec.symbols, Tokens.OFFSET), Bytes()

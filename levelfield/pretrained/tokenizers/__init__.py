@@ -1,0 +1,1 @@
+"""Tokenizers read from files, without their libraries where possible."""

@@ -1,0 +1,262 @@
+"""Figures of scores along an axis: kernel size, sequence length, distance, lag.
+
+    curve(results, cells, "kernel", "accuracy", beside)     # locality: what a bounded kernel can score
+    curve(results, cells, "length", "accuracy")             # extrapolation, with the training length marked
+    curve(results, cells, "fraction", "accuracy")           # scarce data: any field of the runs is an axis
+
+A run's place on the axis is what its row says (`at` is "kernel=5") or, where the row says nothing, a field of its own:
+of its model (Conv(kernel=5)), its task or its last phase (fraction=0.1). Models without a place, or at "kernel=all",
+are level lines to compare with. Rows that also name a layer make one line for each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from levelfield.report import style
+from levelfield.report.against_printed import Beside, pairs, printed_curve
+from levelfield.report.arms import Arm, field_values
+from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
+from levelfield.report.plots import Drawing, merged_rules
+from levelfield.report.tables import baseline_name
+from levelfield.runs.results import Results
+from levelfield.spec import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOTHING = Beside()  # where no printed number is asked for
+AXES = {
+    "kernel": "kernel size (steps)",
+    "length": "sequence length (steps)",
+    "lag": "lag (steps)",
+    "fraction": "share of the training data",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones."""
+
+    model: str
+    protocol: str
+    points: tuple[tuple[float, tuple[float, ...]], ...]
+    printed: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def medians(self) -> list[tuple[float, float]]:
+        return [(x, median(values)) for x, values in self.points]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One panel: arms along the axis, the level of arms that have no place on it, and rules that learn nothing."""
+
+    along: tuple[Line, ...]
+    level: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    rules: tuple[Line, ...] = ()
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None:
+    """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it.
+
+    spec: the described run, or the part of it that may say.
+    """
+    at = row.get("at", "")
+    if at:
+        text = pairs(at).get(axis, "")
+        return "all" if text == "all" else _number(text)
+    inside = _values(spec, axis)
+    return "all" if len(inside) != 1 else _number(str(inside[0]))
+
+
+def _saying(spec: Mapping[str, Any], placed: bool) -> Mapping[str, Any]:
+    """What of a described run may say where it lies; only its mixers where rows name their places, since another field
+    may share the axis's name (depth)."""
+    model = spec.get("model", {})
+    if placed:
+        return {"model": {"mixers": model.get("mixers", [])}}
+    phases = spec.get("protocol", {}).get("phases", [])
+    return {"model": model, "task": spec.get("task", {}), "phase": phases[-1] if phases else {}}
+
+
+def _values(spec: Mapping[str, Any], axis: str) -> list[Any]:
+    """Values of a field of that name, of the model, else of the last phase, else of the task."""
+    parts = ({"model": spec.get(part, {})} for part in ("model", "phase", "task"))
+    return next((found for part in parts if (found := field_values(part, axis))), [])
+
+
+def _family(model: str, x: float | str) -> str:
+    """The name without its place: conv5 at kernel 5 is conv, so that one line joins conv5, conv9 and conv17."""
+    bare = model.removesuffix(x if isinstance(x, str) else f"{x:g}")
+    return bare.rstrip("-_= ") or model
+
+
+def lines_along(results: Results, task: str, axis: str, metric: str, beside: Beside = NOTHING) -> Lines:
+    """Everything that one task's panel shows. Places with more keys than needed are left to other views."""
+    arms = arms_of(results)
+    rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
+    placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
+    fewest = min(placed, default=0)
+    specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
+    in_specs = any(_values(spec, axis) for spec in specs.values())
+    # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
+    # beside the axis, such as a layer, is no further seed: it is part of the line's name.
+    found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
+    sample: dict[tuple[str, str], tuple[Arm, str]] = {}
+    for row in sorted(rows, key=lambda r: bool(r.get("at"))):
+        run, at, value = row.get("run", ""), row.get("at", ""), row_value(row)
+        x = position(row, specs.get(run, {}), axis)
+        if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_specs):
+            continue
+        if is_baseline(row) and not at:
+            continue
+        model = _family(row.get("model", ""), x) if in_specs else row.get("model", "")
+        rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
+        name = (", ".join([model, *rest]), row.get("protocol", ""))
+        found.setdefault(name, {}).setdefault(x, {})[run] = value
+        if not is_baseline(row):
+            sample.setdefault(name, (arms[run], run))
+    return _lines(found, sample, results, axis, metric, beside)
+
+
+def _lines(
+    found: Mapping[tuple[str, str], Mapping[float | str, Mapping[str, float]]],
+    sample: Mapping[tuple[str, str], tuple[Arm, str]],
+    results: Results,
+    axis: str,
+    metric: str,
+    beside: Beside,
+) -> Lines:
+    along, rules, level = [], [], {}
+    for (model, protocol), by_x in found.items():
+        numeric = sorted(x for x in by_x if not isinstance(x, str))
+        points = tuple((x, tuple(by_x[x].values())) for x in numeric)
+        if (model, protocol) not in sample:
+            rules.append(Line(baseline_name(model), protocol, points))
+        elif numeric:
+            arm, run = sample[model, protocol]
+            printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, beside)
+            along.append(Line(model, protocol, points, tuple(printed)))
+        else:
+            level[model, protocol] = median(by_x["all"].values())
+    # A single point is no curve, and what was never varied under a protocol is no yardstick for it.
+    varied = {line.protocol for line in along if len(line.points) > 1}
+    kept = tuple(line for line in along if line.protocol in varied)
+    return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
+
+
+def curve(results: Results, cells: Cells, axis: str, metric: str, beside: Beside = NOTHING) -> Drawing | None:
+    """A panel per task, with the training length marked on an axis of lengths."""
+    tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
+    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, beside)).along}
+    if not found:
+        return None
+    names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]
+    look = style.looks(names)
+    unit = " (%)" if shown_unit(results.rows, metric) == "percent" else ""
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(found), 3.3, columns=2)
+        for panel, (task, lines) in zip(axes, found.items(), strict=True):
+            same = metric == cells.metric
+            moving = {line.model for line in lines.rules}
+            rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
+            _panel(panel, lines, rules, look)
+            trained = _training_length(results, task) if axis == "length" else None
+            if trained:
+                _mark(panel, trained, "training length")
+            panel.set_title(style.short(task, 26), pad=18 if trained else None)
+            panel.set_xlabel(AXES.get(axis, axis))
+            panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
+        style.protocol_legend(figure, names)
+        drawn = style.render(figure, f"curve-{axis}-{metric}")
+    return Drawing(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
+
+
+def _training_length(results: Results, task: str) -> float | None:
+    """Where every run of the task was trained at one length, that length."""
+    lengths = {
+        float(value)
+        for run, arm in arms_of(results).items()
+        if arm.task == task
+        for value in field_values({"task": results.specs.get(run, {}).get("task", {})}, "length")
+    }
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _mark(axes: Axes, x: float, text: str) -> None:
+    axes.axvline(x, color=style.FAINT, linestyle="--", linewidth=0.9, zorder=0.5)
+    axes.annotate(
+        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
+        ha="center", va="bottom", fontsize=8, color=style.FAINT,
+    )  # fmt: skip
+
+
+def _panel(
+    axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], look: Mapping[tuple[str, str], style.Look]
+) -> None:
+    ends: list[tuple[float, str, str]] = []
+    for line in lines.along:
+        mine = look[line.model, line.protocol]
+        _draw(axes, line, mine)
+        if line.printed:
+            axes.plot(*zip(*line.printed, strict=True), "D--", color=style.INK, mfc="none", markersize=4.5, lw=0.9)
+            ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
+        ends.append((line.medians[-1][1], line.model, mine.colour))
+    for name, value in lines.level.items():
+        axes.axhline(value, color=look[name].colour, linewidth=1.3, linestyle=look[name].dashes)
+        ends.append((value, name[0], look[name].colour))
+    for line in lines.rules:
+        axes.plot(*zip(*line.medians, strict=True), ":", color=style.FAINT, linewidth=1.2, zorder=0.5)
+        ends.append((line.medians[-1][1], line.model, style.FAINT))
+    for value, name in rules:
+        axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
+        ends.append((value, name, style.FAINT))
+    _scale(axes, sorted({x for line in lines.along for x, _ in line.points}))
+    end_labels(axes, ends)
+
+
+def _draw(axes: Axes, line: Line, look: style.Look) -> None:
+    """Median line, band from lowest to highest, every value a dot."""
+    xs, ys = zip(*line.medians, strict=True)
+    lows, highs = [min(v) for _, v in line.points], [max(v) for _, v in line.points]
+    axes.fill_between(xs, lows, highs, color=look.colour, alpha=0.13, lw=0)
+    axes.plot(xs, ys, color=look.colour, linestyle=look.dashes, marker="o", markersize=4)
+    for x, values in line.points:
+        axes.plot([x] * len(values), values, "o", markersize=3, mfc=look.colour, mec="none", alpha=0.5)
+
+
+def _scale(axes: Axes, xs: Sequence[float]) -> None:
+    """Logarithmic where the axis spans more than a factor of four; ticks where something was measured, nine at most."""
+    positive = [x for x in xs if x > 0]
+    if positive and positive[-1] / positive[0] > 4:
+        if xs[0] > 0:
+            axes.set_xscale("log", base=2)
+        else:
+            axes.set_xscale("symlog", base=2, linthresh=1)
+    every = -(-len(xs) // 9)
+    kept = [x for i, x in enumerate(xs) if (len(xs) - 1 - i) % every == 0]
+    axes.set_xticks(kept, [f"{x:g}" for x in kept])
+    axes.set_xticks([], minor=True)
+
+
+def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names at the right end of their lines, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))
+    for (_, text, shade), height in zip(ends, heights, strict=True):
+        name = style.short(text)
+        axes.annotate(
+            name, (1, height), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+            va="center", fontsize=8.5, color=shade, annotation_clip=False,
+        )  # fmt: skip

@@ -1,0 +1,81 @@
+"""Reads a folder of committed results, such as `results/demo-minutes`: the tables of a report, without its runs.
+
+    read(Path("results/demo-minutes"), study, "minutes")      # Results, as `store.read` gives of a folder of runs
+
+`rows.csv` holds every row, `summary.csv` what a run of each arm cost, `trials.csv` what was tried before. Logs are not
+kept. The settings of a run are those of the study's run of the same id, which is a hash of them: where the study has
+changed since, they are not known, and nothing printed stands beside.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from levelfield.runs.results import Results
+from levelfield.spec import Effort, Row, Study, UserError, describe
+
+ROWS, SUMMARY, TRIALS = "rows.csv", "summary.csv", "trials.csv"
+KINDS = get_type_hints(Row)
+
+
+def find(out: Path, study: str, effort: str) -> Path | None:
+    """The folder itself or the study's own in it, where it holds committed rows; else None."""
+    return next((at for at in (out, out / f"{study}-{effort}") if (at / ROWS).is_file()), None)
+
+
+def read(folder: Path, study: Study, effort: Effort) -> Results:
+    """Raises UserError for a damaged file, and for rows of another study or effort."""
+    rows = [_row(folder / ROWS, record) for record in _records(folder / ROWS)]
+    mine = [row for row in rows if (row.get("study", study.name), row.get("effort", effort)) == (study.name, effort)]
+    if not mine:
+        there = sorted({f"{row.get('study')} at effort {row.get('effort')}" for row in rows}) or ["nothing"]
+        raise UserError(f"{folder / ROWS} holds {', '.join(there)}, not {study.name} at effort {effort}: name that.")
+    names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
+    specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
+    return Results(mine, _ledgers(folder, mine), specs=specs, trials=[*_records(folder / TRIALS)])
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Lines by column, numbers as numbers, empty cells absent; nothing where there is no file."""
+    if not path.is_file():
+        return
+    try:
+        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}): take the file from the repository again.") from error
+    for line in lines:
+        yield {key: _number(value) for key, value in line.items() if key and value}
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"True": True, "False": False}.get(text, text)
+
+
+def _row(path: Path, record: Mapping[str, Any]) -> Row:
+    """With the types of its columns; a column that rows do not have is left out."""
+    try:
+        return Row(**{key: KINDS[key](value) for key, value in record.items() if key in KINDS})
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} holds a line that is no row ({error}): take it from the repository again.") from error
+
+
+def _ledgers(folder: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
+    """Run id -> what a run of its arm cost. Raises UserError where an arm has none."""
+    keys = ("task", "model", "protocol")
+    arms = {tuple(record.get(key) for key in keys): record for record in _records(folder / SUMMARY)}
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        run, arm = row.get("run", ""), tuple(row.get(key) for key in keys)
+        if run and row.get("protocol") != "none" and not row.get("at"):
+            if arm not in arms:
+                raise UserError(f"{folder / SUMMARY} has no line for {' '.join(map(str, arm))}: take it anew.")
+            found[run] = arms[arm]
+    return found

@@ -1,0 +1,236 @@
+"""Which differences between arms are more than noise, at a false-alarm rate that holds for a whole report.
+
+    a, b = Seeds((58.1, 59.6, 60.2), examples=2000), Seeds((47.9, 48.3, 50.0), examples=2000)
+    holm({"s4 over attention": difference(a, b), "level": difference(a, b, 5.0)})
+    # {"s4 over attention": 1, "level": 1}      1: more, -1: less, 0: not decided
+
+Two things make scores differ by luck, and both are counted: seeds, by Welch's t-test, and test examples, by Wilson's
+interval. A report asks several questions; Holm's rule keeps the chance of a single wrong answer among all of them below
+5 %. docs/verdicts.md states the rates, which `benchmarks/false_alarms.py` simulates, and what so few seeds can see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+from typing import Protocol, TypeVar
+
+from levelfield.report.intervals import t_quantile, wilson, z_quantile
+
+ALPHA = 0.025
+"""Of a report. Welch's test with two or three seeds and very unequal spreads errs up to twice as often as it says
+(docs/verdicts.md), so half of the 5 % is asked of it."""
+
+FEWEST = 3
+"""Seeds of an arm that can decide anything. Two of a model that learns half of the time are alike half of the time, and
+two of a quiet one see only differences of thirty standard deviations."""
+
+GRID = 20  # degrees of freedom are rounded down to a twentieth, so that quantiles are looked up
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Scores of one arm in percent, one per seed that ended with a finite score, in the order of seeds.
+
+    examples: test examples behind each score, where it is a share. stderr: over examples, in points, where it is none.
+    trained: False for what has no other seeds, such as a checkpoint or a simple rule. steady: False where some seeds
+    have learnt and others have not, so that they do not scatter like a bell.
+    """
+
+    values: tuple[float, ...]
+    examples: int | None = None
+    stderr: float | None = None
+    trained: bool = True
+    steady: bool = True
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def variance(self) -> float:
+        """Between seeds; 0 for a single one."""
+        return variance(self.values) if len(self.values) > 1 else 0.0
+
+    def __str__(self) -> str:
+        """41.3 % (40.9 to 44.0 over 3 seeds)"""
+        if len(self.values) < 2:
+            return f"{self.median:.1f} %" + (" with one seed" if self.trained else "")
+        return f"{self.median:.1f} % ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds)"
+
+    def reach(self, alpha: float, up: bool) -> float:
+        """From the mean to its upper or lower limit over test examples, in points; 0 where they are not known."""
+        if self.examples:
+            share = min(1.0, max(0.0, self.mean / 100))
+            return 100 * abs(wilson(share, self.examples, alpha)[up] - share)
+        return z_quantile(alpha) * (self.stderr or 0.0)
+
+
+class Question(Protocol):
+    """Something that scores may answer."""
+
+    def decide(self, level: float) -> int:
+        """1 for more, -1 for less, 0 for neither: wrong in no more than this share of cases."""
+        ...
+
+    def seen(self) -> int:
+        """1 or -1: what the numbers say where each is taken as exact."""
+        ...
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Whether a weighted sum of arms' means is above or below a number, in points.
+
+    scatter: the standard deviation between seeds below which none is believed: that of all arms of the task. Two seeds
+    of a model that learns half of the time are often alike; other arms say that they need not be. paired: the arms are
+    the same trained models in several places, so that each seed is compared with itself.
+    """
+
+    terms: tuple[tuple[float, Seeds], ...]
+    against: float = 0.0
+    scatter: float = 0.0
+    paired: bool = False
+
+    @property
+    def value(self) -> float:
+        return sum(weight * arm.mean for weight, arm in self.terms)
+
+    def seen(self) -> int:
+        return 1 if self.value > self.against else -1
+
+    def decide(self, level: float) -> int:
+        if any(arm.trained and len(arm.values) < FEWEST for _, arm in self.terms):
+            return 0
+        steady = self.paired or all(arm.steady for _, arm in self.terms)
+        seeds = self._seeds(level) if steady else 0.0
+        more = math.hypot(seeds, *(w * arm.reach(level, up=w < 0) for w, arm in self.terms))
+        less = math.hypot(seeds, *(w * arm.reach(level, up=w > 0) for w, arm in self.terms))
+        apart = self.value - self.against
+        answer = 1 if apart > more else -1 if -apart > less else 0
+        return answer if steady or self._separate(level) == answer else 0
+
+    def _seeds(self, level: float) -> float:
+        """Half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
+        trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
+        if self.paired:
+            by_seed = zip(*([weight * value for value in arm.values] for weight, arm in trained), strict=True)
+            trained = [(1.0, Seeds(tuple(map(sum, by_seed))))]
+        parts = [
+            (weight**2 * max(arm.variance, self.scatter**2) / len(arm.values), len(arm.values) - 1)
+            for weight, arm in trained
+        ]
+        total = sum(part for part, _ in parts)
+        if not total:
+            return 0.0
+        degrees = total**2 / sum(part**2 / count for part, count in parts)
+        return t_quantile(level, max(1.0, math.floor(GRID * degrees) / GRID)) * math.sqrt(total)
+
+    def _separate(self, level: float) -> int:
+        """Exact for any law of scores: all seeds of one arm above all of the other, with enough of them."""
+        signs = dict(self.terms)
+        if len(self.terms) != 2 or signs.keys() != {1, -1}:
+            return 0
+        own, other = signs[1], signs[-1]
+        if 2 / math.comb(len(own.values) + len(other.values), len(own.values)) > level:
+            return 0
+        above = min(own.values) - max(other.values) > self.against
+        below = max(own.values) - min(other.values) < self.against
+        return above - below
+
+
+def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: float = 0.0) -> Contrast:
+    """Whether the first is above the second by more than `against` points, or by less."""
+    return Contrast(((1.0, first), (-1.0, second)), against, scatter)
+
+
+@dataclass(frozen=True)
+class Flipped:
+    """The same question the other way round."""
+
+    part: Question
+
+    def decide(self, level: float) -> int:
+        return -self.part.decide(level)
+
+    def seen(self) -> int:
+        return -self.part.seen()
+
+
+@dataclass(frozen=True)
+class Every:
+    """More where every part is more, which costs nothing; less where some part is less, of which there are several."""
+
+    parts: tuple[Question, ...]
+
+    def decide(self, level: float) -> int:
+        if all(part.decide(level) > 0 for part in self.parts):
+            return 1
+        return -1 if any(part.decide(level / len(self.parts)) < 0 for part in self.parts) else 0
+
+    def seen(self) -> int:
+        return min(part.seen() for part in self.parts)
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """The same question, which cannot be answered with more: of an arm that has not learnt."""
+
+    part: Question
+
+    def decide(self, level: float) -> int:
+        return min(0, self.part.decide(level))
+
+    def seen(self) -> int:
+        return -1
+
+
+def some(parts: Sequence[Question]) -> Question:
+    """More where some part is more; less where every part is less."""
+    return Flipped(Every(tuple(Flipped(part) for part in parts)))
+
+
+@dataclass(frozen=True)
+class Narrower:
+    """More where two arms come closer whichever of them was ahead, less where they come apart.
+
+    before, after: the two arms. The gap shrinks where (before - after) and (before + after) have one sign.
+    """
+
+    before: tuple[Seeds, Seeds]
+    after: tuple[Seeds, Seeds]
+    scatter: float = 0.0
+
+    def _both(self) -> tuple[Contrast, Contrast]:
+        (a, b), (c, d) = self.before, self.after
+        less = Contrast(((1, a), (-1, b), (-1, c), (1, d)), 0.0, self.scatter)
+        more = Contrast(((1, a), (-1, b), (1, c), (-1, d)), 0.0, self.scatter)
+        return less, more
+
+    def decide(self, level: float) -> int:
+        less, more = (contrast.decide(level) for contrast in self._both())
+        return less * more
+
+    def seen(self) -> int:
+        less, more = (contrast.value for contrast in self._both())
+        return 1 if less * more > 0 else -1
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def holm(questions: Mapping[K, Question], alpha: float = ALPHA) -> dict[K, int]:
+    """What is decided, so that in at most `alpha` of all reports something is decided wrongly (Holm, 1979)."""
+    decided: dict[K, int] = {}
+    while open_ := [key for key in questions if key not in decided]:
+        new = {key: answer for key in open_ if (answer := questions[key].decide(alpha / len(open_)))}
+        if not new:
+            break
+        decided |= new
+    return {key: decided.get(key, 0) for key in questions}

@@ -1,0 +1,187 @@
+"""What a language model's answers are shown as: tasks by length, and needles by depth.
+
+    build("mamba2-2.7b", [Part("", rows, baselines)], folder)      # report.html, rows.csv, summary.md, figures
+
+One page holds everything that the model was asked, a part for every flavour, template and seed. From rows alone, as
+everything in this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from levelfield.report import heatmaps
+from levelfield.report.against_printed import pairs
+from levelfield.report.plots import Drawing
+from levelfield.report.style import inline
+from levelfield.report.tables import Column, Table, to_csv
+from levelfield.spec import Row
+
+LABEL = "answers found (%)"
+MARKS = {"partial": " *", "left_out": "left out", "outdated": " †"}
+BEYOND = heatmaps.BEYOND
+NOTES = {
+    " *": "* Without samples that do not fit this length.",
+    " †": "† Some answers are to prompts of an earlier version: ask again.",
+}
+LEAD = "RULER's match in percent, the strict score in brackets."
+GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals."
+FIGURES = {"tasks": "Tasks by length", "depth": "Needles by depth and length"}
+Grid = dict[tuple[str, float], list[float]]
+Counts = dict[tuple[str, float], int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Answers of one flavour, template and seed, which `name` says; "" where there is only one."""
+
+    name: str
+    rows: Sequence[Row]
+    baselines: Sequence[Row]
+
+    @property
+    def drawings(self) -> dict[str, Drawing]:
+        found = {"tasks": tasks(self.rows), "depth": depths(self.rows)}
+        return {name: drawing for name, drawing in found.items() if drawing is not None}
+
+
+def build(model: str, parts: Sequence[Part], to: Path) -> Iterator[Path]:
+    """Writes the files and yields their paths, the page first. Figures that earlier answers left there and that are not
+    drawn any more are removed."""
+    to.mkdir(parents=True, exist_ok=True)
+    drawn = {part.name: part.drawings for part in parts}
+    texts = {
+        "report.html": page(model, parts, drawn),
+        "rows.csv": to_csv([dict(row) for part in parts for row in (*part.rows, *part.baselines)]),
+        "summary.md": "\n".join(
+            f"## {p.name}\n\n{summary(p.rows, p.baselines)}".removeprefix("## \n\n") for p in parts
+        ),
+    }
+    for name, text in texts.items():
+        (to / name).write_text(text, encoding="utf-8")
+        yield to / name
+    written = []
+    for part, drawings in drawn.items():
+        for name, drawing in drawings.items():
+            written += drawing.write(to, f"{name}-{part}".removesuffix("-"))
+            yield written[-1]
+    stale = (path for name in FIGURES for ending in ("svg", "png") for path in to.glob(f"{name}*.{ending}"))
+    for path in set(stale) - set(written):
+        path.unlink()
+
+
+def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Drawing]]) -> str:
+    """One document with all tables and figures in it."""
+    css = files("levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
+    body = []
+    for part in parts:
+        table, notes = scores(part.rows, part.baselines)
+        body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
+        body += [f'<p class="note">{escape(note)}</p>' for note in notes]
+        for name, drawing in drawn[part.name].items():
+            picture = f'<div class="scroll">{inline(drawing.svg, drawing.alt)}</div>'
+            body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
+        if gaps := middle(part.rows):
+            body += [f'<p class="note">{GAP}</p>', gaps.html()]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>RULER: {escape(model)}: levelfield</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{escape(model)}</h1></header>\n'
+        + "\n".join(body)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
+    """The tables as text."""
+    table, notes = scores(rows, baselines)
+    text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in notes)
+    gaps = middle(rows)
+    return text + (f"\n{GAP}\n\n{gaps.markdown()}" if gaps else "")
+
+
+def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[str]]:
+    """Match by task and length with the strict score behind it, and below it the two blind readers; and what its marks
+    mean."""
+    lengths = sorted({length for row in rows if (length := _length(row)) is not None})
+    by: dict[tuple[str, str], dict[int, float]] = {}
+    marks: dict[tuple[str, int], str] = {}
+    for row in rows:
+        if (length := _length(row)) is not None:
+            of_task = by.setdefault((row.get("task", ""), row.get("metric", "")), {})
+            if "value" in row:
+                of_task[length] = row["value"]
+            if mark := MARKS.get(row.get("status", "")):
+                marks[row.get("task", ""), length] = mark
+    lines: list[tuple[str, ...]] = []
+    for task in dict.fromkeys(task for task, _ in by):
+        match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
+        texts = {n: f"{match[n]:.1f} ({strict[n]:.1f})" for n in match}
+        lines.append((task, *(texts.get(n, "") + marks.get((task, n), "") for n in lengths)))
+    for name in dict.fromkeys(row.get("model", "") for row in baselines):
+        mine = [row for row in baselines if row.get("model") == name]
+        means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
+        lines.append((f"{name}, mean of the tasks", *(f"{sum(v) / len(v):.1f}" if v else "" for v in means)))
+    beyond = positions(rows)
+    past = [n for n in lengths if beyond is not None and n > beyond]
+    heads = Column("task"), *(Column(f"{n} {BEYOND}" if n in past else str(n), number=True) for n in lengths)
+    notes = [NOTES[mark] for mark in NOTES if mark in marks.values()]
+    if past:
+        notes.append(f"{BEYOND} Beyond the {beyond:,} positions that the model was made for.")
+    return Table(heads, tuple(lines)), notes
+
+
+def middle(rows: Sequence[Row]) -> Table | None:
+    """How much better the outer thirds of the text are than the middle one."""
+    gaps = tuple(
+        (row.get("task", ""), str(_length(row)), f"{row.get('value', 0.0):+.1f} ± {1.96 * row.get('stderr', 0.0):.1f}")
+        for row in rows
+        if row.get("metric") == "middle_gap"
+    )
+    heads = Column("task"), Column("length", number=True), Column("gap", number=True)
+    return Table(heads, gaps) if gaps else None
+
+
+def positions(rows: Sequence[Row]) -> int | None:
+    """Those that the model was made for, where its rows say so."""
+    return next((row["positions"] for row in rows if "positions" in row), None)
+
+
+def _length(row: Row) -> int | None:
+    """Of a row that is about a length as a whole."""
+    place = pairs(row.get("at", ""))
+    return int(place["length"]) if set(place) == {"length"} else None
+
+
+def tasks(rows: Sequence[Row]) -> Drawing | None:
+    """One panel: tasks downwards, lengths to the right."""
+    grid, counts = Grid(), Counts()
+    for row in rows:
+        if row.get("metric") == "accuracy" and "value" in row and (length := _length(row)) is not None:
+            place = row.get("task", ""), float(length)
+            grid.setdefault(place, []).append(row["value"])
+            counts[place] = row.get("n", 0)
+    model = ", ".join(dict.fromkeys(row.get("model", "") for row in rows))
+    return _drawn({model: grid}, {model: counts}, "task", rows) if grid else None
+
+
+def depths(rows: Sequence[Row]) -> Drawing | None:
+    """A panel for each task that hides one needle: depth downwards, lengths to the right."""
+    panels: dict[str, Grid] = {}
+    counts: dict[str, Counts] = {}
+    for row in rows:
+        at = pairs(row.get("at", ""))
+        if row.get("metric") == "accuracy" and set(at) == {"length", "depth"} and "value" in row:
+            task, place = row.get("task", ""), (at["depth"], float(at["length"]))
+            panels.setdefault(task, {}).setdefault(place, []).append(row["value"])
+            counts.setdefault(task, {})[place] = row.get("n", 0)
+    return _drawn(panels, counts, "depth", rows) if panels else None
+
+
+def _drawn(panels: Mapping[str, Grid], counts: Mapping[str, Counts], axis: str, rows: Sequence[Row]) -> Drawing:
+    return heatmaps.draw(panels, axis, (0.0, 100.0), LABEL, counts, positions(rows))

@@ -1,0 +1,217 @@
+"""Printed tables as they are printed, each cell checked where it follows from others, and beside it what was measured.
+
+build(Contents(study, printed, recomputed, answers), Path("report/huang2024_table1"))
+# report.html  summary.md  cells.csv  answers.csv  figure.svg  figure.png
+
+| model       | line          | 1024      | 2048      | ...
+| mamba2_2.7b | printed       | 38.52 =   | 32.91 =   |          = follows from other printed cells, and agrees
+|             | ours (paper)  | 37.9 (37 to 39) | ...
+|             | ours - printed| −0.6      | +0.1      |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from levelfield.report import heatmaps
+from levelfield.report.against_printed import pairs
+from levelfield.report.intervals import wilson
+from levelfield.report.plots import Drawing
+from levelfield.report.tables import Column, Table, number, prose, signed, to_csv
+from levelfield.spec import Row
+from levelfield.spec.study import Answer
+
+AGREE = 0.0101  # rounding of a mean's parts and of the mean, both to two decimals
+Place = tuple[str, str, str, str]  # table, model, task, at
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a sheet is made of. marks: signs by printed cell; legend: what they mean; across: the key of `at` that runs
+    to the right."""
+
+    name: str
+    claim: str
+    deviations: Sequence[str]
+    printed: Sequence[Row]
+    recomputed: Mapping[Place, float]
+    marks: Mapping[Place, str]
+    legend: Mapping[str, str]
+    across: str
+    answers: Sequence[Answer]
+    verdict: str
+
+
+def place(row: Row) -> Place:
+    return row.get("table", ""), row.get("model", ""), row.get("task", ""), row.get("at", "")
+
+
+def agrees(contents: Contents, row: Row) -> bool | None:
+    """Whether a printed cell is what follows from others; None where nothing does."""
+    found = contents.recomputed.get(place(row))
+    return None if found is None else abs(found - row.get("value", 0.0)) <= AGREE
+
+
+def build(contents: Contents, to: Path) -> Iterator[Path]:
+    """Writes the files and yields their paths."""
+    to.mkdir(parents=True, exist_ok=True)
+    texts = {"report.html": html(contents), "summary.md": summary(contents)}
+    texts["cells.csv"] = to_csv([_cell_record(contents, row) for row in contents.printed])
+    if contents.answers:
+        texts["answers.csv"] = to_csv([_answer_record(answer) for answer in contents.answers])
+    for name, text in texts.items():
+        (to / name).write_text(text, encoding="utf-8")
+        yield to / name
+    if drawing := figure(contents):
+        yield drawing.write(to, "figure")[-1]
+
+
+def _cell_record(contents: Contents, row: Row) -> dict[str, Any]:
+    record = dict(zip(("table", "model", "task", "at"), place(row), strict=True)) | {"printed": row.get("value")}
+    record |= {"recomputed": contents.recomputed.get(place(row)), "agrees": agrees(contents, row)}
+    return {k: v for k, v in (record | {"marks": contents.marks.get(place(row), "")}).items() if v not in (None, "")}
+
+
+def _answer_record(answer: Answer) -> dict[str, Any]:
+    record = {**answer.row, "beside": answer.beside, "line": answer.line, "printed": answer.printed}
+    difference = None if answer.printed is None else answer.row.get("value", 0.0) - answer.printed
+    return {k: v for k, v in (record | {"difference": difference}).items() if v not in (None, "")}
+
+
+def checked(contents: Contents) -> str:
+    """What recomputing the derived cells gave, in words."""
+    found = [agree for row in contents.printed if (agree := agrees(contents, row)) is not None]
+    return f"{len(found)} printed cells follow from others; {sum(found)} of them agree." if found else ""
+
+
+def summary(contents: Contents) -> str:
+    """Tables, signs and deviations as Markdown."""
+    parts = [f"# {contents.name}", contents.verdict, f"Claim: {contents.claim}", checked(contents)]
+    parts += [f"## Table {name}: {title}\n\n{table.markdown()}" for name, title, table in tables(contents)]
+    signs = [f"- {sign}: {text}" for sign, text in _signs(contents).items()]
+    parts += ["\n".join(signs), "Knowingly different from the printed experiment:"]
+    parts.append("\n".join(f"- {text}" for text in contents.deviations))
+    return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+
+def _signs(contents: Contents) -> dict[str, str]:
+    usual = {"=": "Follows from other printed cells, and agrees.", "≠": "Follows from others as the second number."}
+    usual["( to )"] = "95 % interval over samples (Wilson), of a mean over those of its parts together."
+    return usual | dict(contents.legend)
+
+
+def html(contents: Contents) -> str:
+    """The same as one page that loads nothing."""
+    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
+    lead, _, rest = contents.verdict.partition(". ")
+    said = (
+        f"<h1>{escape(lead)}.</h1>",
+        f'<p class="lead">{escape(rest)}</p>',
+        f"<p>Claim: {escape(contents.claim)}</p>",
+    )
+    parts = [f"<header>{''.join(said)}<p>{escape(checked(contents))}</p></header>"]
+    for name, title, table in tables(contents):
+        parts.append(f"<section><h2>Table {escape(name)}: {escape(title)}</h2>{table.html()}</section>")
+    signs = [f"{sign}: {text}" for sign, text in _signs(contents).items()]
+    for title, items in (("Signs", signs), ("Knowingly different from the printed experiment", contents.deviations)):
+        inside = "".join(f"<li>{prose(item)}</li>" for item in items)
+        parts.append(f"<section><h2>{title}</h2><ul>{inside}</ul></section>")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(contents.name)}: levelfield</title><style>{css}</style></head>\n<body><main>\n"
+        + "\n".join(parts)
+        + "\n</main></body></html>\n"
+    )
+
+
+def tables(contents: Contents) -> Iterator[tuple[str, str, Table]]:
+    """(number, what it is of, table) of every printed table."""
+    for name in dict.fromkeys(row.get("table", "") for row in contents.printed):
+        printed = [row for row in contents.printed if row.get("table") == name]
+        answers = [answer for answer in contents.answers if answer.row.get("table") == name]
+        yield name, ", ".join(dict.fromkeys(row.get("task", "") for row in printed)), _table(contents, printed, answers)
+
+
+def _split(contents: Contents, row: Row) -> tuple[tuple[str, str], str]:
+    """What stands at the left of a cell (its task, and its place but for the key that runs across), and its column."""
+    at = pairs(row.get("at", ""))
+    column = at.pop(contents.across, "")
+    return (row.get("task", ""), ", ".join(f"{key} {value}" for key, value in at.items())), column
+
+
+def _order(column: str) -> tuple[bool, float]:
+    return not column.isdigit(), float(column) if column.isdigit() else 0.0
+
+
+def _table(contents: Contents, printed: Sequence[Row], answers: Sequence[Answer]) -> Table:
+    """Printed models in their order, each with ours below it, then models that are not printed."""
+    every = [*printed, *(a.row for a in answers)]
+    columns = sorted(dict.fromkeys(_split(contents, row)[1] for row in every), key=_order)
+    several = len({_split(contents, row)[0] for row in every}) > 1
+    rows: list[tuple[str, ...]] = []
+    for model in dict.fromkeys([*(row.get("model", "") for row in printed), ""]):
+        mine = [row for row in printed if row.get("model") == model]
+        ours = [answer for answer in answers if answer.beside == model]
+        for left in sorted(dict.fromkeys(_split(contents, row)[0] for row in [*mine, *(a.row for a in ours)])):
+            label = ", ".join(part for part in (model, *left * several) if part)
+            rows += _lines(contents, label, left, columns, mine, ours)
+    heads = [Column("average" if c == "average" else f"{contents.across} {c}", True) for c in columns]
+    return Table((Column("model"), Column("line"), *heads), tuple(rows))
+
+
+def _lines(
+    contents: Contents,
+    label: str,
+    left: tuple[str, str],
+    columns: Sequence[str],
+    printed: Sequence[Row],
+    answers: Sequence[Answer],
+) -> Iterator[tuple[str, ...]]:
+    """The printed line of a model and, for each line of ours, that and its difference."""
+    theirs = {_split(contents, row)[1]: _shown(contents, row) for row in printed if _split(contents, row)[0] == left}
+    if theirs:
+        yield (label, "printed", *(theirs.get(column, "") for column in columns))
+    mine = [answer for answer in answers if _split(contents, answer.row)[0] == left]
+    for name, line in dict.fromkeys((a.row.get("model", ""), a.line) for a in mine):
+        found = {_split(contents, a.row)[1]: a for a in mine if (a.row.get("model"), a.line) == (name, line)}
+        values = [_measured(found[c]) if c in found else "" for c in columns]
+        yield (name if theirs else ", ".join(p for p in (name, label) if p), line, *values)
+        apart = {c: a.row.get("value", 0.0) - a.printed for c, a in found.items() if a.printed is not None}
+        if apart:
+            yield ("", "difference", *(signed(apart[c]) if c in apart else "" for c in columns))
+
+
+def _shown(contents: Contents, row: Row) -> str:
+    agree, value = agrees(contents, row), number(row.get("value"), 2)
+    other = "" if agree is None else " =" if agree else f" ≠ {number(contents.recomputed[place(row)], 2)}"
+    sign = contents.marks.get(place(row), "")
+    return value + other + (f" [{sign}]" if sign else "")
+
+
+def _measured(answer: Answer) -> str:
+    """With Wilson's 95 % interval over samples, which is not empty where none or all are right."""
+    value, samples = answer.row.get("value"), answer.row.get("n")
+    if value is None or not samples:
+        return number(value)
+    low, high = (100 * limit for limit in wilson(value / 100, samples))
+    return f"{number(value)} ({number(low)} to {number(high)})"
+
+
+def figure(contents: Contents) -> Drawing | None:
+    """Scores by length: of one table a panel for print and one for ours; of several a panel for each model."""
+    if contents.across != "length":
+        return None
+    one = len({row.get("table") for row in contents.printed}) == 1
+    panels: dict[str, dict[tuple[str, float], list[float]]] = {}
+    for ours, row in [*((False, row) for row in contents.printed), *((True, a.row) for a in contents.answers)]:
+        length, model = pairs(row.get("at", "")).get("length", ""), row.get("model", "")
+        if length.isdigit() and (value := row.get("value")) is not None:
+            title, name = (("measured" if ours else "printed"), model) if one else (model, row.get("task", ""))
+            panels.setdefault(title, {}).setdefault((name, float(length)), []).append(value)
+    return heatmaps.draw(panels, "", (0.0, 100.0), "answers found (%)")

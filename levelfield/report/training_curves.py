@@ -1,0 +1,200 @@
+"""Figures of everything but the final score: training curves, slices, and what the runs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from levelfield.report import style
+from levelfield.report.against_printed import pairs
+from levelfield.report.arms import Arm
+from levelfield.report.cells import NONE, Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.plots import Drawing, score_label
+from levelfield.report.tables import baseline_name, duration, si
+from levelfield.runs.results import Results
+from levelfield.spec import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Log = Sequence[Mapping[str, Any]]
+
+
+def training(results: Results, cells: Cells, task: str) -> Drawing | None:
+    """Loss above, validation score below, one column per protocol and phase; a thin line per seed."""
+    arms = {run: arm for run, arm in arms_of(results).items() if arm.task == task and results.curves.get(run)}
+    columns: dict[tuple[str, int], str] = {}
+    for run, arm in arms.items():
+        for phase in sorted({int(record.get("phase", 0)) for record in results.curves[run]}):
+            columns.setdefault((arm.protocol, phase), _phase_title(results, run, arm, phase))
+    if not columns:
+        return None
+    colour = style.colours(cells.models)
+    width = style.WIDTH if len(columns) > 1 else 0.6 * style.WIDTH
+    with style.canvas() as make:
+        figure = make(figsize=(width, 4.4))
+        grid = figure.subplots(2, len(columns), squeeze=False, sharex="col", sharey=False)
+        for place, ((protocol, phase), title) in enumerate(columns.items()):
+            mine = {run: arm for run, arm in arms.items() if arm.protocol == protocol}
+            upper, lower = grid[0][place], grid[1][place]
+            for run, arm in mine.items():
+                log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
+                _line(upper, log, "loss", colour[arm.model_label])
+                _line(lower, log, "score", colour[arm.model_label])
+            upper.set_title(title, fontsize=8.5)
+            if not lower.lines:  # a phase that is not validated
+                lower.set_visible(False)
+                upper.tick_params(labelbottom=True)
+                upper.set_xlabel("step")
+            lower.set_xlabel("step")
+            lower.locator_params(axis="x", nbins=4)
+        grid[0][0].set_ylabel("training loss")
+        grid[1][0].set_ylabel("validation score")
+        present = {arm.model_label for arm in arms.values()}
+        names = [name for name in cells.models if name in present]
+        style.legend(figure, [_bar(colour[name], 1.0) for name in names], names)
+        drawn = style.render(figure, f"training-{task}")
+    return Drawing(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")
+
+
+def _phase_title(results: Results, run: str, arm: Arm, phase: int) -> str:
+    """The protocol, and below it "phase 1: denoise", as the log says or else the description."""
+    log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
+    phases = results.specs.get(run, {}).get("protocol", {}).get("phases", [])
+    described = phases[phase]["objective"]["kind"].lower() if phase < len(phases) else "training"
+    objective = log[0].get("objective", described) if log else described
+    number = "" if len(phases) == 1 else f"phase {phase + 1}: "
+    return f"{style.short(arm.protocol, 24)}\n{number}{style.short(objective, 16)}"
+
+
+def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
+    points = [(r["step"], r[key]) for r in log if r.get(key) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75)
+
+
+def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
+    """Score within each slice, such as each root operator: a bar per arm, its seeds as dots."""
+    arms = arms_of(results)
+    found: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
+    for row in results.rows:
+        here, value = _slice(row, cells.metric), row_value(row)
+        if here and here[0] == axis and value is not None:
+            arm, rule = arms.get(row.get("run", "")), baseline_name(row.get("model", ""))
+            name = (rule, NONE) if is_baseline(row) or arm is None else (arm.model_label, arm.protocol)
+            by_arm = found.setdefault(row.get("task", ""), {}).setdefault(here[1], {})
+            by_arm.setdefault(name, []).append(value)
+    found = {task: by_value for task, by_value in found.items() if len(by_value) > 1}
+    if not found:
+        return None
+    names = list(dict.fromkeys((c.arm.model_label, c.arm.protocol) for c in cells.cells))
+    rules = dict.fromkeys(n for by_value in found.values() for by in by_value.values() for n in by if n[1] == NONE)
+    look = dict.fromkeys(rules, style.Look(style.FAINT, "-", 0.35)) | style.looks(names)
+    tallest = max(sum(len(by_arm) + 1 for by_arm in by_value.values()) for by_value in found.values())
+    with style.canvas() as make:
+        figure, axes = style.panels(make, len(found), 1.1 + 0.15 * tallest, columns=2)
+        for panel, (task, by_value) in zip(axes, found.items(), strict=True):
+            _slice_panel(panel, by_value, look)
+            panel.set_title(style.short(f"{task}, by {axis}", 30))
+            panel.set_xlabel(score_label(cells))
+        present = [n for n in look if any(n in by_arm for by_value in found.values() for by_arm in by_value.values())]
+        style.legend(
+            figure,
+            [_bar(look[n].colour, look[n].alpha) for n in present],
+            [n[0] if n in rules else " · ".join(n) for n in present],
+        )
+        drawn = style.render(figure, f"slices-{axis}")
+    return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
+
+
+def _bar(shade: str, alpha: float) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=shade, alpha=alpha, linewidth=0)
+
+
+def _slice(row: Row, metric: str) -> tuple[str, str] | None:
+    """(name, value) of the slice a test score belongs to, such as ("root", "MAX"); None for anything else.
+
+    Other probes place their scores too: at a kernel, within a distance, at an exact length (slices hold ranges of it).
+    """
+    at = row.get("at", "")
+    here = pairs(at)
+    if len(here) != 1 or "<=" in at or not is_test(row) or row.get("metric") != metric:
+        return None
+    ((name, value),) = here.items()
+    return None if name == "kernel" or (name == "length" and _is_number(value)) else (name, value)
+
+
+def slice_axes(results: Results, metric: str) -> dict[str, bool]:
+    """What scores are sliced by -> whether its values are all numbers."""
+    found: dict[str, set[str]] = {}
+    for row in results.rows:
+        if here := _slice(row, metric):
+            found.setdefault(here[0], set()).add(here[1])
+    return {name: all(_is_number(v) for v in values) for name, values in found.items()}
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _slice_panel(
+    axes: Axes,
+    by_value: Mapping[str, Mapping[tuple[str, str], list[float]]],
+    look: Mapping[tuple[str, str], style.Look],
+) -> None:
+    height, ticks = 0.0, []
+    numeric = all(_is_number(v) for v in by_value)
+    for value, by_arm in sorted(by_value.items(), key=lambda item: float(item[0]) if numeric else 0.0):
+        mine = [name for name in look if name in by_arm]
+        ticks.append((height + (len(mine) - 1) / 2, value))
+        for name in mine:
+            scores, shade = by_arm[name], look[name].colour
+            axes.barh(height, median(scores), height=0.78, color=shade, alpha=look[name].alpha, linewidth=0)
+            axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4)
+            height += 1
+        height += 1
+    axes.set_yticks([t for t, _ in ticks], [style.short(v, 20) for _, v in ticks])
+    axes.set_ylim(height - 1, -0.9)
+    axes.set_xlim(left=0)
+
+
+MEASURES = (("tokens", "training tokens", si), ("flops", "training FLOPs", si), ("wall_s", "wall time", duration))
+
+
+def cost(results: Results, cells: Cells) -> Drawing | None:
+    """How long and how much compute: median over seeds of one run, earlier phases paler."""
+    mine = [c for c in cells.cells if c.ledgers]
+    if not mine:
+        return None
+    colour = style.colours(cells.models)
+    several = len({c.arm.task for c in mine}) > 1
+    names = [style.short(f"{c.arm.task}: {c.arm}" if several else c.arm, 40) for c in mine]
+    with style.canvas() as make:
+        figure = make(figsize=(style.WIDTH, 0.9 + 0.24 * len(mine)))
+        grid = figure.subplots(1, len(MEASURES), sharey=True)
+        for panel, (key, title, text) in zip(grid, MEASURES, strict=True):
+            for place, cell in enumerate(mine):
+                _stacked(panel, place, cell.ledgers, key, colour[cell.arm.model_label], text(cell.cost(key)))
+            panel.set_title(title)
+            panel.set_xticks([])
+            panel.spines["bottom"].set_visible(False)
+            panel.set_xlim(0, 1.35 * max((c.cost(key) or 0.0 for c in mine), default=1.0) or 1.0)
+        grid[0].set_yticks(range(len(mine)), names)
+        grid[0].set_ylim(len(mine) - 0.4, -0.6)
+        drawn = style.render(figure, "cost")
+    return Drawing(*drawn, "Training tokens, FLOPs and wall time of one run of every arm.")
+
+
+def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: str, shade: str, text: str) -> None:
+    phases = max((len(ledger.get("phases", ())) for ledger in ledgers), default=0)
+    parts = [median([float(ledger["phases"][i].get(key, 0)) for ledger in ledgers]) for i in range(phases)]
+    parts = parts or [median([float(ledger.get(key, 0)) for ledger in ledgers])]
+    left = 0.0
+    for index, part in enumerate(parts):
+        alpha = 0.85 if index == len(parts) - 1 else 0.35
+        axes.barh(place, part, left=left, height=0.66, color=shade, alpha=alpha, linewidth=0)
+        left += part
+    axes.annotate(text, (left, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)

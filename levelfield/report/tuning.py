@@ -1,0 +1,110 @@
+"""What was tried before the runs, where a study tuned its arms: a figure and a table, from the trials' records alone.
+
+figure(results)     validation score against the learning rate's factor, a line per arm, the chosen one ringed
+table(results)      arm by arm: what its own recipe scored, what was chosen, and what the search cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from levelfield.report import style
+from levelfield.report.arms import Arm
+from levelfield.report.axis_curves import end_labels
+from levelfield.report.cells import arms_of, shown
+from levelfield.report.plots import Drawing
+from levelfield.report.tables import DASH, Column, Table, duration, si
+from levelfield.runs.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Record = Mapping[str, Any]
+
+
+def by_arm(results: Results) -> dict[Arm, list[Record]]:
+    """Every arm's trials, its own recipe first."""
+    arms, found = arms_of(results), dict[Arm, list[Record]]()
+    for record in results.trials:
+        found.setdefault(arms[record["arm"]], []).append(record)
+    return found
+
+
+def table(results: Results) -> Table:
+    """One row an arm. Scores are of one seed, on validation."""
+    columns = (
+        Column("Task"),
+        Column("Model"),
+        Column("Protocol"),
+        Column("Trials", True),
+        Column("Diverged", True),
+        Column("Own recipe", True, "validation score of the recipe the study gives the arm"),
+        Column("Best", True, "validation score of the trial that was chosen"),
+        Column("lr ×", True, "what the chosen trial multiplied the recipe's learning rate by"),
+        Column("Decay ×", True, "what it multiplied the weight decay by"),
+        Column("FLOPs", True, "of all trials of the arm together"),
+        Column("Wall time", True, "of all trials of the arm, one after another"),
+    )
+    return Table(columns, tuple(_row(arm, records) for arm, records in by_arm(results).items()))
+
+
+def _row(arm: Arm, records: Sequence[Record]) -> tuple[str, ...]:
+    chosen = next(record for record in records if record["chosen"])
+    diverged = sum("validation" not in record for record in records)
+    flops, wall = (sum(record[key] for record in records) for key in ("flops", "wall_s"))
+    factors = [f"{chosen[key]:.3g}" for key in ("lr", "weight_decay")]
+    scores = [_score(records[0]), _score(chosen)]
+    names = (arm.task, arm.model_label, arm.protocol)
+    return (*names, str(len(records)), str(diverged), *scores, *factors, si(flops), duration(wall))
+
+
+def _score(record: Record) -> str:
+    value = _shown(record)
+    return DASH if value is None else f"{value:.3g}"
+
+
+def _shown(record: Record) -> float | None:
+    """In percent where it is a share; None where the trial diverged."""
+    return shown(record.get("validation"), record["unit"], record["metric"])
+
+
+def figure(results: Results) -> Drawing | None:
+    """A panel per task; None where nothing was tuned."""
+    arms = by_arm(results)
+    names = [(arm.model_label, arm.protocol) for arm in arms]
+    tasks = list(dict.fromkeys(arm.task for arm in arms))
+    if not tasks:
+        return None
+    look = style.looks(names)
+    with style.canvas() as make:
+        drawn, axes = style.panels(make, len(tasks), 3.3, columns=2)
+        for panel, task in zip(axes, tasks, strict=True):
+            here = {(arm.model_label, arm.protocol): records for arm, records in arms.items() if arm.task == task}
+            _panel(panel, here, look)
+            panel.set_title(style.short(task, 26))
+        style.protocol_legend(drawn, names)
+        rendered = style.render(drawn, "tuning")
+    return Drawing(*rendered, f"Validation score of every trial against its learning rate, on {', '.join(tasks)}.")
+
+
+def _panel(
+    axes: Axes, arms: Mapping[tuple[str, str], Sequence[Record]], look: Mapping[tuple[str, str], style.Look]
+) -> None:
+    ends: list[tuple[float, str, str]] = []
+    for name, records in arms.items():
+        scored = sorted((r["lr"], value, r["chosen"]) for r in records if (value := _shown(r)) is not None)
+        mine = look[name]
+        axes.plot([x for x, _, _ in scored], [y for _, y, _ in scored], "o", ls=mine.dashes, color=mine.colour, ms=4)
+        for x, y, _ in [point for point in scored if point[2]]:
+            axes.plot([x], [y], "o", ms=10, mfc="none", mec=mine.colour)
+        ends += [(scored[-1][1], name[0], mine.colour)] if scored else []
+    factors = sorted({record["lr"] for records in arms.values() for record in records})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(factors, [f"{factor:.2g}" for factor in factors])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("learning rate, as a multiple of the recipe's own")
+    record = next(record for records in arms.values() for record in records)
+    unit = " (%)" if record["unit"] in ("fraction", "percent") else ""
+    axes.set_ylabel(f"validation {record['metric'].replace('_', ' ')}{unit}")
+    end_labels(axes, ends)

@@ -1,0 +1,200 @@
+"""What verdicts are made of: scores over seeds, the rules that need no sequence model, and what of a claim is decided.
+
+    table = Table.of(rows)
+    table.cells[Key("listops", "s4", "scratch")]       # Seeds(values=(59.6, 58.1), examples=2000), in percent
+    table.rule("listops")                              # the best simple rule: greedy_root, 25.0 %
+    table.learnt(Key("listops", "s4", "scratch"))      # whether every seed beats it beyond noise
+    judged({"listops": Claim(difference(after, before), facts="...")})     # one Finding a subject
+    told(findings)                                     # "Yes on listops; not decided on text. ..."
+
+`decisions` has the arithmetic; docs/verdicts.md says what each study asks and how often an answer is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from levelfield.report.decisions import ALPHA, Question, Seeds, difference, holm
+from levelfield.spec import Row
+
+GUESSES = ("chance", "label_prior")
+SHARES = ("accuracy", "step_accuracy")
+EXPLAINED = ("r2",)
+
+
+class Key(NamedTuple):
+    """A cell; `place` is where on the axis, "" for the whole test split."""
+
+    task: str
+    model: str
+    protocol: str
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that learns no sequence model, and its score; `examples` is None where it is known beforehand."""
+
+    name: str
+    score: Seeds
+
+    def __str__(self) -> str:
+        return f"{self.name.replace('_', ' ')} ({self.score})"
+
+
+def scores(rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES) -> dict[Key, Seeds]:
+    """Measured test scores, of the whole split or at "axis=..."; a cell without a finite score is absent.
+
+    metrics: shares, or R2 in percent of the variance.
+    """
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        at, _, place = row.get("at", "").partition("=")
+        measured = "run" in row and row.get("protocol") != "none" and math.isfinite(row.get("value", math.nan))
+        if _test(row, metrics) and at == axis and measured:
+            key = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""), place)
+            found.setdefault(key, []).append(row)
+    return {key: _seeds(mine, metrics) for key, mine in found.items()}
+
+
+def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
+    """Of one arm; the noise of its test examples is that of the smallest test."""
+    rows = sorted(rows, key=lambda row: row.get("seed", 0))
+    values = tuple(100 * row.get("value", 0.0) for row in rows)
+    if metrics != SHARES:
+        stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
+        return Seeds(values, stderr=stderr or None)
+    return Seeds(values, examples=min((n for row in rows if (n := row.get("n"))), default=None))
+
+
+def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]:
+    """By task; a rule that several runs report counts once."""
+    found: dict[str, dict[str, Rule]] = {}
+    for row in rows:
+        if _test(row, metrics) and not row.get("at") and row.get("protocol") == "none":
+            name = row.get("model", "")
+            examples = None if name in GUESSES or metrics != SHARES else row.get("n")
+            score = Seeds((100 * row.get("value", 0.0),), examples, trained=False)
+            found.setdefault(row.get("task", ""), {}).setdefault(name, Rule(name, score))
+    return {task: list(rules.values()) for task, rules in found.items()}
+
+
+def _test(row: Row, metrics: Sequence[str]) -> bool:
+    return row.get("metric") in metrics and row.get("split") == "test"
+
+
+def floors(rows: Sequence[Row]) -> dict[str, float]:
+    """Task -> percent that needs no look at the sequence: the higher of chance and the label prior."""
+    found = Table.of(rows)
+    return {task: found.floor(task) for task in found.rules}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Scores by cell, and simple rules by task."""
+
+    cells: Mapping[Key, Seeds]
+    rules: Mapping[str, Sequence[Rule]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES) -> Table:
+        """Cells of the test split or along an axis; an arm of which some seeds have learnt is marked as unsteady."""
+        found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
+        marked = {}
+        for key, arm in found.cells.items():
+            outcomes = {found._beats(key.task, value, arm) for value in arm.values}
+            marked[key] = replace(arm, steady=len(outcomes) == 1)
+        return replace(found, cells=marked)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key.task for key in self.cells))
+
+    def rule(self, task: str, only: Sequence[str] = ()) -> Rule | None:
+        """The best simple rule, of all or of those named."""
+        known = [rule for rule in self.rules.get(task, ()) if not only or rule.name in only]
+        return max(known, key=lambda rule: rule.score.mean, default=None)
+
+    def floor(self, task: str) -> float:
+        """The higher of chance and the label prior, in percent."""
+        rule = self.rule(task, GUESSES)
+        return rule.score.mean if rule else 0.0
+
+    def learnt(self, key: Key) -> bool:
+        """Whether every seed beats the best simple rule beyond the noise of the test examples."""
+        arm = self.cells.get(key)
+        return arm is not None and all(self._beats(key.task, value, arm) for value in arm.values)
+
+    def _beats(self, task: str, value: float, arm: Seeds) -> bool:
+        rule = self.rule(task)
+        own = replace(arm, values=(value,), trained=False, steady=True)
+        return rule is None or difference(own, rule.score).decide(2 * ALPHA) > 0
+
+    def scatter(self, task: str) -> float:
+        """The standard deviation between seeds of all arms of a task together."""
+        spreads = [arm.variance for key, arm in self.cells.items() if key.task == task and len(arm.values) > 1]
+        return math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is asked of one subject, a task or a model: a question, or None where nothing can be said; and the numbers
+    in a sentence."""
+
+    question: Question | None
+    facts: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """decided: 1 where the claim holds beyond noise, -1 where its opposite does, 0 where neither is shown. seen: what
+    the numbers say where each is taken as exact; 0 where nothing can be said."""
+
+    subject: str
+    decided: int
+    seen: int
+    facts: str
+
+
+def judged(claims: Mapping[str, Claim]) -> list[Finding]:
+    """All claims of one report, decided together."""
+    asked = {subject: claim.question for subject, claim in claims.items() if claim.question is not None}
+    decided = holm(asked)
+    return [
+        Finding(subject, decided.get(subject, 0), asked[subject].seen() if subject in asked else 0, claim.facts)
+        for subject, claim in claims.items()
+    ]
+
+
+def told(
+    findings: Sequence[Finding], nothing: str = "Nothing can be said yet: no run has finished.", more: str = "seeds"
+) -> str:
+    """The verdict: what is decided, what is only seen, and the numbers. more: what would decide the rest."""
+    if not findings:
+        return nothing
+    open_ = [f for f in findings if f.seen and not f.decided]
+    parts = [
+        _part("yes on", [f.subject for f in findings if f.decided > 0]),
+        _part("no on", [f.subject for f in findings if f.decided < 0]),
+        _part("not decided on", [f.subject for f in open_]),
+        _part("nothing can be said on", [f.subject for f in findings if not f.seen]),
+    ]
+    head = "; ".join(part for part in parts if part)
+    return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_, more), *(f.facts for f in findings)])
+
+
+def _part(words: str, names: Sequence[str]) -> str:
+    return f"{words} {', '.join(names)}" if names else ""
+
+
+def _read(open_: Sequence[Finding], more: str) -> list[str]:
+    """What numbers that decide nothing say as they stand."""
+    if not open_:
+        return []
+    parts = [_part("yes on", [f.subject for f in open_ if f.seen > 0])]
+    parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
+    said = " and ".join(part for part in parts if part)
+    return [f"As they stand the numbers say {said}, but noise could do the same: more {more} would tell."]

@@ -1,0 +1,1 @@
+"""Builds RULER's samples, one file for each family of tasks."""

@@ -1,0 +1,247 @@
+"""Haystacks: essays, lines of noise, and lines that look like the needle.
+
+A haystack is prepared once for a tokenizer and gives, per sample, a text of as many units (words or lines) as asked
+for, any stretch of which can be cut out between two units:
+
+    text = Noise(pen).text(rng)                # a sample's own; Noise is the same in all
+    text.fits(3900)                            # units of at most that many tokens
+    text.cut(0, 40), text.cut(40, 162)         # pieces, to be joined by text.joiner
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from levelfield.ruler.builders.sentences import starts
+from levelfield.ruler.prompt.compose import Composer, Order, Piece, Seam, Slice, Table
+from levelfield.ruler.prompt.draws import NEEDLE, Drawn
+
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+HEAD, SENTENCE, TAIL = "The", "The grass is green.", " again."  # its first word and sentence, its last word
+
+
+class Hay(Protocol):
+    """One sample's haystack. Units are numbered from 0."""
+
+    @property
+    def joiner(self) -> str: ...
+
+    def fits(self, tokens: int) -> int:
+        """How many units have at most that many tokens, about."""
+        ...
+
+    def cut(self, start: int, stop: int) -> list[str | Piece]:
+        """The text of units start to stop, without a joiner at its ends."""
+        ...
+
+    def boundary(self, share: float, size: int) -> int:
+        """The place between units, of `size`, that is nearest to this share of the tokens."""
+        ...
+
+    def share(self, place: int, size: int) -> float:
+        """The share of the tokens of `size` units that stands before this place."""
+        ...
+
+    def following(self, size: int) -> str:
+        """The text of the unit after `size` units."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What the two haystacks of lines share: all lines count as equally long."""
+
+    joiner: str = "\n"
+
+    def boundary(self, share: float, size: int) -> int:
+        return round(share * size)
+
+    def share(self, place: int, size: int) -> float:
+        return place / size if size else 0.0
+
+
+@dataclass(frozen=True)
+class Essay:
+    """Words of essays, from one of them on and round to the beginning again; cuts lie between sentences."""
+
+    words: Table  # each with a space before it
+    sentences: np.ndarray  # places of first words
+    begin: int = 0
+    joiner: str = " "
+
+    @staticmethod
+    def of(pen: Composer, words: tuple[str, ...]) -> Essay:
+        return Essay(pen.clean_table([" " + w for w in words], ".", " a"), starts(words))
+
+    def from_sentence(self, number: int) -> Essay:
+        """The essays read from this sentence on."""
+        return replace(self, begin=int(self.sentences[number % len(self.sentences)]))
+
+    def _tokens(self, place: int) -> int:
+        rounds, rest = divmod(self.begin + place, len(self.words))
+        return int(rounds * self.words.starts[-1] + self.words.starts[rest] - self.words.starts[self.begin])
+
+    def fits(self, tokens: int) -> int:
+        rounds, rest = divmod(int(self.words.starts[self.begin]) + max(tokens, 0), int(self.words.starts[-1]))
+        inside = int(np.searchsorted(self.words.starts, rest, side="right")) - 1
+        return max(rounds * len(self.words) + inside - self.begin, 0)
+
+    def cut(self, start: int, stop: int) -> list[str | Piece]:
+        found: list[str | Piece] = []
+        size = len(self.words)
+        place = self.begin + start
+        while place < self.begin + stop:
+            rounds, first = divmod(place, size)
+            last = min(self.begin + stop - rounds * size, size)
+            lead = self.words.texts[first] if found else self.words.texts[first][1:]
+            found += [lead, Slice(self.words, first + 1, last)]
+            place = rounds * size + last
+        return found
+
+    @cached_property
+    def _begins(self) -> np.ndarray:
+        """Places of sentences after the first word, over three rounds; there is no need for more."""
+        rounds = np.arange(4)[:, None] * len(self.words)
+        places = (self.sentences[None, :] + rounds).ravel() - self.begin
+        return places[places >= 0]
+
+    def sentences_in(self, size: int) -> np.ndarray:
+        """Places of the sentences that begin in the first `size` words."""
+        if self.begin + size > 4 * len(self.words):
+            rounds = np.arange(-(-(self.begin + size) // len(self.words)))[:, None] * len(self.words)
+            places = (self.sentences[None, :] + rounds).ravel() - self.begin
+            return places[(places >= 0) & (places < size)]
+        return self._begins[: np.searchsorted(self._begins, size)]
+
+    def boundary(self, share: float, size: int) -> int:
+        places = np.append(self.sentences_in(size), size)
+        target = share * self._tokens(size)
+        near = int(np.searchsorted(places, self.fits(int(target))))
+        around = places[max(near - 1, 0) : near + 1]
+        return int(min(around, key=lambda place: abs(self._tokens(int(place)) - target)))
+
+    def share(self, place: int, size: int) -> float:
+        return self._tokens(place) / self._tokens(size) if size else 0.0
+
+    def following(self, size: int) -> str:
+        return self.words.texts[(self.begin + size) % len(self.words)]
+
+
+@dataclass(frozen=True)
+class Noise(Lines):
+    """The same line again and again: "The grass is green. The sky is blue. ..." """
+
+    cycle: Table | None = None  # a line but for its head, then the head of the next: over and over
+    line_tokens: int = 1
+    head: str = ""  # how a stretch begins; new text beside what is put there
+    final: Table | None = None  # the last line of a stretch, between head and end
+    end: str = ""  # how a stretch ends
+
+    @staticmethod
+    def of(pen: Composer, tokens: int, between: str = "\n", end: str = "", joiner: str = "\n") -> Noise:
+        """For up to that many tokens. between: two lines; end: what follows the last line of a stretch."""
+        head, final, last = SENTENCE, None, NOISE.removeprefix(SENTENCE)
+        if pen.exact:
+            with suppress(Seam):
+                final = pen.clean_table([NOISE[len(HEAD) : -len(TAIL)]], HEAD, TAIL)
+                head, last = HEAD, TAIL
+        once = pen.clean_table([NOISE.removeprefix(head) + between + head], head[-1], " The")
+        size = max(int(once.sizes[0]), 1)
+        return Noise(joiner, once.repeated(tokens // size + 2), size, head, final, last + end)
+
+    def fits(self, tokens: int) -> int:
+        return max(tokens // self.line_tokens, 0)
+
+    def cut(self, start: int, stop: int) -> list[str | Piece]:
+        if start >= stop or self.cycle is None:
+            return []
+        final: list[str | Piece] = [Slice(self.final, 0, 1)] if self.final else []
+        return [self.head, *_rows(self.cycle, stop - start - 1), *final, self.end]
+
+    def following(self, size: int) -> str:
+        return NOISE
+
+
+def _rows(cycle: Table, count: int) -> list[str | Piece]:
+    """As many texts of a table that repeats one."""
+    found: list[str | Piece] = []
+    while count > 0:
+        found.append(Slice(cycle, 0, min(count, len(cycle))))
+        count -= len(cycle)
+    return found
+
+
+@dataclass(frozen=True)
+class NeedleLines(Lines):
+    """Needle sentences with other keys, one a line, drawn without replacement from a pool of keys and of values."""
+
+    pool: Table | None = None  # the beginning; then keys; " is:"; then values, with the end of the line
+    keys: int = 0
+    order: np.ndarray | None = None  # (lines, parts) places in the pool
+    ends: np.ndarray | None = None  # (lines,) tokens up to the end of each line
+    tail: int = 1  # parts of a line that are its value
+    exact: bool = True  # the pool's ids, not only about as many
+
+    @staticmethod
+    def of(pen: Composer, drawn: Drawn, key: str, value: str, tokens: int, rng: np.random.Generator) -> NeedleLines:
+        """A pool for lines of up to that many tokens."""
+        start, middle = NEEDLE.format(kind=value + "s", key="\0", value="\1").split("\0")
+        middle = middle.partition(" \1")[0]
+        fixed = pen.between(start[:-1], "\n", " key").size + pen.between(middle, "key", " 1").size
+        some = [pen.encode(drawn.one(key, rng) + drawn.one(value, rng)).size for _ in range(64)]
+        count = int(1.5 * tokens / (fixed + sum(some) / len(some))) + 64
+        keys = list(dict.fromkeys(" " + drawn.one(key, rng) for _ in range(count)))
+        values = [f" {drawn.one(value, rng)}.\n" for _ in range(count)]
+        table = Table.joined(
+            pen.clean_table([start[:-1]], "\n", " key"),
+            pen.clean_table(keys, "for", " is"),
+            pen.clean_table([middle], "key", " 1"),
+            pen.clean_table(values, ":", "One"),
+        )
+        return NeedleLines(pool=table, keys=len(keys), exact=pen.exact)
+
+    def known(self) -> frozenset[str]:
+        """All keys of the pool."""
+        return frozenset(t[1:] for t in self.pool.texts[1 : self.keys + 1]) if self.pool else frozenset()
+
+    def drawn(self, rng: np.random.Generator) -> NeedleLines:
+        """One sample's lines."""
+        assert self.pool is not None
+        values = len(self.pool) - self.keys - 2
+        lines = min(self.keys, values)
+        order = np.zeros((lines, 4), np.int64)
+        order[:, 1] = 1 + rng.permutation(self.keys)[:lines]
+        order[:, 2] = 1 + self.keys
+        order[:, 3] = 2 + self.keys + rng.permutation(values)[:lines]
+        return replace(self, order=order, ends=np.cumsum(self.pool.sizes[order].sum(1)))
+
+    def fits(self, tokens: int) -> int:
+        assert self.ends is not None
+        return int(np.searchsorted(self.ends, tokens, side="right"))
+
+    def cut(self, start: int, stop: int) -> list[str | Piece]:
+        if start >= stop or self.pool is None or self.order is None:
+            return []
+        stop = min(stop, len(self.order))
+        if not self.exact:
+            whole = [Order(self.pool, self.order[start : stop - 1].ravel())] if stop - start > 1 else []
+            return [*whole, self.following(stop - 1)]
+        places = self.order[start:stop].ravel()[: -self.tail]  # the last value is new: it has no line's end
+        value = "".join(self.pool.texts[i] for i in self.order[stop - 1, -self.tail :]).removesuffix("\n")
+        return [Order(self.pool, places, self._tokens(start, stop)), value]
+
+    def _tokens(self, start: int, stop: int) -> int:
+        """Of these lines but for their last value."""
+        assert self.pool is not None and self.order is not None and self.ends is not None
+        before = self.ends[start - 1] if start else 0
+        return int(self.ends[stop - 1] - before - self.pool.sizes[self.order[stop - 1, -self.tail :]].sum())
+
+    def following(self, size: int) -> str:
+        if self.pool is None or self.order is None or size >= len(self.order):
+            return ""
+        return "".join(self.pool.texts[i] for i in self.order[size]).rstrip("\n")

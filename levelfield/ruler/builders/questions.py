@@ -1,0 +1,189 @@
+"""Questions about one or two of many documents.
+
+Answer the question based on the given documents. ... Document 1: ... Document 2: ...
+Question: ... Answer:
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from levelfield.ruler.builders.question_files import Question, QuestionSet, hotpot, squad
+from levelfield.ruler.prompt.compose import Piece, Slice
+from levelfield.ruler.prompt.draws import shuffled
+from levelfield.ruler.prompt.fit import Draft, Misfit, common_size, fill, step
+from levelfield.ruler.prompt.setting import Setting
+from levelfield.ruler.tasks import Questions
+from levelfield.spec import UserError
+
+INSTRUCTION = (
+    "Answer the question based on the given documents. Only give me the answer and do not output any other words."
+)
+TASK = f"{INSTRUCTION}\n\nThe following are given documents.\n\n{{context}}\n\n{INSTRUCTION}\n\nQuestion: {{query}}"
+ANSWER = " Answer:"
+
+
+class Documents:
+    """Samples of one question set at one length."""
+
+    def __init__(self, setting: Setting, task: Questions) -> None:
+        self.setting = setting
+        self.pen, self.flavour = setting.pen, setting.flavour
+        self.set = _read(setting, task)
+        before, after = setting.around
+        self.head, _, self.rest = (before + TASK + after + ANSWER).partition("{context}")
+        self.bodies = self.pen.table([text + "\n\n" for text in self.set.documents], ":\n", "Document")
+        titles = [f"Document {i + 1}:\n" for i in range(len(self.set.documents) + 1)]
+        self.titles = self.pen.clean_table(titles, ".\n\n", "A")
+        self.usable: np.ndarray | None = None
+        self.size = 0
+        if not self.flavour.exact:
+            rng = setting.rng("search")
+            by = self.flavour.document_step
+            high = int(setting.length / (self._searched(10, rng) / 10) * 3)
+            most = len(self.set.documents) if self.flavour.search == "linear" else None
+            search = lambda n: self._searched(n, rng)  # noqa: E731
+            self.size = common_size(self.flavour, search, setting.room, by, high, most)
+
+    def draft(self, index: int, room: int) -> Draft:
+        """Sample `index`, of at most `room` tokens."""
+        rng = self.setting.rng(index)
+        if not self.flavour.exact:
+            if index >= len(self.set.questions):
+                raise Misfit(f"There are {len(self.set.questions)} questions: ask for no more samples than that.")
+            question = self.set.questions[index]
+            by = self.flavour.document_step
+            return step(lambda size: self._drawn(question, size, rng), self.pen, room, self.size, by)
+        return self._filled(self._question(index), rng, room)
+
+    def _question(self, index: int) -> Question:
+        """In `sound` the questions are taken in an order drawn with the seed; too long ones are left out."""
+        questions = self.set.questions
+        if self.usable is None:
+            sizes = [sum(int(self.bodies.sizes[i]) + 10 for i in q.needed) for q in questions]
+            fixed = self.pen.size([self.head, self.rest])
+            fit = np.flatnonzero(np.array(sizes) + fixed + 40 <= self.setting.room)
+            self.usable = fit[self.setting.rng("questions").permutation(len(fit))]
+        if index >= len(self.usable):
+            raise Misfit(
+                f"{len(self.usable)} questions fit into {self.setting.length} tokens: ask for fewer samples, or give a "
+                "longer length or a larger file."
+            )
+        return questions[self.usable[index]]
+
+    def _drawn(self, question: Question, size: int, rng: np.random.Generator) -> Draft:
+        """As RULER chooses and orders documents."""
+        total = len(self.set.documents)
+        gold, near = list(question.gold), list(question.near)
+        if size >= total:
+            chosen = (
+                (list(range(total)) * -(-size // total))[:size]
+                if self.flavour.search == "binary"
+                else list(range(total))
+            )
+        elif size < len(gold):
+            if self.flavour.search == "binary":
+                raise Misfit(
+                    f"The question's {len(gold)} documents do not fit into {self.setting.length} tokens, and RULER "
+                    "would try for ever: give a longer length."
+                )
+            chosen = _sample(gold, size, rng)
+        elif size - len(gold) > len(near):
+            used = np.zeros(total, bool)
+            used[gold + near] = True
+            chosen = gold + near + _sample(np.flatnonzero(~used).tolist(), size - len(gold) - len(near), rng)
+        else:
+            chosen = gold + _sample(near, size - len(gold), rng)
+        return self._made(question, [chosen[i] for i in shuffled(len(chosen), self.setting.seed)], "", -1)
+
+    def _searched(self, size: int, rng: np.random.Generator) -> int:
+        """Tokens of a new sample of the first question; the paper's flavour counts the answers too, as a list."""
+        draft = self._drawn(self.set.questions[0], size, rng)
+        return self.pen.size(
+            [*draft.pieces, f" {list(draft.references)}"] if self.flavour.search == "linear" else draft.pieces
+        )
+
+    def _filled(self, question: Question, rng: np.random.Generator, room: int) -> Draft:
+        """All that is needed, then the question's other documents, its article's, and others, in an order of its own.
+        The last one is cut short, and never one that is needed."""
+        total = len(self.set.documents)
+        needed = list(question.needed)
+        own = [i for i in question.gold if i not in needed]
+        seen = {*needed, *own, *question.near}
+        others = [i for i in rng.permutation(total).tolist() if i not in seen]
+        queue = needed + _sample(own, len(own), rng) + _sample(list(question.near), len(question.near), rng) + others
+        costs = np.cumsum(self.bodies.sizes[queue] + self.titles.sizes[: len(queue)])
+        ranks = rng.permutation(total + 1)
+
+        def build(size: int, tail: str) -> Draft:
+            shown = queue[: size + bool(tail)]
+            order = np.argsort(ranks[: len(shown)], kind="stable")
+            cut = int(np.flatnonzero(order == size)[0]) if tail else -1
+            return self._made(question, [shown[i] for i in order], tail, cut)
+
+        found = fill(
+            build,
+            self.pen,
+            room,
+            lambda tokens: int(np.searchsorted(costs, tokens + costs[len(needed) - 1], side="right")),
+            lambda size: self.set.documents[queue[size]] if size < total else "",
+            least=len(needed),
+        )
+        if len(costs) and room - self.pen.size(found.pieces) > 0 and self._shown(found) >= total:
+            raise Misfit(
+                f"All {total} documents fill {self.pen.size(found.pieces)} of {room} tokens: give the whole question "
+                "file, or a shorter length."
+            )
+        return found
+
+    @staticmethod
+    def _shown(draft: Draft) -> int:
+        return int(dict(draft.slices)["documents"])
+
+    def _made(self, question: Question, shown: Sequence[int], tail: str, cut: int) -> Draft:
+        """The prompt of these documents; the one at place `cut` is only its beginning, `tail`."""
+        pieces: list[str | Piece] = [self.head]
+        ends: list[int] = []
+        for place, document in enumerate(shown):
+            pieces.append(self._title(place))
+            if place == cut:
+                pieces.append(tail + "\n\n")
+            elif document in self.bodies.dirty or place + 1 == len(shown):
+                pieces.append(self.bodies.texts[document])
+            else:
+                pieces.append(Slice(self.bodies, document, document + 1))
+            ends.append(int(self.bodies.sizes[document]))
+        before, after = self.rest.split("{query}")
+        pieces[-1] = _text(pieces[-1]).removesuffix("\n\n") + before + question.text + after
+        total = max(sum(ends), 1)
+        starts = np.cumsum([0, *ends]) / total
+        depths = tuple(float(starts[list(shown).index(i)]) for i in question.needed if i in shown)
+        gold = next((place for place, i in enumerate(shown) if i in question.needed), -1)
+        slices = (("documents", len(shown)), ("gold", gold))
+        return Draft(pieces, question.answers, depths, slices)
+
+    def _title(self, place: int) -> str | Piece:
+        """In repeated documents numbers go on beyond the table."""
+        if place < len(self.titles):
+            return Slice(self.titles, place, place + 1)
+        return f"Document {place + 1}:\n"
+
+
+def _text(piece: str | Piece) -> str:
+    return piece if isinstance(piece, str) else piece.text()
+
+
+def _sample(values: list[int], count: int, rng: np.random.Generator) -> list[int]:
+    return [values[i] for i in rng.permutation(len(values))[:count]]
+
+
+def _read(setting: Setting, task: Questions) -> QuestionSet:
+    path = setting.sources.squad if task.dataset == "squad" else setting.sources.hotpot
+    official = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}[task.dataset]
+    if path is None:
+        raise UserError(
+            f"{task.name} needs the official file {official}: give its path as Sources({task.dataset}=...)."
+        )
+    return squad(path) if task.dataset == "squad" else hotpot(path)

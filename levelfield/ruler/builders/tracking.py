@@ -1,0 +1,161 @@
+"""Variable tracking: a chain of assignments in lines of noise, after one solved example.
+
+VAR QWERT = 40981 ... VAR ASDFG = VAR QWERT ...
+Question: Find all variables that are assigned the value 40981 in the text above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelfield.ruler.builders.haystack import Noise
+from levelfield.ruler.prompt.compose import Piece, Pieces
+from levelfield.ruler.prompt.draws import variables
+from levelfield.ruler.prompt.fit import Draft, common_size, fill, step
+from levelfield.ruler.prompt.setting import Setting
+from levelfield.ruler.tasks import Tracking
+
+TASK = (
+    "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n{context}\n"
+    "Question: Find all variables that are assigned the value {query} in the text above."
+)
+ANSWER = (
+    " Answer: According to the chain(s) of variable assignment in the text above, {count} variables are assigned the "
+    "value {query}, they are: "
+)
+EXAMPLE_ROOM = 500  # tokens RULER gives the example
+EXAMPLE_SHARE = 4  # in `sound` it is at most this part of the prompt
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Names, the value, and where the statements stand: shares of the lines, or lines themselves."""
+
+    names: tuple[str, ...]
+    value: str
+    shares: tuple[float, ...] = ()
+
+    def statements(self) -> list[str]:
+        """With the space that RULER leaves after all but the first."""
+        links = [f"VAR {b} = VAR {a} " for a, b in zip(self.names, self.names[1:])]
+        return [f"VAR {self.names[0]} = {self.value}", *links]
+
+
+class Trackings:
+    """Samples of variable tracking at one length."""
+
+    def __init__(self, setting: Setting, task: Tracking) -> None:
+        self.setting, self.task = setting, task
+        self.pen, self.flavour = setting.pen, setting.flavour
+        self.paper = self.flavour.search == "linear"
+        tokens = max(setting.length, EXAMPLE_ROOM)
+        layout = ("\n ", "\n", " ") if self.paper else ("\n", "", "\n")
+        self.noise = Noise.of(self.pen, tokens, *layout)
+        self.answer = ANSWER.replace("assigned", "assgined") if self.paper else ANSWER
+        self.links = task.hops + 1
+        rng = setting.rng("example")
+        self.example_lines = self._example_lines(rng)
+        self.example = self._chain(3, rng)
+        self.example_places = tuple(self._places(self.example, self.example_lines, rng))
+        self.by = self._step()
+        self.size = 0
+        if not self.flavour.exact:
+            rng = setting.rng("search")
+            chain = self._chain(5, rng)
+            each = self.pen.size(self._question(chain, self._places(chain, self.by, rng), self.by, "")) / self.by
+            high = int(setting.length / each * 3)
+            self.size = common_size(self.flavour, lambda n: self._searched(n, rng), setting.room, self.by, high)
+
+    def draft(self, index: int, room: int) -> Draft:
+        """Sample `index`, of at most `room` tokens."""
+        rng = self.setting.rng(index)
+        if not self.flavour.exact:
+            return step(lambda size: self._drawn(size, rng), self.pen, room, self.size, self.by)
+        chain, example = self._chain(5, rng), self._chain(3, rng)
+        lines = self.example_lines
+        solved = self.pen.joined(self._solved(example, self._places(example, lines, rng), lines))
+        noise = self.noise
+        return fill(
+            lambda size, tail: self._built(chain, self._places(chain, size, rng), size, tail, solved),
+            self.pen,
+            room,
+            noise.fits,
+            noise.following,
+        )
+
+    def _step(self) -> int:
+        wide = self.flavour.tracking_step
+        return 5 if wide > 5 and self.setting.length < 4096 else wide
+
+    def _chain(self, letters: int, rng: np.random.Generator) -> Chain:
+        names = variables(self.links, letters, rng)
+        shares = np.sort(rng.random(self.links)) if self.flavour.exact else ()
+        return Chain(tuple(names), str(rng.integers(10_000, 99_999)), tuple(float(s) for s in shares))
+
+    def _places(self, chain: Chain, size: int, rng: np.random.Generator) -> list[int]:
+        """Before which line each statement stands."""
+        if self.flavour.exact:
+            return [self.noise.boundary(share, size) for share in chain.shares]
+        return sorted(rng.choice(max(size, self.links), self.links, replace=False).tolist())
+
+    def _drawn(self, size: int, rng: np.random.Generator) -> Draft:
+        """A new sample as RULER draws it: the example's lines stay; in `official` its names and value do not."""
+        chain = self._chain(5, rng)
+        example = self.example if self.paper else self._chain(3, rng)
+        solved = self._solved(example, self.example_places, self.example_lines)
+        return self._built(chain, self._places(chain, size, rng), size, "", solved)
+
+    def _searched(self, size: int, rng: np.random.Generator) -> int:
+        """Tokens of a new sample of that size; the paper's flavour counts the answer too, printed as a list."""
+        draft = self._drawn(size, rng)
+        return self.pen.size([*draft.pieces, f" {list(draft.references)}"] if self.paper else draft.pieces)
+
+    def _example_lines(self, rng: np.random.Generator) -> int:
+        """As many lines of noise as fit RULER's 500 tokens (in the paper's flavour by fives), or a part of the room if
+        sound. Never fewer than a few, where RULER would try for ever."""
+        exact = self.flavour.exact
+        room = min(EXAMPLE_ROOM, self.setting.room // EXAMPLE_SHARE) if exact else EXAMPLE_ROOM
+        room -= self.setting.answer_tokens if self.paper else 0
+        by = 5 if self.paper else 1
+        chain = self._chain(3, rng)
+        least = 1 if exact else 5
+        size = least
+        while self.pen.size(self._question(chain, self._places(chain, size + by, rng), size + by, "")) <= room:
+            size += by
+        return size
+
+    def _context(self, chain: Chain, places: list[int] | tuple[int, ...], size: int, tail: str) -> list[str | Piece]:
+        joiner = self.noise.joiner
+        found: list[str | Piece] = []
+        for begin, end, statement in zip([0, *places], [*places, size], [*chain.statements(), ""]):
+            for chunk in (self.noise.cut(begin, min(end, size)), [statement] if statement else []):
+                if chunk:  # there is no noise before a statement at line 0, nor between two at one place
+                    found += [joiner, *chunk] if found else chunk
+        return [*found, joiner, tail] if tail else found
+
+    def _question(
+        self, chain: Chain, places: list[int] | tuple[int, ...], size: int, tail: str, task: str = TASK
+    ) -> list[str | Piece]:
+        """Context and question of one chain, without a template, up to the beginning of the answer."""
+        head, _, rest = (task + self.answer).replace("{count}", str(self.links)).partition("{context}")
+        context = self._context(chain, places, size, tail)
+        return [*self.pen.known(head), *context, *self.pen.slotted(rest.split("{query}"), chain.value)]
+
+    def _solved(self, chain: Chain, places: list[int] | tuple[int, ...], size: int) -> Pieces:
+        """The example with its answer. The paper's loses a word and its line ends where a chat template is cut off."""
+        task = TASK
+        if self.paper:
+            after = self.setting.around[1]
+            task = " ".join((TASK + after).split()[:-1])
+        gap = "\n\n\n\n" if self.paper else "\n\n"
+        lead = " " if self.paper else ""
+        return [lead, *self._question(chain, places, size, "", task), " " + " ".join(chain.names) + gap]
+
+    def _built(self, chain: Chain, places: list[int], size: int, tail: str, solved: Pieces) -> Draft:
+        before, after = self.setting.around
+        pieces = [before, *solved, *self._question(chain, places, size, tail, TASK + after)]
+        depths = tuple(self.noise.share(place, size) for place in places)
+        slices = (("haystack", "noise"), ("hops", self.task.hops))
+        return Draft(pieces, chain.names, depths, slices)

@@ -1,0 +1,1 @@
+"""Composes prompts of an exact number of tokens."""

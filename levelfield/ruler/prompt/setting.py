@@ -1,0 +1,42 @@
+"""What all samples of one `generate` call share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelfield.ruler.prompt.compose import Composer
+from levelfield.ruler.prompt.flavours import Flavour
+from levelfield.ruler.prompt.templates import split
+from levelfield.ruler.sources import Sources
+from levelfield.spec import derive_seed
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Lengths in tokens of the composer's tokenizer."""
+
+    stream: str  # names the random numbers: tasks of one stream draw the same
+    length: int
+    answer_tokens: int
+    flavour: Flavour
+    template: str
+    sources: Sources
+    seed: int
+    pen: Composer
+
+    @property
+    def room(self) -> int:
+        """What a prompt may take."""
+        return self.length - self.answer_tokens
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """The template's text before the task and after it."""
+        return split(self.template)
+
+    def rng(self, purpose: int | str) -> np.random.Generator:
+        """The generator of a sample, or of a named purpose. The length is no part of it: samples of all lengths have
+        the same needles, so that lengths are compared on pairs."""
+        return np.random.default_rng(derive_seed(self.seed, "ruler", self.stream, purpose))

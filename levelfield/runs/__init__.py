@@ -1,0 +1,1 @@
+"""A run's folder: store, results, checkpoint, ledger, rows."""

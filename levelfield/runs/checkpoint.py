@@ -1,0 +1,121 @@
+"""Checkpoints: everything a killed run needs, in one file that proves itself.
+
+    checkpoint-0-00000420-1f0a6b3c9d2e.safetensors
+
+The name carries the phase, the step and the start of the content's SHA-256, and the file is renamed into place when
+it is complete, so a file that exists under its name is whole; one damaged later is noticed and the one before is used.
+No pickles: tensors and a JSON header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from levelfield.files import explained
+from levelfield.train import State
+
+_NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint read back: which phase it is in, its numbers, its tensors, and what run.py keeps beside them."""
+
+    phase: int
+    extra: Mapping[str, Any]
+    numbers: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def restore(self, state: State) -> None:
+        """Fill a freshly built `state` of the same phase."""
+        for name in _NUMBERS:
+            value = self.numbers[name]
+            setattr(state, name, float(value) if isinstance(value, str) and name != "stopped" else value)
+        state.net.load_state_dict(self._group("net"))
+        state.best = self._group("best")
+        _restore_optimizer(state.optimizer, self._group("optimizer"))
+
+    def _group(self, prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(f"{prefix}/"): v for k, v in self.tensors.items() if k.startswith(f"{prefix}/")}
+
+
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, in one piece and each with memory of its own, tied weights too, as safetensors wants them."""
+    return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+
+
+def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> None:
+    """Save, then remove all but this checkpoint and the one before it. Raises UserError on a full disk."""
+    tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
+    tensors |= {f"best/{k}": v for k, v in state.best.items()}
+    tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
+    numbers = {name: _plain(getattr(state, name)) for name in _NUMBERS}
+    header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
+    content = save(apart(tensors), metadata=header)
+    name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
+    partial = where / f".{name}.partial"
+    try:
+        with explained(where):
+            partial.write_bytes(content)
+            os.replace(partial, where / name)
+    finally:
+        with suppress(OSError):  # or it would hide why nothing could be written
+            partial.unlink(missing_ok=True)
+    for old in listing(where)[2:]:
+        old.unlink(missing_ok=True)
+
+
+def latest(where: Path) -> tuple[Saved | None, list[str]]:
+    """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
+    complaints = []
+    for path in listing(where):
+        content = path.read_bytes()
+        if _mark(content) == path.stem.rsplit("-", 1)[1]:
+            return _parse(content), complaints
+        complaints.append(f"{path.name} is damaged; continuing from the checkpoint before it.")
+    return None, complaints
+
+
+def listing(where: Path) -> list[Path]:
+    """Newest first: by phase, then step."""
+    return sorted(where.glob("checkpoint-*.safetensors"), key=lambda p: p.name.split("-")[1:3], reverse=True)
+
+
+def _parse(content: bytes) -> Saved:
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
+    return Saved(header["phase"], header["extra"], header["numbers"], load(content))
+
+
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities: they travel as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {f"{index}/{key}": torch.as_tensor(value) for index, slot in state.items() for key, value in slot.items()}
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split("/", 1)
+        slots.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,292 @@
+"""FLOPs of training: forward and backward of real batches, counted from what the layers dispatch.
+
+What counts as an operation is said in one place, `ops/arithmetic.py`. A step costs what is done once for a batch, such
+as the kernel of a state-space model, and what is done for each sequence; both are told apart by counting two batches:
+
+    cost(net, 1024, Classify(), task)           # Cost(fixed=..., each=...): a step of S sequences is fixed + S * each
+    costs = Costs.of(net, examples.lengths, Classify(), task)
+    Meter(costs, examples, recipe, seed).work(500)      # Work(dispatched=..., useful=...) of training's first 500 steps
+
+Where lengths vary, batches are formed as training forms them, and the cost is known at a few lengths and read off
+between them: attention pays for the square of each length, and padding is paid for like everything else. The useful
+part is what the same steps cost were every sequence computed at its own length.
+Letters: T steps of a sequence, S sequences of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from levelfield.data.batches import Batches, batches_of, encode
+from levelfield.objectives import Trainable
+from levelfield.ops.arithmetic import Operations, fourier
+from levelfield.spec import Examples, Recipe, Task, Tokens
+
+if TYPE_CHECKING:
+    from levelfield.model import Net
+
+LONG = 4096  # steps beyond which nothing is passed through a layer with values
+LARGE = 2_000_000_000  # operations beyond which a count goes without values, where that is known to be right
+FEW, MORE = 2, 3  # sizes of the batches counted; one alone has sums less, which larger ones have all
+BATCHES = 500  # batches that are formed to see their lengths, evenly trusted for those after them
+NODES = 3  # lengths at which a cost is counted where many occur
+CACHED = 4096
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs of a training step at one length: `fixed`, whatever the batch, and for each sequence; and what part of
+    both are transforms."""
+
+    fixed: float
+    each: float
+    fixed_transforms: float = 0.0
+    each_transforms: float = 0.0
+
+    def of(self, sequences: int) -> float:
+        return self.fixed + self.each * sequences
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(*(factor * a for a in self.parts))
+
+    @property
+    def parts(self) -> tuple[float, float, float, float]:
+        return self.fixed, self.each, self.fixed_transforms, self.each_transforms
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of some training steps: all of them, padding included, and those that real steps of sequences need; and
+    the examples seen."""
+
+    dispatched: float
+    useful: float
+    examples: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """`Cost` at a few lengths, in rising order, and so at those between them."""
+
+    lengths: tuple[int, ...]
+    costs: tuple[Cost, ...]
+
+    @staticmethod
+    def of(net: Net, lengths: np.ndarray, objective: Trainable, task: Task) -> Costs:
+        """lengths: of the sequences that occur. The network must lie on the CPU."""
+        masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
+        return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked) for length in counted))
+
+    def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fixed FLOPs and those of a sequence at each of the lengths.
+
+        Per step they are straight lines between lengths that were counted, which is exact for what grows with T and
+        T^2; transforms come in some sizes only and are taken per operation of theirs.
+        """
+        distinct, places = np.unique(lengths, return_inverse=True)
+        sizes, known = (np.array([_transform(t) for t in ts]) for ts in (distinct, self.lengths))
+        parts = np.array([c.parts for c in self.costs]).T
+        found = []
+        for whole, transforms in ((parts[0], parts[2]), (parts[1], parts[3])):
+            rest = np.interp(distinct, self.lengths, (whole - transforms) / self.lengths) * distinct
+            found.append((rest + np.interp(distinct, self.lengths, transforms / known) * sizes)[places])
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What training on these examples by this recipe costs, step by step.
+
+    `seed` is that of the phase, from which training draws its batches too.
+    """
+
+    costs: Costs
+    examples: Examples
+    recipe: Recipe
+    seed: int
+
+    @cached_property
+    def batches(self) -> Batches:
+        return batches_of(self.seed, self.examples, self.recipe)
+
+    @cached_property
+    def per_step(self) -> Work:
+        """Of a mean step."""
+        whole = self.work(BATCHES)
+        return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
+
+    def work(self, steps: int) -> Work:
+        """Of the first `steps` steps of training."""
+        documents = self.examples.documents
+        if not steps:
+            return Work(0.0, 0.0, 0.0)
+        if len(self.costs.lengths) == 1 and not self.recipe.bucketed:
+            total = steps * self.costs.costs[0].of(self.recipe.batch * documents)
+            return Work(total, total, steps * self.recipe.batch)
+        formed = list(self._formed(min(steps, BATCHES)))
+        padded, sequences = np.array([batch.max() for batch in formed]), np.array([len(batch) for batch in formed])
+        (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed))[1]
+        scale = steps / len(formed)
+        dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
+        return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
+
+    def _formed(self, steps: int) -> Iterator[np.ndarray]:
+        """The lengths of the sequences in each batch."""
+        lengths = self.examples.lengths.reshape(-1, self.examples.documents)
+        for step in range(steps):
+            yield lengths[self.batches.order(step).numpy()].ravel()
+
+
+def _nodes(lengths: np.ndarray) -> list[int]:
+    """Lengths to count at: the only one there is, or some from a short one to the longest."""
+    longest = int(lengths.max())
+    short = max(1, int(np.quantile(lengths, 0.05)))
+    return np.unique(np.geomspace(short, longest, NODES).round().astype(int)).tolist()
+
+
+def _transform(length: int) -> int:
+    from levelfield.ops.compiled.fft import size_for
+
+    return fourier(size_for(int(length)))
+
+
+def cost(net: Net, length: int, objective: Trainable, task: Task, masked: bool = False) -> Cost:
+    """Of a step of sequences of this length; of layers of one mixer and equal shapes, one is counted.
+
+    masked: as in a batch that holds padding. Counted with values where that takes little time, else without: opaque
+    mixers, of which it is unknown what they do without values, are counted with them up to LONG steps, and beyond as
+    a T + b T^2 through LONG / 2 and LONG steps.
+    """
+    total = _around(net, length, objective, task, masked)
+    for layer, block in enumerate(net.blocks):
+        mixer = net.model.mixers[layer % len(net.model.mixers)]
+        of_layer = partial(_layer, net, mixer, block, masked=masked)
+        total += _beyond(of_layer, length) if mixer.opaque and length > LONG else of_layer(length)
+    return total
+
+
+def _beyond(of_layer: Callable[[int], Cost], length: int) -> Cost:
+    half, whole = of_layer(LONG // 2), of_layer(LONG)
+    square = (whole + half * -2) * (2 / LONG**2)
+    return (whole * (1 / LONG) + square * -LONG) * length + square * length**2
+
+
+_KNOWN: dict[Any, Cost] = {}
+
+
+def _layer(net: Net, mixer: Any, block: nn.Module, length: int, masked: bool) -> Cost:
+    """Of one residual block. Those of the same kind are counted once in a process."""
+    model, shapes = net.model, tuple(value.shape for value in block.parameters())
+    kind = mixer, model.block, model.width, model.causal, shapes, length, masked
+    if kind not in _KNOWN:
+        size = sum(value.numel() for value in block.parameters())
+        values = mixer.opaque or _affordable(model.width, size, length)
+
+        def work(copy: nn.Module, sequences: int) -> None:
+            x = torch.randn(sequences, length, model.width).requires_grad_()
+            y = copy(x, _mask(sequences, length) if masked else None)
+            y.backward(torch.ones_like(y))
+
+        while len(_KNOWN) >= CACHED:
+            _KNOWN.pop(next(iter(_KNOWN)))
+        _KNOWN[kind] = _measured(block, work, 1, values)
+    return _KNOWN[kind]
+
+
+def _around(net: Net, length: int, objective: Trainable, task: Task, masked: bool) -> Cost:
+    """Of encoder, last norm and heads. What a loss takes beyond them is not counted."""
+    shape = (length,) if isinstance(task.input, Tokens) else (length, task.input.channels)
+
+    def work(copy: Any, sequences: int) -> None:
+        raw = torch.zeros(sequences, *shape, dtype=torch.uint8 if isinstance(task.input, Tokens) else torch.float32)
+        mask = _mask(sequences, length) if masked else None
+        features = copy.features(encode(raw, None, task.input), mask)
+        out = [copy.head(part.key, features, mask) for part in objective.parts]
+        torch.autograd.backward(out, [torch.ones_like(y) for y in out])
+
+    blocks, net.blocks = net.blocks, nn.ModuleList()
+    try:
+        size = sum(value.numel() for value in net.parameters())
+        return _measured(net, work, task.documents, _affordable(net.model.width, size, length))
+    finally:
+        net.blocks = blocks
+
+
+def _affordable(width: int, parameters: int, length: int) -> bool:
+    """Whether the dearest that a layer can be, attention with its maps, is soon done with values."""
+    return length <= LONG and MORE * length * (28 * length * width + 6 * parameters) <= LARGE
+
+
+def _mask(sequences: int, length: int) -> Tensor:
+    """As of a batch in which one sequence is a step shorter than the others."""
+    mask = torch.ones(sequences, length, dtype=torch.bool)
+    return mask if length == 1 else mask.index_put((torch.tensor(0), torch.tensor(length - 1)), torch.tensor(False))
+
+
+def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, values: bool) -> Cost:
+    """work(copy, sequences) of two batches of so many units of sequences. On a copy in training mode, for a pass moves
+    batch statistics and leaves gradients."""
+    counts = []
+    with torch.random.fork_rng(devices=[]), _without_onednn():
+        if values:
+            copy = _unmasked(deepcopy(module).train())
+            counts = [_counted(copy, partial(work, copy, unit * size)) for size in (FEW, MORE)]
+        else:
+            with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+                # Plain copies of buffers would need values.
+                buffers = {id(buffer): fake.from_tensor(buffer) for buffer in module.buffers()}
+                copy = _unmasked(deepcopy(module, buffers).train())
+                counts = [_counted(copy, partial(work, copy, unit * size)) for size in (FEW, MORE)]
+    few, more = (np.array(count, dtype=float) for count in counts)
+    each = (more - few) / ((MORE - FEW) * unit)
+    fixed = few - FEW * unit * each
+    return Cost(float(fixed[0]), float(each[0]), float(fixed[1]), float(each[1]))
+
+
+def _counted(copy: nn.Module, work: Callable[[], None]) -> tuple[int, int]:
+    copy.zero_grad(set_to_none=True)  # as training does: nothing is added to earlier gradients
+    with Operations() as operations:
+        work()
+    return operations.total, operations.transforms
+
+
+class _Whole(nn.Module):
+    """A norm that takes all steps for real: which are, is a question to values."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.norm(x, None)
+
+
+def _unmasked(copy: nn.Module) -> nn.Module:
+    for name in ("norm", "norm2"):
+        norm = getattr(copy, name, None)
+        if isinstance(norm, nn.Module) and not isinstance(norm, _Whole):
+            setattr(copy, name, _Whole(norm))
+    return copy
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Then a recurrent layer is the matrix products it is made of, which are counted, and not one opaque operator."""
+    before = torch.backends.mkldnn.set_flags(False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before)

@@ -1,0 +1,136 @@
+"""What a report is made from: rows and ledgers of finished runs, as plain values.
+
+`store.read` fills one, `report` draws it, and neither imports torch. Everything is keyed by run id, so that a row, the
+ledger of the run it came from, its training curve and its full description can be put side by side:
+
+    results = store.read(Path("runs"), "demo", "minutes")
+    results.rows[0]["run"]                      # "listops-attention-scratch-0-5f0c9a1e2b"
+    results.ledgers[results.rows[0]["run"]]     # {"parameters": 804874, "steps": 2000, "flops": 3.1e13, ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Required, TypedDict
+
+from levelfield.spec import Row
+
+
+class Done(TypedDict, total=False):
+    """What `done.json` holds: who wrote the run, and of the weights, where there are any, the SHA-256."""
+
+    version: str
+    weights_sha256: str
+
+
+class Cost(TypedDict, total=False):
+    """What a phase or a whole run cost, as far as reports read it."""
+
+    examples: int
+    tokens: int
+    padding: int
+    steps: int
+    flops: float
+    wall_s: float
+    tuning_trials: int
+    stopped: str
+
+
+class Ledger(Cost, total=False):
+    """What `ledger.json` holds, as far as reports read it; `phases` are in the order of the protocol."""
+
+    parameters: float
+    state: float | None
+    peak_memory_mb: float
+    device: str
+    threads: int
+    torch: str
+    phases: Required[list[Cost]]
+
+
+class LogRecord(TypedDict, total=False):
+    """One line of `log.jsonl`."""
+
+    phase: Required[int]
+    step: Required[int]
+    objective: str
+    loss: float
+    lr: float
+    score: float
+
+
+class Kind(TypedDict):
+    """A described value, as far as reports rely on it."""
+
+    kind: str
+
+
+class DescribedPhase(TypedDict):
+    """Of a described protocol."""
+
+    objective: Kind
+
+
+class DescribedProtocol(TypedDict):
+    """Of a described run."""
+
+    name: str
+    phases: list[DescribedPhase]
+
+
+class Described(TypedDict):
+    """A run as `spec.describe` has it, as far as reports rely on it."""
+
+    task: Kind
+    model: Kind
+    protocol: DescribedProtocol
+    seed: int
+
+
+class Trial(TypedDict, total=False):
+    """One recipe that was tried; see `Results.trials`."""
+
+    arm: Required[str]
+    task: str
+    model: str
+    protocol: str
+    lr: Required[float]
+    weight_decay: Required[float]
+    chosen: Required[bool]
+    validation: float
+    metric: Required[str]
+    unit: Required[str]
+    flops: Required[float]
+    wall_s: Required[float]
+
+
+class Record(TypedDict, total=False):
+    """What `studies/NAME-EFFORT.json` holds: which runs a study at an effort is made of, and what was tried before."""
+
+    study: Required[str]
+    effort: Required[str]
+    runs: Required[dict[str, Described]]
+    trials: list[Trial]
+    asked_trials: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything measured for one study at one effort. A run that has not finished is absent, never a placeholder.
+
+    rows: every number measured. ledgers: run id -> what the run cost (parameters, state, examples, tokens, steps,
+    flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
+    record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
+    `spec.describe(run)`. failures: run id -> why it did not finish, or why
+    what it left cannot be read, one sentence. trials: the recipes that were tried
+    before, one record each (arm: the first run that uses what was chosen, task, model, protocol, the factors lr and
+    weight_decay, chosen, validation, metric, unit, flops, wall_s).
+    """
+
+    rows: Sequence[Row] = ()
+    ledgers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    trials: Sequence[Mapping[str, Any]] = ()

@@ -1,0 +1,92 @@
+"""Who a value is: its canonical description, its hash, and seeds derived by purpose.
+
+digest(run)                        the same on every machine, another for any changed field or version (but for the
+                                   paths of files that are there by their hash)
+derive_seed(0, "mask", 17)         has nothing to do with derive_seed(0, "order", 3)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from levelfield.spec.errors import UserError
+
+
+class ReadsFiles:
+    """A value whose meaning rests on files of the user's own, the content of which is part of who it is."""
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return ()
+
+
+def describe(value: Any, *, identity: bool = False) -> Any:
+    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}.
+
+    identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
+    it, counts as None. One marked `{"version": n}` brings its version wherever it is not at its default: what such
+    settings mean has changed n - 1 times, and nothing else has. One marked `{"added": True}` came later than the rest:
+    at its default, which is what was done before, it is left out, so that ids stay.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        head: dict[str, Any] = {"kind": type(value).__name__}
+        if isinstance(version := getattr(type(value), "version", None), int):
+            head["version"] = version
+        shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        if identity:
+            head |= {"reads": found} if isinstance(value, ReadsFiles) and (found := _contents(value.reads)) else {}
+            shown |= {f.name: None for f in dataclasses.fields(value) if not f.metadata.get("identity", True)}
+            later = {
+                f.name for f in dataclasses.fields(value) if f.metadata.get("added") and shown[f.name] == f.default
+            }
+            shown = {name: v for name, v in shown.items() if name not in later}
+            changed = [f for f in dataclasses.fields(value) if "version" in f.metadata and shown[f.name] != f.default]
+            shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
+        return head | {name: describe(v, identity=identity) for name, v in shown.items()}
+    if isinstance(value, (list, tuple)):
+        return [describe(v, identity=identity) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): describe(v, identity=identity) for k, v in value.items()}
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical description of all that is part of the identity, hex."""
+    text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _contents(files: Sequence[Path]) -> list[str]:
+    """The SHA-256 of each file. Raises UserError where one cannot be read."""
+    try:
+        return [_content(str(path.resolve()), *_stamp(path)) for path in files]
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}): a task is known by its files.") from error
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes whenever a file does."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+@cache
+def _content(path: str, *stamp: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def derive_seed(seed: int, *purpose: object) -> int:
+    """A 63-bit seed for one purpose: derive_seed(0, "mask", 17) has nothing to do with derive_seed(0, "order", 3)."""
+    text = "/".join([str(seed), *map(str, purpose)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,102 @@
+"""A model: input encoder, a residual backbone of mixers, and a head; and what every mixer declares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+
+@dataclass(frozen=True)
+class ParamRule:
+    """How the optimizer treats parameters whose name ends in the rule's key. None means: as the recipe says."""
+
+    lr: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True)
+class MixerConfig(ABC):
+    """Moves information along the sequence: builds a module of (x: (B, T, D), mask: (B, T) bool | None) -> (B, T, D).
+
+    mask is True at real steps; real steps' outputs must not depend on padding. A mixer does not know the training
+    length: what needs a bound says so in `max_length` and raises UserError beyond it.
+    """
+
+    version: ClassVar[int] = 1
+    label: ClassVar[str]
+    paper: ClassVar[str]
+    complexity: ClassVar[str] = ""  # of what crosses steps, in T, D and names of settings: "T^2 D", "T D state"
+    directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
+    opaque: ClassVar[bool] = False  # True: of unknown code, which may read or keep values where FLOPs are counted
+
+    @abstractmethod
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        """One layer. All initial values are drawn from `generator` (a CPU generator). Raises UserError on bad sizes."""
+
+    @abstractmethod
+    def state_size(self, width: int, length: int) -> int | None:
+        """Numbers a causal layer carries to step `length` + 1, per sequence; None where it was not declared."""
+
+    @property
+    def max_length(self) -> int | None:
+        return None
+
+    @property
+    def receptive_field(self) -> int | None:
+        """Steps one bidirectional layer sees, itself included; None where it sees all."""
+        return None
+
+    def param_rules(self) -> Mapping[str, ParamRule]:
+        """Name suffix -> rule, for parameters with their own learning rate or no weight decay."""
+        return {}
+
+    def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
+        """The layer's learned convolution kernel at lags 0..length-1, (channels, length); None where it has none."""
+        return None
+
+
+@dataclass(frozen=True)
+class Block:
+    """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one."""
+
+    norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
+    prenorm: bool = True
+    feedforward: int = 0  # hidden width; 0 means there is none
+    activation: Literal["relu", "gelu", "silu", "swiglu", "geglu"] = "gelu"
+    dropout: float = 0.0
+    final_norm: bool = True
+    bias: bool = True  # of the feed-forward's maps
+    eps: float | None = None  # of the norms; None is torch's: 1e-5, and for "rms" the precision's own
+
+
+@dataclass(frozen=True)
+class Model:
+    """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value."""
+
+    mixers: tuple[MixerConfig, ...]
+    depth: int
+    width: int
+    causal: bool = False
+    block: Block = Block()
+    positions: Literal["none", "sinusoidal", "learned"] = "none"  # summed to the encoded input
+    max_positions: int | None = None  # rows of the learned table; only with positions="learned"
+    pooling: Literal["mean", "max", "last"] = "mean"
+    head_hidden: int = 0  # 0: one linear map; else linear, ReLU, linear
+    pair: Literal["concat", "interaction"] = "concat"  # two documents x, y: the head sees [x, y] or [x, y, x*y, x-y]
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Short name for tables and file names."""
+        return self.name or "+".join(dict.fromkeys(m.label for m in self.mixers))
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest sequence that every part takes, in steps; None where there is no bound."""
+        table = self.max_positions if self.positions == "learned" else None
+        return min((b for b in [table, *(m.max_length for m in self.mixers)] if b is not None), default=None)

@@ -1,0 +1,119 @@
+"""The numbers of one training phase, durations with their unit, and a search among such numbers.
+
+Recipe(lr=1e-3, weight_decay=0.01, batch=32, budget=Duration(20, "epochs"), warmup=Duration(500, "steps"), ...)
+Search(trials=6, lr=(0.1, 10))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from levelfield.spec.errors import UserError
+from levelfield.spec.identity import derive_seed
+
+Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long, with its unit; `resolve` turns it into optimizer steps, once. Raises UserError below 0."""
+
+    value: float
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value < np.inf:
+            raise UserError(f"A duration of {self} cannot be: give 0 or more.")
+
+    def resolve(self, *, batch: int, examples: int, tokens_per_example: float, flops_per_step: float = 0.0) -> int:
+        """Steps, rounded up; `examples` is the size of the training split. FLOPs are those of forward and backward."""
+        per_step = {
+            "steps": 1.0,
+            "examples": batch,
+            "tokens": batch * tokens_per_example,
+            "epochs": batch / examples,
+            "flops": flops_per_step,
+        }[self.unit]
+        if per_step <= 0:
+            raise UserError(f"A duration of {self} cannot be resolved to steps here: its cost per step is unknown.")
+        return max(0, int(np.ceil(round(self.value / per_step, 9))))
+
+    def __str__(self) -> str:
+        return f"{self.value:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The numbers of one phase. `source` cites where they are printed; `assumed` names the fields nobody printed.
+
+    `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
+    0.2, down to 1e-7, when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1
+    for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
+    Raises UserError for a batch below 1 and a learning rate that is not a finite number above 0.
+    """
+
+    lr: float
+    weight_decay: float
+    batch: int
+    budget: Duration
+    warmup: Duration
+    schedule: Literal["constant", "linear", "cosine", "plateau"]
+    clip: float | None
+    validate_every: Duration
+    patience: int | None = None  # stop after this many validations without a better score
+    plateau_patience: int = 3
+    betas: tuple[float, float] = (0.9, 0.999)
+    decay_all: bool = False  # True: biases, norms and embeddings decay too
+    # True: batches of like lengths, each of about `batch` examples' steps (`batches.Buckets`)
+    bucketed: bool = field(default=False, metadata={"version": 2})
+    source: str = ""
+    assumed: tuple[str, ...] = ()
+    tuning_trials: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
+        if not 0 < self.lr < np.inf:
+            raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
+
+
+MOST_TRIALS = 1_000
+
+
+@dataclass(frozen=True)
+class Search:
+    """Recipes to try for every arm: its own, and `trials` - 1 that are the same changes of it in every arm.
+
+    `lr` and `weight_decay` are ranges of what the arm's own rates are multiplied by, in every phase alike. In
+    logarithms a range falls into `trials` equal parts, whose middles are tried but for the one nearest to 1, which the
+    arm's own recipe stands for; which decay goes with which rate is drawn once for all. Raises UserError for a search
+    that tries nothing. Parameters whose rate or decay a mixer fixes (`ParamRule`) keep it.
+    """
+
+    trials: int
+    lr: tuple[float, float] = (0.1, 10.0)
+    weight_decay: tuple[float, float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.trials < 2:
+            raise UserError(f"A search of {self.trials} trials chooses nothing: give 2 or more.")
+        if self.trials > MOST_TRIALS:
+            raise UserError(f"A search of {self.trials:,} trials has no end: give {MOST_TRIALS:,} or fewer.")
+        for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
+            if not 0 < low <= high < np.inf:
+                raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")
+        if self.lr[0] == self.lr[1] and self.weight_decay[0] == self.weight_decay[1]:
+            raise UserError("A search whose ranges are one factor each tries one recipe: widen lr or weight_decay.")
+
+    def factors(self) -> list[tuple[float, float]]:
+        """What to multiply lr and weight_decay by, trial by trial; the first leaves both as they are."""
+        rates, decays = (self._others(*span) for span in (self.lr, self.weight_decay))
+        order = np.random.default_rng(derive_seed(0, "search")).permutation(len(decays))
+        return [(1.0, 1.0), *((float(a), float(b)) for a, b in zip(rates, decays[order], strict=True))]
+
+    def _others(self, low: float, high: float) -> np.ndarray:
+        middles = low * (high / low) ** ((np.arange(self.trials) + 0.5) / self.trials)
+        return np.delete(middles, np.abs(np.log(middles)).round(9).argmin())

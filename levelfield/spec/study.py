@@ -1,0 +1,111 @@
+"""A study, what its report shows, and the rows that it measures or answers to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypedDict, final
+
+from levelfield.spec.examples import Examples
+from levelfield.spec.recipe import Search
+from levelfield.spec.run import Run
+from levelfield.spec.task import SplitName, Task
+
+Effort = Literal["smoke", "minutes", "hours", "paper"]
+
+
+EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
+
+
+class Row(TypedDict, total=False):
+    """One number, measured or published alike. A key that does not apply is absent."""
+
+    source: str  # "levelfield", or the paper's key
+    table: str
+    study: str
+    effort: str
+    run: str
+    task: str
+    model: str
+    protocol: str
+    seed: int
+    at: str  # where it was measured: "length=2000", "kernel=5", "root=MAX", ...
+    split: str
+    metric: str
+    unit: str
+    value: float
+    n: int  # examples behind the value
+    positions: int  # that a language model was made for; a length beyond them is extrapolated
+    stderr: float
+    status: str  # ok, chance, diverged, undefined; published: reported, chance, infeasible, unreported, derived
+    origin: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """Which printed rows a study answers to."""
+
+    paper: str
+    table: str
+
+
+@dataclass(frozen=True)
+class View:
+    """A figure or table of the report, by the name of a function in `report/`, with its settings."""
+
+    kind: Literal["compare", "gap", "curve", "training", "slices", "heat", "samples"]
+    title: str
+    metric: str = "accuracy"
+    axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel"; for "heat": the one on y
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Probe(ABC):
+    """A measurement on a trained model. Never trains, never writes files: it yields rows."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def measure(self, net: Any, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+        """Rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns."""
+
+
+UNTUNED = "One untuned recipe for every arm, so an architecture that wants another one is at a disadvantage."
+"""Among a study's deviations, until its arms are tuned alike."""
+
+
+@final
+@dataclass(frozen=True)
+class Study:
+    """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows.
+
+    A study with a search tunes every arm before it runs: `levelfield/engine/tuning.py`. What only asks language
+    models that exist is a `Survey` (`levelfield.longcontext.survey`).
+    """
+
+    name: str
+    claim: str
+    runs: Callable[[Effort], Sequence[Run]]
+    published: tuple[Published, ...] = ()
+    views: tuple[View, ...] = ()
+    probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
+    verdict: Callable[[Sequence[Row]], str] | None = None
+    deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
+    search: Search | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A measured number in the place of a printed one.
+
+    row: `table`, `task` and `at` as printed, and whatever name our model goes by. beside: the printed model; "" for a
+    model that no table has. line: what this is, such as "ours". printed: the number of the same quantity that is
+    printed, or follows from what is; None where nothing is comparable.
+    """
+
+    row: Row
+    beside: str
+    line: str
+    printed: float | None

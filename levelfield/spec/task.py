@@ -1,0 +1,128 @@
+"""A task: data with declared input and output, splits, and a score per example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from levelfield.spec.archive import Archive
+from levelfield.spec.errors import UserError
+from levelfield.spec.examples import Examples
+from levelfield.spec.identity import ReadsFiles
+from levelfield.spec.io_types import Input, Label, Output, Unlabelled, Values
+from levelfield.spec.user_source import named_files
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+SplitName = Literal["train", "val", "test"]
+
+
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
+
+
+Report = Callable[[str, int, int], None]
+"""report(what, done, total): how long work tells how far it is."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A Report that says nothing."""
+
+
+@dataclass(frozen=True)
+class Task(ABC, ReadsFiles):
+    """Data with declared input and output, splits, a score per example and columns to slice by.
+
+    Subclasses are final frozen dataclasses whose fields are settings; `dataclasses.replace(task, length=400)` is the
+    same task at another length. Adding one is one file in `tasks/` that ends in `TASKS = {name: default instance}`.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    source: ClassVar[str]  # citation and licence, one line each
+    split_rule: ClassVar[str]  # where train, val and test come from, in words
+    padded: ClassVar[bool] = True  # whether sequences differ in length, so that those of a batch are padded
+    documents: ClassVar[int] = 1  # sequences in an example, which a model reads one by one
+    archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
+
+    @property
+    @abstractmethod
+    def input(self) -> Input: ...
+
+    @property
+    @abstractmethod
+    def output(self) -> Output: ...
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """No sequence is longer, in steps."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """The expected score of guessing uniformly (a fraction, like every score), or 0.0 for R2."""
+
+    @abstractmethod
+    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+        """Make the three disjoint splits: generate them, or read official files under `sources`.
+
+        Raises UserError where the files are absent or wrong. Called once; `data.prepare` keeps the result on disk.
+        """
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """Files of the user's own that `build` reads: other content is another task, with other arrays and runs.
+
+        By default those that the settings or the code of the class name, as text or as a path; a task that finds its
+        files in another way gives them here.
+        """
+        return named_files(self)
+
+    def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
+        """Label-keeping change of one training batch. x: (B, T) or (B, T, C) raw values; returns the same shape.
+
+        Padding beyond `lengths` stays as it is. Tasks without an augmentation raise UserError.
+        """
+        raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
+
+    def relabel(self, examples: Examples) -> np.ndarray | None:
+        """The targets worked out anew from the sequences, shaped like `examples.y`, by other code than made them.
+
+        None where a sequence does not determine its target. `levelfield data verify` compares.
+        """
+        return None
+
+    @property
+    def augmentation(self) -> str | None:
+        """What `augment` does, in words; None where there is no augmentation."""
+        return None
+
+    def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
+        """Rule -> whether it is right about each test example, (N,) bool: the label prior, and a greedy rule where one
+        exists. Empty where an example has no single label. `Slices` says where such a rule scores."""
+        if not isinstance(self.output, Label):
+            return {}
+        values, counts = np.unique(train.y, return_counts=True)
+        return {"label_prior": test.y == values[counts.argmax()]}
+
+    def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
+        """Scores of rules that learn no sequence model: those of `hits`, and others that are not of single examples."""
+        if isinstance(self.output, Values | Label):
+            return {rule: float(np.mean(right)) for rule, right in self.hits(train, test).items()}
+        known, asked = (e.x if isinstance(self.output, Unlabelled) else e.y[e.y >= 0] for e in (train, test))
+        values, counts = np.unique(known, return_counts=True)
+        return {"label_prior": float(np.mean(asked == values[counts.argmax()]))}
+
+    def at_length(self, length: int, examples: int | None = None) -> Task:
+        """The same task with sequences up to `length`, and `examples` in each split where given.
+
+        Raises UserError where the task has only one length.
+        """
+        raise UserError(f"Task {self.name} has one length, {self.max_length}; extrapolation needs a generated task.")

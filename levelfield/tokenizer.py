@@ -1,0 +1,103 @@
+"""The interface of a tokenizer, and two that need no package: bytes, and the greedy trie of the RWKV World models.
+
+Bytes().encode("hé")                                # [104, 195, 169]
+World("rwkv_vocab_v20230424.txt").encode("Hello world")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from levelfield.spec import UserError
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """UTF-8, one id per byte, 0 to 255."""
+
+    name: str = "bytes"
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Ids that are no bytes, and bytes that are no UTF-8, become the replacement character."""
+        return b"".join(bytes([i]) if 0 <= i < 256 else b"\xff" for i in ids).decode(errors="replace")
+
+
+class World:
+    """The RWKV World vocabulary: at every place the longest of its 65,529 byte strings that fits.
+
+    The file is `rwkv_vocab_v20230424.txt`, which the models come with: lines of id, Python literal and byte length.
+    Source: Peng et al. 2024 (Eagle and Finch), section 5.
+    """
+
+    name = "rwkv-world"
+
+    def __init__(self, path: str | Path) -> None:
+        self._strings = _vocabulary(Path(path))
+        self._ids = {string: number for number, string in self._strings.items()}
+        lengths: dict[bytes, set[int]] = {}
+        for string in self._ids:
+            lengths.setdefault(string[:2], set()).add(len(string))
+        self._lengths = {start: tuple(sorted(found, reverse=True)) for start, found in lengths.items()}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the longest matches, from left to right."""
+        data, place, found = text.encode(), 0, []
+        ids, lengths = self._ids, self._lengths
+        while place < len(data):
+            for length in lengths.get(data[place : place + 2], (1,)):
+                number = ids.get(data[place : place + length])
+                if number is not None:
+                    break
+            else:
+                length, number = 1, ids[data[place : place + 1]]
+            found.append(number)
+            place += length
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; id 0, the end of a document, is none."""
+        return b"".join(self._strings.get(i, b"") for i in ids).decode(errors="replace")
+
+
+def _vocabulary(path: Path) -> dict[int, bytes]:
+    if not path.is_file():
+        raise UserError(
+            f"{path} does not exist: give the path of rwkv_vocab_v20230424.txt, which RWKV models come with."
+        )
+    strings: dict[int, bytes] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        number, _, rest = line.partition(" ")
+        literal, _, size = rest.rpartition(" ")
+        try:
+            value = ast.literal_eval(literal)
+            string = value.encode() if isinstance(value, str) else value
+            if len(string) != int(size):
+                raise ValueError(size)
+            strings[int(number)] = string
+        except (ValueError, SyntaxError, TypeError):
+            raise UserError(f"{path} is not a vocabulary of the RWKV World tokenizer: it has the line {line[:60]!r}.")
+    if len(missing := {bytes([b]) for b in range(256)} - set(strings.values())) > 0:
+        raise UserError(f"{path} lacks {len(missing)} of the 256 bytes: it is not the whole vocabulary.")
+    return strings
+
+
+class Tokenizer(Protocol):
+    """What samples are made with: text to ids and back.
+
+    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer that knows special tokens by
+    their text may recognise them, which the chat templates need. `decode` gives back the text of ids.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...

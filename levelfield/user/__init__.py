@@ -1,0 +1,1 @@
+"""Other people's modules and data, and their identity."""

@@ -1,0 +1,258 @@
+"""What a person, a shell or a system can hand to the command line by mistake: one sentence, exit code 2."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import foreign_files
+import pytest
+import toys
+
+from levelfield import pretrained
+from levelfield.cli.app import main
+from levelfield.files import folder
+from levelfield.presets.arguments import names, real, whole
+from levelfield.report.query import Measured, query
+from levelfield.spec import UserError, silent
+from levelfield.tasks._texts import corpus_files
+
+LONG = "a" * 300
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    toys.write(tmp_path / "toys.py", runs=2)
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("levelfield: ") and shown.count("\n") == 1 and len(shown) < 600, shown
+    return shown
+
+
+@pytest.mark.parametrize("option", ["--out", "--data"])
+@pytest.mark.parametrize("place", ["one", LONG, "/proc", "/proc/self/fd/none", "toys.py", "toys.py/in", "a\0b"])
+def test_a_folder_that_cannot_be_made_is_refused_before_any_run(
+    here: Path, capsys: pytest.CaptureFixture[str], option: str, place: str
+) -> None:
+    assert "give another" in refused(capsys, "run", "toys.py", "--device", "cpu", option, place)
+
+
+@pytest.mark.parametrize("words", [["plan", "toys.py"], ["report", "toys.py"], ["results", "SELECT 1"]], ids=str)
+def test_commands_that_only_read_refuse_such_folders_too(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    for place in ("one", LONG, "toys.py"):
+        refused(capsys, *words, "--out", place)
+
+
+def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path) -> None:
+    assert folder(str(tmp_path)) == tmp_path
+    assert folder(str(tmp_path / "new" / "er")) == tmp_path / "new" / "er"
+
+
+@pytest.mark.parametrize("count", ["9" * 30, "9" * 5000, "1e9", "nan", "--", "1000000"])
+def test_numbers_beyond_all_bounds_are_refused(here: Path, capsys: pytest.CaptureFixture[str], count: str) -> None:
+    refused(capsys, "plan", "toys.py", f"--trials={count}")
+
+
+def test_words_are_read_as_the_numbers_and_names_they_are() -> None:
+    assert whole("12") == 12 and real("2e-3") == 0.002
+    assert names(["a,b", "c d", ",e,"]) == names(["a b c d e"]) == ("a", "b", "c", "d", "e")
+    for wrong in ("-1", "x", "1.5", ""):
+        with pytest.raises(UserError):
+            whole(wrong)
+    for wrong in ("0", "-1", "nan", "inf", "x"):
+        with pytest.raises(UserError):
+            real(wrong)
+
+
+@pytest.mark.parametrize("where", ["", "def runs(effort):\n    "], ids=["in the file", "in its runs"])
+def test_a_study_that_ends_the_program_is_named_with_its_line(
+    here: Path, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    text = f"import sys\nfrom levelfield.spec import Study\n{where}sys.exit(0)\n"
+    (here / "mine.py").write_text(text + ("study = Study('mine', 'a claim', runs)\n" if where else ""))
+    shown = refused(capsys, "run", "mine.py", "--effort", "smoke")
+    assert f"mine.py, line {4 if where else 3} ends the program" in shown
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CALL enable_logging()",
+        "SELECT * FROM enable_logging()",
+        "SET memory_limit = '100GB'",
+        "SELECT 1; SELECT 2",
+        "DROP TABLE rows",
+        "INSERT INTO rows SELECT * FROM published",
+        "COPY rows TO 'rows.csv'",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "ATTACH 'other.db'",
+        "PRAGMA database_list",
+        "-- nothing",
+        "",
+        "SELECT * FROM range(2000000)",
+        "SELECT list(i) FROM range(10000000000) t(i)",
+        "SELECT 'open",
+    ],
+)
+def test_a_query_can_only_ask(here: Path, capsys: pytest.CaptureFixture[str], sql: str) -> None:
+    refused(capsys, "results", sql)
+    assert not (here / "rows.csv").exists() and not (here / "other.db").exists()
+
+
+def test_questions_of_every_form_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder for temporary files whose name has what SQL and shells quote with."""
+    odd = tmp_path / 'it\'s "odd"'
+    odd.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    columns, rows = query("SELECT source, count(*) AS n FROM published GROUP BY ALL ORDER BY n DESC", Measured())
+    assert columns == ["source", "n"] and all(count > 0 for _, count in rows)
+    for sql in ("WITH p AS (FROM published) SELECT count(*) FROM p", "DESCRIBE rows", "EXPLAIN SELECT 1", "VALUES (1)"):
+        assert query(sql, Measured())[1], sql
+
+
+def test_an_interrupt_is_not_lost_where_python_clears_something_away() -> None:
+    code = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
+from levelfield import cli, listings
+class Cleared:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))
+def lines():
+    held = Cleared()
+    del held
+    time.sleep(60)
+    yield "never", "seen"
+listings.ALL["tasks"] = lines
+cli.main(["list", "tasks"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")
+
+
+def compressed(text: bytes) -> dict[str, bytes]:
+    """The same text in every form that is unpacked."""
+    zipped, tarred = BytesIO(), BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", text)
+    with tarfile.open(fileobj=tarred, mode="w:gz") as archive:
+        info = tarfile.TarInfo("a.txt.xz")
+        info.size = len(lzma.compress(text))
+        archive.addfile(info, BytesIO(lzma.compress(text)))
+    packed = {"a.txt": text, "a.txt.gz": gzip.compress(text), "a.jsonl.xz": lzma.compress(b'{"text": "%s"}' % text)}
+    return packed | {"a.zip": zipped.getvalue(), "a.tar.gz": tarred.getvalue()}
+
+
+@pytest.mark.parametrize("name", list(compressed(b"")))
+def test_no_more_is_unpacked_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(corpus_files, "MOST", 1 << 20)
+    (tmp_path / name).write_bytes(compressed(b"a" * (1 << 19))[name])
+    assert corpus_files.documents(tmp_path, silent) == [b"a" * (1 << 19)]
+    (tmp_path / name).write_bytes(compressed(b"a" * (50 << 20))[name])
+    tracemalloc.start()
+    with pytest.raises(UserError, match="give a part of it"):
+        corpus_files.documents(tmp_path, silent)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 << 20
+
+
+VALUES = (None, [], {}, "x", -1, 0, 10**12, True, 1.5, float("inf"), [1, "a"], {"a": None})
+
+
+def places(config: dict[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in config.items():
+        yield (*before, key)
+        if isinstance(value, dict):
+            yield from places(value, (*before, key))
+
+
+def replaced(config: Any, place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return config | {place[0]: replaced(config[place[0]], place[1:], value) if len(place) > 1 else value}
+
+
+def test_whatever_a_config_holds_is_a_model_or_one_sentence(tmp_path: Path) -> None:
+    config = foreign_files.HYBRID
+    folder = foreign_files.write_native(tmp_path, config, foreign_files.random_weights(config))
+    for place in places(config):
+        for value in VALUES:
+            (folder / "config.json").write_text(json.dumps(replaced(config, place, value)))
+            try:
+                pretrained.load(str(folder))
+            except UserError as error:
+                assert "\n" not in str(error)
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable, "-P"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words, rest, reason",
+    [
+        ("list tasks", ">&-", "Standard output is closed"),
+        ("list tasks", "> /dev/full", "No space left"),
+        ("--help", "> /dev/full", "No space left"),
+        ("results 'SELECT * FROM published'", "> /dev/full", "No space left"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_sentence(tmp_path: Path, words: str, rest: str, reason: str) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "rows.csv").write_text("source,value\nme,1\n")
+    done = shell(f'"$0" -m levelfield {words} {rest}', tmp_path)
+    assert done.returncode == 2
+    assert reason in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_other_streams_may_be_closed_and_letters_few(tmp_path: Path) -> None:
+    done = shell('"$0" -m levelfield results "SELECT \'–\' AS x" 2>&- <&-', tmp_path)
+    assert (done.returncode, done.stdout) == (0, "x\n–\n")
+    done = shell('PYTHONIOENCODING=ascii "$0" -m levelfield results "SELECT \'–\' AS x"', tmp_path)
+    assert (done.returncode, done.stdout) == (0, "x\n\\u2013\n")
+
+
+def test_the_help_of_a_command_shows_its_argument_and_no_type_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["data", "prepare"], ["data", "verify"], ["run"], ["compare"], ["ruler"]):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "--help"])
+        shown = capsys.readouterr().out
+        assert not stop.value.code and f"usage: levelfield {' '.join(words)} " in shown
+        assert "None" not in shown and "STR" not in shown, shown
+
+
+def test_a_misspelt_option_is_compared_with_those_of_its_own_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ruler` has a --seed, and `run` has none."""
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "demo", "--seeds", "3"])
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert "--seeds" in shown and "ruler" not in shown

@@ -1,0 +1,45 @@
+"""The README: its tables are generated, its files exist, its Python runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from levelfield import contract
+from levelfield.user.mixer import load_user_mixer
+
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_tables_are_what_the_command_makes():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert tables.filled(README) == README, "run python docs/tables.py"
+    assert README.count("<!-- table:") == len(tables.TABLES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_example_passes_the_contract(tmp_path: Path):
+    (code,) = re.findall(r"```python\n(# my_mixer\.py.*?)```", README, flags=re.DOTALL)
+    (tmp_path / "my_mixer.py").write_text(code)
+    contract.check(load_user_mixer(f"{tmp_path}/my_mixer.py:MyMixer"), 16, causal=True)
+
+
+def test_the_first_screen_has_both_commands_and_the_figure():
+    screen = README[: README.index("## Your own model")]
+    assert len(screen.splitlines()) <= 20
+    for wanted in ("make demo", "make test", "docs/figures/demo.png"):
+        assert wanted in screen

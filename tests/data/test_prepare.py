@@ -1,0 +1,94 @@
+"""`levelfield data prepare`: what is downloaded, what is built from it, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import fixtures_cifar
+import numpy as np
+import pytest
+from fixtures_server import Served, Server, serving
+
+from levelfield import tasks
+from levelfield.cli import train_commands
+from levelfield.cli.app import main
+from levelfield.data import download, prepared
+from levelfield.spec import Archive, Task, UserError
+from levelfield.tasks.image import Image
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv(download.MIRROR, raising=False)
+    with serving() as started:
+        yield started
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if not p.name.endswith(".lock"))
+
+
+@pytest.fixture
+def small_image(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
+    """`image`, of 100 pictures, whose archive the server has."""
+    packed = fixtures_cifar.pack(fixtures_cifar.write(tmp_path / "made", "python"), "python").read_bytes()
+    server.files["/cifar-10-python.tar.gz"] = Served(packed)
+    task = Image(train=100, test=40)
+    archive = Archive("cifar-10-python.tar.gz", (f"{server.url}/cifar-10-python.tar.gz",))
+    monkeypatch.setattr(Image, "archives", (archive,))
+    monkeypatch.setattr(tasks, "find", lambda name: task)
+    return task
+
+
+def test_prepare_downloads_and_builds(server: Server, small_image: Task, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert train_commands.prepare("image", tmp_path / "data", None, (), said.append)
+    loaded = prepared.load(small_image, tmp_path / "data")
+    expected = small_image.build(tmp_path / "made")
+    assert np.array_equal(loaded["train"].x, expected["train"].x)
+    assert names(tmp_path / "data" / "downloads" / "image") == ["cifar-10-python.tar.gz", "cifar-10-python.tar.gz.json"]
+    assert len(server.asked) == 1
+    assert train_commands.prepare("image", tmp_path / "data", None, (), said.append)
+    assert not prepared.wants_files(Image(train=50, test=40), tmp_path / "data") or len(server.asked) == 1
+
+
+def test_prepare_from_a_folder_asks_nobody(server: Server, small_image: Task, tmp_path: Path) -> None:
+    assert train_commands.prepare("image", tmp_path / "data", tmp_path / "made", (), lambda text: None)
+    assert server.asked == []
+    (tmp_path / "data" / prepared.folder(small_image, tmp_path).name / prepared.MANIFEST).unlink()
+    assert train_commands.prepare("image", tmp_path / "data", None, (), lambda text: None), "the folder is remembered"
+    assert server.asked == []
+
+
+def test_running_does_not_download(small_image: Task, server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="levelfield data prepare image"):
+        prepared.load(small_image, tmp_path / "data")
+    assert server.asked == []
+
+
+def test_a_wrong_layout_in_the_archive_is_one_sentence(server: Server, small_image: Task, tmp_path: Path) -> None:
+    server.files["/cifar-10-python.tar.gz"] = Served(gzip.compress(b"no pictures"))
+    with pytest.raises(UserError, match=r"cifar-10-python\.tar\.gz"):
+        train_commands.prepare("image", tmp_path / "data", None, (), lambda text: None)
+    assert not list((tmp_path / "data").glob("image-*"))
+
+
+@pytest.mark.parametrize("name", [n for n in tasks.names() if tasks.find(n).archives])
+def test_a_task_with_archives_says_how_to_get_them(name: str) -> None:
+    """As a run without the data does; and the name in the sentence is one that downloads."""
+    with pytest.raises(UserError, match=r"levelfield data prepare \w+") as caught:
+        tasks.find(name).build(None)
+    named = str(caught.value).partition("levelfield data prepare ")[2].split("`")[0].split()[0]
+    assert tasks.find(named).archives == tasks.find(name).archives
+    assert type(tasks.find(named)) is type(tasks.find(name))
+
+
+def test_the_mirror_option_reaches_the_download(
+    server: Server, small_image: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/m/cifar-10-python.tar.gz"] = server.files.pop("/cifar-10-python.tar.gz")
+    main(["data", "prepare", "image", "--data", str(tmp_path / "data"), "--mirror", f"{server.url}/m"])
+    assert server.asked == [("/m/cifar-10-python.tar.gz", None)]

@@ -1,0 +1,226 @@
+"""The local engine against real worker processes: killed ones, failing ones, two engines at once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import toys
+from repository import TESTS
+
+from levelfield.engine.find import Source, choose
+from levelfield.engine.local import Local, Outcome, cause
+from levelfield.engine.worker import Order, attempt, work
+from levelfield.presets.options import Options
+from levelfield.runs import store
+from levelfield.spec import Run, UserError
+
+
+@dataclass
+class Heard:
+    """A screen that remembers."""
+
+    said: list[str] = field(default_factory=list)
+    running: list[Path] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+        self.running = list(running)
+
+
+@dataclass
+class Stage:
+    """A toy study in a folder of its own."""
+
+    folder: Path
+    heard: Heard = field(default_factory=Heard)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "toys.py"
+
+    @property
+    def order(self) -> Order:
+        return Order(Source(str(self.path)), "smoke", out=self.folder / "runs", data=self.folder / "data")
+
+    def runs(self) -> list[Run]:
+        return choose(self.order.source.load(), "smoke")
+
+    def engine(self, jobs: int) -> Local:
+        return Local(self.order, ["cpu"] * jobs)
+
+    def execute(self, jobs: int = 1) -> Outcome:
+        return self.engine(jobs).execute(self.runs(), self.heard)
+
+    def where(self, seed: int) -> Path:
+        return store.directory(self.order.out, self.runs()[seed])
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def wait_for(condition: object, seconds: float = 60.0) -> None:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_one_run_raises_one_kills_its_worker_and_the_others_go_on(stage: Stage) -> None:
+    toys.write(stage.path, traps={0: "raise", 1: "die once"}, runs=3)
+    outcome = stage.execute()
+    raising, dying, _ = stage.runs()
+    assert len(outcome.done) == 2
+    assert outcome.failed == {raising.id: "ValueError: no such luck"}
+    text = (stage.where(0) / "error.txt").read_text()
+    assert text.splitlines()[0] == "ValueError: no such luck"
+    assert "Traceback" in text
+    assert [s for s in stage.heard.said if "no such luck" in s] == [f"{raising.id} failed: ValueError: no such luck"]
+    (death,) = [s for s in stage.heard.said if dying.id in s]
+    assert "SIGKILL" in death and "once more" in death
+
+
+@pytest.mark.slow
+def test_a_worker_that_always_dies_fails_one_run_only(stage: Stage) -> None:
+    toys.write(stage.path, traps={1: "die"}, runs=3)
+    outcome = stage.execute()
+    assert len(outcome.done) == 2
+    assert "twice" in outcome.failed[stage.runs()[1].id]
+    assert "SIGKILL" in (stage.where(1) / "error.txt").read_text()
+
+
+def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_path: Path) -> None:
+    """A run without any writes the same bytes: their number changes nothing. A failure of before is tried again."""
+    toys.write(stage.path, runs=4, steps=8, pause=0.01)
+    stage.where(1).mkdir(parents=True)
+    (stage.where(1) / "error.txt").write_text("It failed before.\n")
+    outcomes: list[Outcome] = []
+    command = threading.Thread(target=lambda: outcomes.append(stage.execute()))
+    command.start()
+    outcomes.append(stage.engine(1).execute(stage.runs(), Heard()))
+    command.join()
+    assert [len(o.done) for o in outcomes] == [4, 4]
+    for seed in range(4):
+        steps = [json.loads(line)["step"] for line in (stage.where(seed) / "log.jsonl").read_text().splitlines()]
+        assert steps == list(range(1, 9))
+    assert not (stage.where(1) / "error.txt").exists()
+    alone, last = replace(stage.order, out=tmp_path / "alone"), stage.runs()[3]
+    assert attempt(last, alone, ()) == ("done", "")
+    for name in ("weights.safetensors", "rows.jsonl"):
+        assert (stage.where(3) / name).read_bytes() == (alone.out / last.id / name).read_bytes()
+
+
+def test_what_is_done_starts_no_worker(stage: Stage) -> None:
+    toys.write(stage.path, runs=1)
+    stage.where(0).mkdir(parents=True)
+    (stage.where(0) / store.DONE).write_text("{}")
+    engine = stage.engine(1)
+    assert len(engine.execute(stage.runs(), stage.heard).done) == 1
+    assert engine.workers == []
+
+
+def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> None:
+    toys.write(stage.path, runs=1)
+    planned = stage.order.source.fingerprint(stage.runs())
+    stage.path.write_text(stage.path.read_text() + "# the same runs, other code\n")
+    answer = io.StringIO()
+    work(stage.order, planned, answer)
+    reply = json.loads(answer.getvalue())
+    assert reply["outcome"] == "stop"
+    assert "changed after its runs were planned" in reply["why"]
+
+
+def test_a_worker_stops_where_the_study_broke_after_planning(stage: Stage) -> None:
+    toys.write(stage.path)
+    planned = stage.order.source.fingerprint(stage.runs())
+    stage.path.write_text("study = (\n")
+    answer = io.StringIO()
+    work(stage.order, planned, answer)
+    assert json.loads(answer.getvalue())["outcome"] == "stop"
+    assert "line 1" in json.loads(answer.getvalue())["why"]
+
+
+def test_killing_the_parent_ends_the_workers_and_frees_their_claims(stage: Stage) -> None:
+    toys.write(stage.path, runs=1, steps=4000, pause=0.01)
+    code = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from pathlib import Path
+from test_engines import Stage
+stage = Stage(Path({str(stage.folder)!r}))
+engine = stage.engine(1)
+class Tell:
+    def say(self, sentence): pass
+    def show(self, running, done, failed, total): print(engine.workers[0].process.pid, flush=True)
+engine.execute(stage.runs(), Tell())
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=stage.folder)
+    assert parent.stdout
+    worker = int(parent.stdout.readline())
+    wait_for(lambda: (stage.where(0) / "log.jsonl").exists())
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    wait_for(lambda: not alive(worker), 10.0)
+    with store.claim(stage.where(0)) as mine:
+        assert mine
+    assert not store.complete(stage.where(0))
+
+
+def test_interrupting_stops_the_workers(stage: Stage) -> None:
+    toys.write(stage.path, runs=1, steps=4000, pause=0.01)
+    engine = stage.engine(1)
+    pids: list[int] = []
+
+    class Interrupt(Heard):
+        def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+            pids[:] = [w.process.pid for w in engine.workers]
+            if any((where / "log.jsonl").exists() for where in running):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.execute(stage.runs(), Interrupt())
+    assert len(pids) == 1
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_worker_that_cannot_start_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys.write(stage.path, runs=1)
+    runs = stage.runs()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(UserError, match="could not start"):
+        stage.engine(1).execute(runs, stage.heard)
+
+
+def test_an_order_survives_the_journey_to_a_worker() -> None:
+    source = Source("compare", "a.py:M", Options(("listops",), seeds=5, lr=0.1))
+    order = Order(source, "hours", Path("o"), Path("d"), "x*", "cuda:1", 3)
+    assert Order.from_json(order.to_json()) == order
+
+
+def test_causes_are_words() -> None:
+    assert "SIGKILL" in cause(-9) and "memory" in cause(-9)
+    assert "SIGSEGV" in cause(-11)
+    assert "3" in cause(3)

@@ -1,0 +1,94 @@
+"""What a study will take before it runs, and what it says when it has run."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+import toys
+
+from levelfield.cli.app import main
+from levelfield.engine import find, forecast, plan
+from levelfield.mixers.conv import Conv
+from levelfield.protocols import DENOISE, enriched, scratch
+from levelfield.report.arms import shared
+from levelfield.spec import Duration, Model, Recipe, Run, describe
+from levelfield.tasks.listops import ListOps
+from levelfield.tasks.text import Text
+
+
+def recipe(budget: Duration | None = None, batch: int = 8) -> Recipe:
+    made = tiny.recipe(batch=batch)
+    return made if budget is None else replace(made, budget=budget)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_run_ends_by_naming_the_command_of_its_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And that command, word for word, writes the report."""
+    toys.write(here / "toys.py", runs=1)
+    main(["run", "toys.py", "--out", "my runs", "--device", "cpu", "--jobs", "1"])
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last == "Its report: levelfield report toys.py --effort minutes --out 'my runs'"
+    main(shlex.split(last.partition("levelfield ")[2]))
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_a_plan_says_totals_time_gpu_hours_and_memory(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toys.write(here / "toys.py", runs=2)
+    main(["plan", "toys.py"])
+    said = capsys.readouterr().out
+    study = find.load_study("toys.py")
+    whole = sum(plan.cost(run).total or 0.0 for run in study.runs("minutes"))
+    assert f"All 2 runs: {plan.si(whole)}FLOP; one after another some " in said and "GPU-hours" in said
+    assert "Most memory: " in said and "What all arms of " in said and "lr " in said.partition("share:")[2]
+
+
+def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here: Path) -> None:
+    """Twice the batch keeps twice the activations, and the weights once."""
+    run = Run(
+        ListOps(minimum=10, length=40),
+        Model((Conv(3, hidden=8),), 2, 16),
+        scratch(recipe(budget=Duration(5, "steps"), batch=8)),
+        0,
+    )
+    wide = replace(run, protocol=scratch(recipe(budget=Duration(5, "steps"), batch=16)))
+    small, large = (forecast.forecast(r, here, torch.device("cpu")) for r in (run, wide))
+    weights = 16 * plan.cost(run).parameters
+    assert small.memory is not None and large.memory is not None and small.seconds is not None
+    assert small.memory > weights and small.seconds > 0
+    assert large.memory - weights == pytest.approx(2 * (small.memory - weights), rel=0.02)
+
+
+def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Path) -> None:
+    epochs = recipe(budget=Duration(2, "epochs"), batch=10)
+    run = Run(ListOps(minimum=10, length=40, train=95), Model((Conv(3, hidden=8),), 1, 8), scratch(epochs), 0)
+    assert forecast.sequences(run, here) == 190
+    assert plan.cost(run).total is None and (forecast.forecast(run, here, torch.device("cpu")).flops or 0) > 0
+
+
+def test_every_part_of_a_summed_objective_is_in_the_plan() -> None:
+    protocol = enriched(recipe(budget=Duration(80, "epochs")), denoise=DENOISE)
+    run = Run(ListOps(minimum=10, length=40), Model((Conv(3, hidden=8),), 1, 8), protocol, 0)
+    assert plan.phases(run) == "label + denoise 80 epochs"
+
+
+def test_data_that_is_not_there_is_named(here: Path) -> None:
+    run = Run(Text(length=128), Model((Conv(3, hidden=8),), 1, 8), scratch(recipe()), 0)
+    assert any(line.startswith("Data that is not there: text.") for line in forecast.lines([run], here))
+
+
+def test_what_arms_share_is_every_field_they_have_in_common() -> None:
+    first = describe(Run(ListOps(minimum=10, length=40), Model((Conv(3),), 2, 16), scratch(recipe(batch=4)), 0))
+    other = describe(Run(ListOps(minimum=10, length=40), Model((Conv(5),), 2, 16), scratch(recipe(batch=8)), 1))
+    text = shared([first, other])
+    assert "depth 2, width 16" in text["model"] and "batch" not in text["phase"] and "lr " in text["phase"]
+    assert "kernel" not in str(text) and "hidden" in text["model mixers phase"]

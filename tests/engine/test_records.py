@@ -1,0 +1,170 @@
+"""Which runs a study is made of: comparisons add to their record, and a run is found again by its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import fixtures_rows as fixtures
+import pytest
+import toys
+from torch import Tensor, nn
+
+import levelfield
+from levelfield import report
+from levelfield.cli.app import main
+from levelfield.engine.find import Source, choose, find_run, listing, load_study
+from levelfield.engine.restore import restore
+from levelfield.files import write_json
+from levelfield.presets import comparison
+from levelfield.presets.options import Options
+from levelfield.runs import store
+from levelfield.spec import EFFORTS, Run, Study, UserError, View, describe
+from levelfield.user.mixer import load_user_mixer
+
+MIXER = """
+from torch import nn
+
+class Mine(nn.Linear):
+    def __init__(self, width, gain=(1, 2)):
+        super().__init__(width, width)
+"""
+
+
+class Twice(nn.Module):
+    """A mixer that could hardly do less."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.map(x)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(MIXER)
+    return f"{tmp_path / 'mine.py'}:Mine(gain=[3, 4])"
+
+
+def started(out: Path, mixer: str, tasks: Sequence[str], protocols: Sequence[str] = ("scratch",)) -> list[Run]:
+    """As `compare` leaves it when it is killed at once."""
+    study = comparison.compare(load_user_mixer(mixer), Options(tuple(tasks), tuple(protocols)))
+    runs = choose(study, "smoke")
+    store.index(out, study.name, "smoke", runs, adds=True)
+    for run in runs:
+        write_json(store.directory(out, run) / "spec.json", describe(run))
+    return runs
+
+
+def known(out: Path) -> set[str]:
+    (path,) = (out / "studies").glob("*.json")
+    return set(store.record(path)["runs"])
+
+
+@pytest.mark.parametrize("name", [n for n in listing("studies") if isinstance(Source(n).find(), Study)])
+def test_every_run_of_every_study_is_made_again_from_its_description(name: str) -> None:
+    study = load_study(name)
+    runs = [run for effort in EFFORTS for run in study.runs(effort)]
+    assert runs
+    for run in {replace(run, seed=0): run for run in runs}.values():
+        assert restore(describe(run)).id == run.id
+
+
+def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str) -> None:
+    first = started(tmp_path, mine, ["recall"])
+    second = started(tmp_path, mine, ["induction"], ["scratch", "spt_masked"])
+    ids = {run.id for run in [*first, *second]}
+    assert known(tmp_path) == ids
+    study = Source.of(mine).load()
+    results = store.read(tmp_path, study.name, "smoke")
+    shown = Source.of(mine).recorded(study, results.specs).runs("smoke")
+    assert {run.id for run in shown} == ids, "the report is of all of them, whatever the default tasks are"
+    assert {run.task.name for run in shown} == {"recall", "induction"}
+
+
+def test_a_run_with_other_settings_takes_the_place_of_the_earlier_one(tmp_path: Path, mine: str) -> None:
+    first = started(tmp_path, mine, ["recall", "induction"])
+    changed = [replace(run, model=replace(run.model, depth=9)) for run in first if run.task.name == "recall"]
+    store.index(tmp_path, Source.of(mine).load().name, "smoke", changed, adds=True)
+    kept = {run.id for run in first if run.task.name == "induction"}
+    assert known(tmp_path) == kept | {run.id for run in changed}
+    fewer = changed[: len(changed) // 2]
+    store.index(tmp_path, Source.of(mine).load().name, "smoke", fewer, adds=True)
+    assert known(tmp_path) == kept | {run.id for run in changed}, "other seeds and arms stay"
+    store.index(tmp_path, Source.of(mine).load().name, "smoke", fewer)
+    assert known(tmp_path) == {run.id for run in fewer}, "a study is what its file says now"
+
+
+def test_trials_of_both_comparisons_stay(tmp_path: Path, mine: str) -> None:
+    runs = started(tmp_path, mine, ["recall", "induction"])
+    name = Source.of(mine).load().name
+    by_task = {task: [run for run in runs if run.task.name == task] for task in ("recall", "induction")}
+    for task, own in by_task.items():
+        trial = {"arm": own[0].id, "lr": 1.0, "weight_decay": 1.0, "chosen": True, "metric": "accuracy"}
+        trial |= {"unit": "fraction", "flops": 1.0, "wall_s": 1.0, "task": task}
+        store.index(tmp_path, name, "smoke", own, [trial], 1, adds=True)
+        store.index(tmp_path, name, "smoke", own, [trial], 1, adds=True)  # again: in its place
+    found = store.read(tmp_path, name, "smoke").trials
+    assert [trial["task"] for trial in found] == ["recall", "induction"]
+
+
+def test_a_run_of_a_comparison_is_found_by_its_folder_alone(tmp_path: Path, mine: str) -> None:
+    """Whatever tasks it was asked with, and though its record is lost."""
+    runs = started(tmp_path, mine, ["induction"], ["spt_masked"])
+    for path in (tmp_path / "studies").iterdir():
+        path.unlink()
+    own = next(run for run in runs if run.model.label == "mine")
+    for run in runs:
+        assert find_run(run.id, tmp_path, mine) == run
+        if run.model.label != "mine":
+            assert find_run(run.id, tmp_path) == run
+    with pytest.raises(UserError, match="add --study"):
+        find_run(own.id, tmp_path)
+    (tmp_path / "mine.py").write_text(MIXER + "\n")
+    with pytest.raises(UserError, match="has changed since"):
+        find_run(own.id, tmp_path, mine)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"kind": "Run"}', '{"kind": "Model", "mixers": []}', "[]", "3", '{"kind": 4}']
+)
+def test_a_description_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a-run").mkdir()
+    (tmp_path / "a-run" / "spec.json").write_text(content)
+    with pytest.raises(UserError):
+        find_run("a-run", tmp_path)
+
+
+def test_a_run_of_a_users_study_is_found_at_whatever_effort(tmp_path: Path) -> None:
+    toys.write(tmp_path / "toys.py", runs=1)
+    (run,) = choose(Source(str(tmp_path / "toys.py")).load(), "hours")
+    write_json(store.directory(tmp_path, run) / "spec.json", describe(run))
+    assert find_run(run.id, tmp_path, str(tmp_path / "toys.py")).id == run.id
+
+
+def test_the_second_comparison_reports_both_and_probes_find_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = levelfield.compare(Twice, "recall", "scratch", "smoke")
+    second = levelfield.compare(Twice, "induction", "scratch", "smoke")
+    assert {row["run"] for row in first.rows if "run" in row} < {row["run"] for row in second.rows if "run" in row}
+    assert first.page == second.page
+    page = second.page.read_text()
+    assert "recall" in page and "induction" in page
+    baseline = next(p.name for p in Path("runs").glob("recall-attention-*"))
+    main(["probe", "reach", baseline, "--device", "cpu"])
+    assert "distance" in capfd.readouterr().out
+
+
+def test_a_report_folder_holds_the_files_of_one_report(tmp_path: Path) -> None:
+    study, results = fixtures.extrapolation()
+    first = report.build(study, "minutes", results, tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    fewer = replace(study, views=(View("slices", "Slices"),))
+    second = report.build(fewer, "minutes", results, tmp_path)
+    assert set(second) < set(first)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*second, tmp_path / "notes.txt"}

@@ -1,0 +1,156 @@
+"""Stored answers: which of them count, when prompts have changed since or several flavours were asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from toy_reader import SINGLE, Saying, asked, knows, run
+
+from levelfield.cli import app, ruler_command
+from levelfield.longcontext import exam as longcontext
+from levelfield.longcontext.exam import Exam, predictions, rows
+from levelfield.report import heatmaps
+from levelfield.report import longcontext as context
+from levelfield.ruler import TEMPLATES, Needle, Sources, named
+from levelfield.spec import Row
+
+
+def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of three prompts has changed since: that one is read again, and its old answer counts no more."""
+    words = ("--lengths", "2600", "--tasks", "vt", "--count", "3")
+    run(monkeypatch, tmp_path, *words, says=lambda prompt: "VAR")
+    path = tmp_path / "runs" / "ruler" / "model" / longcontext.PREDICTIONS
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line.pop("version") for line in lines] == [2, 2, 2]
+    lines[1] |= {"key": "of another prompt", "text": " ".join(lines[1]["references"])}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = rows(predictions(path.parent), "m")
+    assert {r.get("status") for r in before} == {"outdated"} and dict(before[0])["value"] == pytest.approx(100 / 3)
+    run(monkeypatch, tmp_path, *words, "--rescore")
+    assert "3 answers of vt are to prompts of an earlier version of it: ask again" in capsys.readouterr().out
+    assert "†" in (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
+    model = asked(lambda prompt: "VAR", path.parent, Exam((named("vt"),), (2600,), count=3))
+    assert model.prompts == 1
+    after = rows(predictions(path.parent), "m")
+    assert {(r.get("status"), r.get("n"), r.get("value")) for r in after} == {("ok", 3, 0.0)}
+    assert asked(knows, path.parent, Exam((named("vt"),), (2600,), count=3)).prompts == 0
+
+
+def test_other_texts_take_the_place_of_the_first_ones_and_give_it_back(tmp_path: Path) -> None:
+    """A cell holds every sample once, whichever essays were asked last."""
+    other = tmp_path / "other.txt"
+    other.write_text("They walked to the sea. It was a long way back. " * 200)
+    here = Exam((Needle(),), (900,), count=3)
+    there = replace(here, sources=Sources(essays=str(other)))
+    assert asked(knows, tmp_path, here).prompts == asked(knows, tmp_path, there).prompts == 3
+    assert {p.slices["essays"] for p in predictions(tmp_path)} == {"other.txt"}
+    assert asked(knows, tmp_path, here).prompts == 0
+    assert {p.slices["essays"] for p in predictions(tmp_path)} == {"emerson"}
+    assert {r.get("n") for r in rows(predictions(tmp_path), "m") if r.get("at") == "length=900"} == {3}
+
+
+def test_a_prompt_that_two_flavours_share_is_in_the_cells_of_both(tmp_path: Path) -> None:
+    """And is read once."""
+    exam = Exam((SINGLE,), (700,), count=2)
+    asked(knows, tmp_path, exam)
+    path = tmp_path / longcontext.PREDICTIONS
+    kept = [json.loads(line) | {"flavour": "official"} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert asked(knows, tmp_path, exam).prompts == 0
+    assert {k[0]: len(v) for k, v in longcontext.by_setting(predictions(tmp_path)).items()} == {
+        "official": 2,
+        "sound": 2,
+    }
+
+
+def test_lengths_beyond_the_positions_run_and_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the output, in every row, and at the length in table and figure; also when they are scored again."""
+    monkeypatch.setattr(Saying, "made_for", 800)
+    words = ("--lengths", "700,900", "--tasks", "niah_single_1", "--count", "2")
+    run(monkeypatch, tmp_path, *words)
+    said = "model was made for 800 positions: what it is asked at 900 tokens goes beyond them."
+    assert said in capsys.readouterr().out
+    monkeypatch.setattr(Saying, "made_for", None)
+    run(monkeypatch, tmp_path, *words, "--rescore")
+    assert said in capsys.readouterr().out
+    lines = (tmp_path / "runs" / "ruler" / "model" / "rows.jsonl").read_text().splitlines()
+    assert {json.loads(line)["positions"] for line in lines} == {800}
+    report = tmp_path / "report" / "ruler-model"
+    assert "| task | 700 | 900 ‡ |" in (report / "summary.md").read_text()
+    assert all(">900 ‡<" in (report / f"{name}.svg").read_text() for name in ("tasks", "depth"))
+    assert ">700 ‡<" not in (report / "tasks.svg").read_text()
+
+
+def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ruler_command, "load", lambda asked: pytest.fail("no weights are needed"))
+    monkeypatch.setattr(ruler_command, "reach", lambda asked: 800)
+    with pytest.raises(SystemExit) as end:
+        app.main(["ruler", "some/model", "--lengths", "700,900", "--out", str(tmp_path), "--to", str(tmp_path / "to")])
+    assert end.value.code == 2 and "give --lengths up to 800" in capsys.readouterr().err
+
+
+def test_one_page_holds_every_flavour_and_nothing_stale_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked in a second flavour, the first one's figures get its name, and no folder of an earlier state is left."""
+    words = ("--lengths", "1500", "--tasks", "niah_single_1", "--count", "2")
+    run(monkeypatch, tmp_path, *words)
+    folder = tmp_path / "report" / "ruler-model"
+    first = {path.name for path in folder.iterdir()}
+    figures = {"tasks.png", "tasks.svg", "depth.png", "depth.svg"}
+    assert first == {"report.html", "rows.csv", "summary.md"} | figures
+    assert (folder / "report.html").read_text().count("<svg") == 2
+    run(monkeypatch, tmp_path, *words, "--flavour", "official")
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["ruler-model"]
+    settings = ("sound-base-42", "official-base-42")
+    named_ = {f"{Path(name).stem}-{setting}{Path(name).suffix}" for name in figures for setting in settings}
+    assert {path.name for path in folder.iterdir()} == {"report.html", "rows.csv", "summary.md"} | named_
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") == 4 and all(f"<h2>{setting}</h2>" in page for setting in settings)
+
+
+def test_panels_have_the_same_depths_a_count_in_every_cell_and_titles_apart() -> None:
+    """Depths that one task lacks are empty there, and no title reaches into the next panel's."""
+    names = [f"niah_needles_word_uuid_{n}" for n in range(5)]
+    rows_ = [
+        Row(task=name, model="m", at=f"length={length},depth={depth}", metric="accuracy", value=50.0, n=length // 100)
+        for name in names
+        for length in (1000, 2000, 4000)
+        for depth in (("0", "0.5", "1") if name == names[0] else ("0", "1"))
+    ]
+    drawing = context.depths(rows_)
+    assert drawing is not None
+    texts = re.findall(r"translate\(([\d.]+) ([\d.]+)\)[^>]*>([^<]+)</text>", drawing.svg)
+    texts += [(x, y, t) for x, y, t in re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)</text>', drawing.svg)]
+    shown = [text for _, _, text in texts]
+    assert shown.count("0.5") == len(names)
+    assert [shown.count(f"n={n}") for n in (10, 20, 40)] == [3 + 2 * 4] * 3
+    titles = sorted((float(y), float(x), t) for x, y, t in texts if t.startswith("niah"))
+    assert len(titles) == len(names)
+    for (y, x, title), (below, right, _) in pairwise(titles):
+        assert below > y or right - x > len(title) * 9 * 0.6
+
+
+def test_help_lists_every_template(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        app.main(["ruler", "--help"])
+    shown = capsys.readouterr().out
+    assert [name for name in TEMPLATES if name not in shown] == []
+
+
+def test_panels_of_names_show_their_own_and_long_ones_leave_room() -> None:
+    """Models that were measured have no empty lines among the printed ones."""
+    long = "a-model (paper, base, n=1) that stands beside nothing, since what it is made of is not recorded"
+    grids = {"printed": {("mamba", 1024.0): [1.0]}, "measured": {(long, 1024.0): [2.0], (long, 2048.0): [3.0]}}
+    shown = re.findall(r">([^<]+)</text>", heatmaps.draw(grids, "", (0.0, 100.0), "%").svg)
+    assert shown.count("mamba") == 1 and shown.count("2048") == 1
+    assert not any(len(text) > 60 for text in shown) and any(text.startswith("a-model") for text in shown)

@@ -1,0 +1,106 @@
+"""The Python on the pages about mixers runs, from top to bottom, as a reader would run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from repository import ROOT
+
+from levelfield.contract import check
+from levelfield.mixers import MIXERS
+
+DOCS = ROOT / "docs"
+
+
+def _blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["mixers.md", "add-a-mixer.md"])
+def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that begins with a file's name is that file; the others share one scope."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    blocks = _blocks(page)
+    assert len(blocks) >= 2
+    for block in blocks:
+        if name := re.match(r"# (\S+\.py)\n", block):
+            path = tmp_path / name[1]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block)
+        else:
+            exec(compile(block, page, "exec"), scope)
+
+
+def test_the_mixer_for_everybody_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = [block for block in _blocks("add-a-mixer.md") if block.startswith("# levelfield/mixers/")]
+    module = ModuleType("shift")
+    monkeypatch.setitem(sys.modules, "shift", module)
+    exec(source, vars(module))
+    for config in module.EXAMPLES:
+        for causal in (False, True):
+            check(config, 8, causal)
+        net = config.build(2, causal=True, layer=0, generator=torch.Generator().manual_seed(0))
+        x = torch.eye(10)[:, :2].unsqueeze(0)
+        assert torch.allclose(net(x, None)[0, config.by], net.out(x[0, 0]))
+
+
+def test_the_gallery_is_what_the_command_makes() -> None:
+    page = (DOCS / "mixers.md").read_text()
+    assert _gallery().filled(page) == page, "run python docs/gallery.py"
+
+
+def test_every_mixer_has_a_section_with_its_settings_and_its_paper() -> None:
+    page = (DOCS / "mixers.md").read_text()
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)<!-- end -->", page, re.MULTILINE | re.DOTALL))
+    assert list(sections) == [config.label for config in MIXERS]
+    for config in MIXERS:
+        text = sections[config.label]
+        assert [field.name for field in dataclasses.fields(config) if f"`{field.name}=" not in text] == []
+        assert f"- {config.paper}: " in text
+
+
+def test_notes_are_kept_a_new_mixer_gets_a_section_and_a_lost_one_is_missed() -> None:
+    gallery, page = _gallery(), (DOCS / "mixers.md").read_text()
+    start = page.index("<!-- mixer: conv -->")
+    end = page.index("<!-- mixer: ", start + 1)
+    without = page[:start] + page[end:]
+    assert "### conv" not in without and "### conv" in gallery.filled(without)
+    noted = page.replace("<!-- mixer: gmlp -->", "A note by hand.\n\n<!-- mixer: gmlp -->")
+    assert gallery.filled(noted) == noted
+    with pytest.raises(ValueError, match="notes on shift"):
+        gallery.filled(page.replace("<!-- mixer: conv -->", "<!-- mixer: shift -->"))
+
+
+@pytest.mark.parametrize("columns", ["group", "mixer"])
+def test_speeds_and_parity_are_looked_up(columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gallery = _gallery()
+    assert gallery.parity("no such mixer") == [
+        "with the paper's equations, written out in its test; with no other implementation"
+    ]
+    assert gallery.parity("lru") == [
+        "`LRU`, NicolasZucchet/minimal-LRU, commit bbd71b1, JAX 0.10 (the paper's code is not public): 5e-15"
+    ]
+    assert gallery.parity("s4")[-1].endswith('; only with `form="diagonal"`, `init="legs"`: 9e-7 relative')
+    rows = ["s4,1024,ours,2.345", "s4,4096,theirs,9", "s4,4096,ours,", "s5,4096,ours,7", "s4,16384,ours,12.0"]
+    path = tmp_path / "speed.csv"
+    path.write_text("\n".join([f"{columns},length,side,us_per_token", *rows]))
+    monkeypatch.setattr(gallery, "SPEED", path)
+    assert gallery.speed("s4").startswith("2.35 at T = 1,024, 12 at T = 16,384 (")
+    assert gallery.speed("conv") == "not measured"
+
+
+def _gallery() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    assert spec is not None and spec.loader is not None
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    return gallery

@@ -1,0 +1,43 @@
+"""The published language models have as many parameters as their checkpoints; nothing of their size is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from levelfield.model import Net
+from levelfield.presets.decoders import DECODERS, Decoder, mamba2attn_2_7b, recurrentgemma_2b, sheared_llama_2_7b
+from levelfield.spec import Tokens
+
+
+@pytest.mark.parametrize("make", DECODERS, ids=lambda make: make.__name__)
+def test_parameters_are_those_of_the_checkpoint(make: Callable[[], Decoder]) -> None:
+    decoder = make()
+    with FakeTensorMode():  # tensors with shapes and no memory
+        net = Net(decoder.model, Tokens(2), (), flag=False, seed=0)
+    trunk = sum(p.numel() for name, p in net.named_parameters() if not name.startswith("encoder."))
+    rows = decoder.vocabulary * (1 if decoder.tied else 2)
+    assert trunk + rows * decoder.model.width == decoder.parameters
+    assert decoder.model.causal and decoder.context in (2048, 4096)
+
+
+def test_the_counts_are_those_of_transformers() -> None:
+    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' own models")
+    shape = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 6912}
+    with torch.device("meta"):
+        llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **shape))
+        settings = transformers.RecurrentGemmaConfig(num_key_value_heads=1, intermediate_size=15360)  # which it halves
+        gemma = transformers.RecurrentGemmaForCausalLM(settings)
+    assert sum(p.numel() for p in llama.parameters()) == sheared_llama_2_7b().parameters
+    assert sum(p.numel() for p in gemma.parameters()) == recurrentgemma_2b().parameters
+
+
+def test_the_hybrids_place_their_layers() -> None:
+    kinds = [mixer.label for mixer in mamba2attn_2_7b().model.mixers]
+    assert len(kinds) == 64 and [i for i, kind in enumerate(kinds) if kind == "attention"] == [9, 18, 27, 36, 45, 56]
+    model = recurrentgemma_2b().model
+    assert sum(model.mixers[layer % 3].label == "attention" for layer in range(model.depth)) == 8

@@ -1,0 +1,140 @@
+"""RWKV-6 from its published layouts: logits against its equations, and against the authors' package where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from foreign_files import write_vocabulary
+from torch import Tensor
+from torch.nn import functional as F
+
+from levelfield.pretrained import generate, load
+from levelfield.spec import UserError
+
+Weights = dict[str, Tensor]
+VOCABULARY, DEPTH = 50, 2
+PARTS = ("w", "k", "v", "r", "g")
+
+
+def random_weights(width: int = 12, head: int = 4, mix: int = 3, decay: int = 5) -> Weights:
+    shapes: dict[str, tuple[int, ...]] = {"emb.weight": (VOCABULARY, width), "head.weight": (VOCABULARY, width)}
+    shapes |= {f"{name}.{kind}": (width,) for name in ("blocks.0.ln0", "ln_out") for kind in ("weight", "bias")}
+    for i in range(DEPTH):
+        b, a, f = f"blocks.{i}.", f"blocks.{i}.att.", f"blocks.{i}.ffn."
+        shapes |= {f"{b}{name}.{kind}": (width,) for name in ("ln1", "ln2", "att.ln_x") for kind in ("weight", "bias")}
+        shapes |= {f"{a}time_maa_{part}": (1, 1, width) for part in ("x", *PARTS)}
+        shapes |= {f"{a}time_maa_w1": (width, 5 * mix), f"{a}time_maa_w2": (5, mix, width)}
+        shapes |= {f"{a}time_decay": (1, 1, width), f"{a}time_decay_w1": (width, decay)}
+        shapes |= {f"{a}time_decay_w2": (decay, width), f"{a}time_faaaa": (width // head, head)}
+        shapes |= {f"{a}{m}.weight": (width, width) for m in ("receptance", "key", "value", "gate", "output")}
+        shapes |= {f"{f}time_maa_{part}": (1, 1, width) for part in "kr"}
+        shapes |= {f"{f}key.weight": (3 * width, width), f"{f}value.weight": (width, 3 * width)}
+        shapes[f"{f}receptance.weight"] = (width, width)
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) / 2 for name, shape in shapes.items()}
+
+
+def naive_logits(weights: Weights, ids: list[int]) -> Tensor:
+    """Step by step in float64, from peng2024's equations 11 to 26 and the checkpoint's own names."""
+    w = {name: value.double() for name, value in weights.items()}
+    width = w["emb.weight"].shape[1]
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"])
+
+    x = normed(w["emb.weight"][ids], "blocks.0.ln0")
+    for i in range(DEPTH):
+        b = f"blocks.{i}."
+        x = x + time_mix(_under(w, f"{b}att."), normed(x, f"{b}ln1"))
+        x = x + channel_mix(_under(w, f"{b}ffn."), normed(x, f"{b}ln2"))
+    return normed(x, "ln_out") @ w["head.weight"].T
+
+
+def _under(w: Weights, prefix: str) -> Weights:
+    return {name.removeprefix(prefix): value for name, value in w.items() if name.startswith(prefix)}
+
+
+def time_mix(w: Weights, x: Tensor) -> Tensor:
+    before, rows = torch.zeros_like(x[0]), []
+    memory = torch.zeros(*w["time_faaaa"].shape, w["time_faaaa"].shape[1]).double()
+    for now in x:
+        back = before - now
+        low = torch.tanh((now + back * w["time_maa_x"].flatten()) @ w["time_maa_w1"]).view(5, -1)
+        seen = {
+            p: now + back * (w[f"time_maa_{p}"].flatten() + low[j] @ w["time_maa_w2"][j]) for j, p in enumerate(PARTS)
+        }
+        r, k, v = ((w[f"{n}.weight"] @ seen[n[0]]).view(len(memory), -1) for n in ("receptance", "key", "value"))
+        rate = w["time_decay"].flatten() + torch.tanh(seen["w"] @ w["time_decay_w1"]) @ w["time_decay_w2"]
+        fresh = k[:, :, None] * v[:, None]
+        y = torch.einsum("hk,hkv->hv", r, memory + w["time_faaaa"][:, :, None] * fresh)
+        memory = torch.exp(-rate.exp()).view_as(k)[:, :, None] * memory + fresh
+        y = (y - y.mean(1, keepdim=True)) / (y.var(1, correction=0, keepdim=True) + 64e-5).sqrt()
+        y = y.flatten() * w["ln_x.weight"] + w["ln_x.bias"]
+        rows.append(w["output.weight"] @ (y * F.silu(w["gate.weight"] @ seen["g"])))
+        before = now
+    return torch.stack(rows)
+
+
+def channel_mix(w: Weights, x: Tensor) -> Tensor:
+    back = torch.cat([torch.zeros_like(x[:1]), x[:-1]]) - x
+    k, r = (x + back * w[f"time_maa_{part}"].view(-1) for part in "kr")
+    return torch.sigmoid(r @ w["receptance.weight"].T) * (torch.relu(k @ w["key.weight"].T) ** 2 @ w["value.weight"].T)
+
+
+def write(folder: Path, weights: Weights, layout: str) -> str:
+    """The authors' .pth with its vocabulary beside it, or the folder of the hub."""
+    folder.mkdir()
+    write_vocabulary(folder, (b"ab", b"abc"))
+    if layout != "hub":
+        torch.save(weights, folder / "model.pth")
+        return str(folder / "model.pth" if layout == "file" else folder)
+    names = {"emb.": "rwkv.embeddings.", "ln_out.": "rwkv.ln_out.", "blocks.": "rwkv.blocks."}
+    parts = {".ln0.": ".pre_ln.", ".att.": ".attention.", ".ffn.": ".feed_forward."}
+    theirs = {}
+    for name, value in weights.items():
+        for ours, hub in names.items():
+            name = hub + name.removeprefix(ours) if name.startswith(ours) else name
+        for ours, hub in parts.items():
+            name = name.replace(ours, hub)
+        theirs[name] = value
+    torch.save(theirs, folder / "pytorch_model.bin")
+    (folder / "config.json").write_text(json.dumps({"model_type": "rwkv6", "eos_token_id": 0}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("layout", ["file", "folder", "hub"])
+def test_logits_are_those_of_the_equations(layout: str, tmp_path: Path) -> None:
+    weights = random_weights()
+    model, tokenizer = load(write(tmp_path / "model", weights, layout), precision="float64")
+    ids = torch.randint(VOCABULARY, (2, 17), generator=torch.Generator().manual_seed(1))
+    expected = torch.stack([naive_logits(weights, row.tolist()) for row in ids])
+    torch.testing.assert_close(model.logits(ids), expected, rtol=1e-9, atol=1e-9)
+    prompt, made = ids[0].tolist(), generate(model, [ids[0].tolist()], 3)[0]
+    assert made == [int(naive_logits(weights, prompt + made[:i])[-1].argmax()) for i in range(3)]
+    assert model.ends == (frozenset([0]) if layout == "hub" else frozenset())
+    assert tokenizer.encode("abcab") == [258, 257] and tokenizer.decode([258, 257, 0]) == "abcab"
+
+
+def test_it_is_the_authors_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RWKV_JIT_ON", "RWKV_CUDA_ON"):
+        monkeypatch.setitem(os.environ, name, "0")
+    peer: Any = pytest.importorskip("rwkv.model", reason="compares with the package rwkv")
+    weights = random_weights(width=128, head=64, mix=32, decay=64)  # its loader knows these sizes only
+    weights = {name: value / 4 if value.ndim == 2 and "emb" not in name else value for name, value in weights.items()}
+    path = write(tmp_path / "model", weights, "file")
+    model, _ = load(path)
+    theirs = peer.RWKV(model=path.removesuffix(".pth"), strategy="cpu fp32", verbose=False)
+    ids = list(range(3, 40))
+    expected, _ = theirs.forward(ids, None, full_output=True)
+    torch.testing.assert_close(model.logits(torch.tensor([ids]))[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_another_rwkv_is_told_apart(tmp_path: Path) -> None:
+    weights = {name: value for name, value in random_weights().items() if "time_maa_w1" not in name}
+    with pytest.raises(UserError, match="holds no RWKV-6, the one RWKV that can be read"):
+        load(write(tmp_path / "model", weights, "file"))

@@ -1,0 +1,128 @@
+"""Needles by depth: the probe against a reader that knows the answer within its window, and its heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from levelfield.mixers.conv import Conv
+from levelfield.model import Net
+from levelfield.objectives import ClassifySteps
+from levelfield.presets import efforts
+from levelfield.probes.depths import Depths
+from levelfield.protocols import scratch
+from levelfield.report import heatmaps
+from levelfield.report.cells import Cells
+from levelfield.runs.results import Results
+from levelfield.spec import Block, Examples, Head, Model, Row, Run, SplitName, Task, UserError
+from levelfield.studies import huang2024_small
+from levelfield.tasks.copying import Copying
+from levelfield.tasks.needle import Needle
+
+TASK = Needle(40, 2, 1, words=9, keys=30, values=8, train=4, val=4, test=60)
+
+
+class Within(Net):
+    """Answers right where the asked key stands within `steps` of the end, and with value 0 elsewhere."""
+
+    def __init__(self, run: Run, steps: int) -> None:
+        super().__init__(run.model, run.task.input, (Head("steps", 8, "step"),), flag=False, seed=0)
+        self.steps = steps
+
+    def features(self, x: torch.Tensor, mask: torch.Tensor | None, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.nn.functional.one_hot(x, 64).float()
+
+    def head(self, name: str, features: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        x = features.argmax(-1)
+        out = torch.zeros(*x.shape, 8)
+        for row, words in enumerate(x):
+            place = int((words == words[-1]).nonzero()[0])
+            near = len(words) - 1 - place <= self.steps
+            symbols = int(words.max())  # the question mark, the last symbol
+            out[row, -1, int(words[place + 1]) - (symbols - 8) if near else 0] = 1
+        return out
+
+
+def a_run(task: Task = TASK) -> Run:
+    model = Model((Conv(3),), 1, 8, causal=True, block=Block())
+    return Run(task, model, scratch(efforts.recipe("smoke"), ClassifySteps()), seed=0)
+
+
+def load(task: Task) -> Mapping[SplitName, Examples]:
+    return task.build(None)
+
+
+def test_every_place_has_the_score_that_the_answers_give() -> None:
+    run = a_run()
+    rows: dict[str, Any] = {
+        r.get("at", ""): r for r in Depths((0.5, 1, 2), examples=90).measure(Within(run, 20), run, load)
+    }
+    for length in (20, 40, 80):
+        test = TASK.at_length(length, 90).build(None)["test"]
+        x = test.x.reshape(90, length).astype(int)
+        place = (x == x[:, -1:]).argmax(1)
+        right = (length - 1 - place <= 20) | (test.y.reshape(90, length)[:, -1] == 0)
+        assert rows[f"length={length}"]["value"] == pytest.approx(right.mean())
+        assert rows[f"length={length}"]["n"] == 90
+        for depth in np.unique(test.slices["depth"]):
+            here = test.slices["depth"] == depth
+            assert rows[f"length={length},depth={depth}"]["value"] == pytest.approx(right[here].mean())
+            both = here & (test.slices["format"] == "essay")
+            if both.any():
+                assert rows[f"length={length},depth={depth},format=essay"]["n"] == both.sum()
+
+
+def test_only_needles_have_depths() -> None:
+    task = Copying(8, 4, 6, train=4, val=4, test=4)
+    run = a_run(task)
+    with pytest.raises(UserError, match="no slice 'depth'"):
+        list(Depths((1,), examples=4).measure(Within(run, 3), run, load))
+
+
+def test_a_heat_map_holds_the_median_of_seeds_and_nothing_else() -> None:
+    def row(run: str, at: str, value: float, **more: Any) -> Row:
+        base = Row(run=run, task="needle", model="m", protocol="scratch", seed=0, metric="accuracy", unit="fraction")
+        return base | Row(split="test", at=at, value=value, status="ok", n=10) | Row(**more)
+
+    rows = [
+        row("a", "length=8,depth=0", 0.25),
+        row("b", "length=8,depth=0", 0.75),
+        row("a", "length=16,depth=1", 1.0),
+        row("a", "length=16", 0.1),
+        row("a", "length=16,depth=1,format=essay", 0.2),
+        row("a", "length=16,depth=1", 0.3, protocol="none", model="chance"),
+    ]
+    results = Results(rows=tuple(rows), specs={}, ledgers={}, curves={})
+    found = heatmaps.grids(results, "accuracy", "depth")
+    assert found == {("needle", "m"): {("0", 8.0): [25.0, 75.0], ("1", 16.0): [100.0]}}
+    drawing = heatmaps.heat(results, Cells("accuracy", "percent", ()), "depth")
+    assert drawing is not None
+    assert ">50<" in drawing.svg.replace("\n", "")
+    assert ">100<" in drawing.svg.replace("\n", "")
+    assert heatmaps.heat(results, Cells("accuracy", "percent", ()), "root") is None
+
+
+def test_arms_of_the_small_study_are_of_equal_size() -> None:
+    for effort in ("minutes", "hours"):
+        sizes = huang2024_small.parameters(effort)
+        assert len(sizes) == 8
+        assert max(sizes.values()) / min(sizes.values()) < 1.02, sizes
+
+
+def test_the_verdict_names_who_falls() -> None:
+    def row(model: str, length: int, value: float) -> Row:
+        base = Row(run=model, task="needle", model=model, protocol="scratch", metric="accuracy", split="test")
+        return base | Row(at=f"length={length}", value=value, seed=0)
+
+    curves = {"falls": (0.9, 0.95, 0.2, 0.1), "holds": (1.0, 1.0, 0.9, 0.6), "never": (0.1, 0.1, 0.1, 0.1)}
+    rows = [row(m, 32 * 2**i, v) for m, values in curves.items() for i, v in enumerate(values)]
+    text = huang2024_small.verdict(rows)
+    assert text.startswith("Partly: of 2 models")
+    assert "1 lose more than half of it at 128 (falls); holds do not" in text
+    assert "the best is holds with 60.0 %" in text
+    assert text.endswith("Not learnt: never.")
+    assert huang2024_small.verdict([]).startswith("Nothing can be said")

@@ -1,0 +1,164 @@
+"""Which differences are decided: against exact tables, exact permutation, and simulated reports in which nothing is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from itertools import combinations
+from typing import get_args
+
+import numpy as np
+import pytest
+from repository import ROOT
+
+from levelfield.report.decisions import ALPHA, AtMost, Contrast, Every, Flipped, Narrower, Seeds, difference, holm, some
+from levelfield.report.intervals import newcombe
+
+FOLDER = ROOT / "benchmarks"
+if not FOLDER.exists():
+    pytest.skip("the benchmarks come with the repository, not with the package", allow_module_level=True)
+sys.path.append(str(FOLDER))
+
+import false_alarms  # noqa: E402
+
+
+def test_without_test_noise_it_is_welchs_test() -> None:
+    """By hand: seeds of 10, 11, 12 and of 20, 24, 28 have t = 5.461 and 2.249 degrees of freedom."""
+    low, high = Seeds((10.0, 11.0, 12.0)), Seeds((20.0, 24.0, 28.0))
+    t = 13 / math.sqrt(1 / 3 + 16 / 3)
+    degrees = (1 / 3 + 16 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (16 / 3) ** 2 / 2)
+    assert (t, degrees) == pytest.approx((5.461, 2.249), abs=1e-3)
+    question = difference(high, low)
+    levels = np.geomspace(1e-4, 0.5, 400)
+    decided = [level for level in levels if question.decide(float(level)) == 1]
+    draws = np.random.default_rng(0)
+    tails = np.abs(draws.standard_t(degrees, 1_000_000)) > t
+    assert min(decided) == pytest.approx(tails.mean(), rel=0.1)
+    assert [Flipped(question).decide(0.2), difference(low, high).decide(0.2)] == [-1, -1]
+
+
+def test_without_seeds_it_is_newcombes_interval() -> None:
+    first, second = Seeds((60.0,), 200, trained=False), Seeds((50.0,), 300, trained=False)
+    for level in np.geomspace(1e-3, 0.2, 50):
+        low, _ = newcombe((0.6, 200), (0.5, 300), float(level))
+        assert difference(first, second).decide(float(level)) == int(low > 0)
+
+
+def test_equal_seeds_are_not_taken_for_certainty() -> None:
+    same = Seeds((80.0, 80.0, 80.0), examples=200)
+    assert difference(same, Seeds((77.0, 77.0, 77.0), examples=200)).decide(0.05) == 0
+    assert difference(same, Seeds((40.0, 40.0, 40.0), examples=200)).decide(0.05) == 1
+    quiet = difference(same, Seeds((40.0, 40.0, 40.0), examples=200), scatter=30.0)
+    assert quiet.decide(0.05) == 0, "other arms of the task say that seeds may be this far apart"
+
+
+def test_fewer_than_three_seeds_decide_nothing() -> None:
+    for few in (1, 2):
+        apart = difference(Seeds((99.0,) * few, 10_000), Seeds((10.0,) * 5, 10_000))
+        assert (apart.decide(0.05), apart.seen()) == (0, 1)
+
+
+@pytest.mark.parametrize(("size", "least"), [(3, 0.1), (4, 2 / 70), (5, 2 / 252)])
+def test_unsteady_seeds_are_decided_by_permutation_alone(size: int, least: float) -> None:
+    """Of all ways to deal the scores to two arms, two separate them."""
+    values = [float(v) for v in range(2 * size)]
+    deals = [set(deal) for deal in combinations(values, size)]
+    separate = [deal for deal in deals if min(deal) > max(set(values) - deal) or max(deal) < min(set(values) - deal)]
+    assert len(separate) / len(deals) == pytest.approx(least)
+    high, low = (Seeds(tuple(part), steady=False) for part in (values[size:], values[:size]))
+    assert difference(high, low).decide(least * 1.001) == 1
+    assert difference(high, low).decide(least * 0.999) == 0
+    assert difference(low, high).decide(least * 1.001) == -1
+
+
+def test_holm_steps_down_as_the_textbook_does() -> None:
+    class At:
+        """A question with a known p-value."""
+
+        def __init__(self, p: float) -> None:
+            self.p = p
+
+        def decide(self, level: float) -> int:
+            return int(self.p <= level)
+
+        def seen(self) -> int:
+            return 1
+
+    # Holm (1979): ordered p-values meet alpha / 4, alpha / 3, alpha / 2, alpha, until the first that does not.
+    found = holm({"a": At(0.01), "b": At(0.005), "c": At(0.04), "d": At(0.03)}, alpha=0.05)
+    assert found == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert holm({"a": At(0.012), "b": At(0.016), "c": At(0.02), "d": At(0.05)}, 0.05) == dict.fromkeys("abcd", 1)
+    assert holm({}, 0.05) == {}
+
+
+def test_paired_places_of_the_same_weights_need_no_quiet_seeds() -> None:
+    """Seeds are 40 points apart, and each loses just as much."""
+    near, far = Seeds((50.0, 70.0, 90.0)), Seeds((39.9, 60.0, 80.1))
+    terms = ((1.0, near), (-1.0, far))
+    assert Contrast(terms, 5.0).decide(0.05) == 0
+    assert Contrast(terms, 5.0, paired=True).decide(0.05) == 1
+
+
+def test_every_and_some_are_each_others_mirror() -> None:
+    up, flat = (Contrast(((1.0, Seeds((v, v + 0.1, v + 0.2))),), 50.0) for v in (60.0, 50.0))
+    down = Flipped(up)
+    assert [Every(parts).decide(0.05) for parts in ((up, up), (up, flat), (up, down))] == [1, 0, -1]
+    assert [some(parts).decide(0.05) for parts in ((down, down), (up, flat), (up, down))] == [-1, 1, 1]
+    assert AtMost(up).decide(0.05) == 0 and AtMost(down).decide(0.05) == -1
+
+
+def test_a_gap_narrows_whoever_was_ahead_and_not_by_changing_sides() -> None:
+    def at(value: float) -> Seeds:
+        return Seeds((value - 0.1, value, value + 0.1))
+
+    for before, after, answer in (
+        ((40, 60), (60, 62), 1),
+        ((60, 40), (62, 60), 1),
+        ((40, 60), (60, 40), 0),
+        ((50, 55), (40, 70), -1),
+        ((40, 60), (70, 45), -1),
+    ):
+        question = Narrower((at(before[0]), at(before[1])), (at(after[0]), at(after[1])))
+        assert question.decide(0.05) == answer
+        assert answer == 0 or question.seen() == answer
+
+
+CASES = [case for case in false_alarms.cases() if case.rule != "miralles2025_table1"]
+
+
+@pytest.mark.parametrize("law", get_args(false_alarms.Law))
+def test_no_rule_errs_in_more_than_one_report_of_twenty(law: false_alarms.Law) -> None:
+    """A short run of `benchmarks/false_alarms.py`, with three seeds; all rules together must stay below 5 % too."""
+    reports, wrong = 12, {}
+    for case in CASES:
+        line = false_alarms.simulate(case, law, 3, reports)
+        wrong[case.rule, case.truth] = int(str(line["false_alarms"]))
+    for count in wrong.values():
+        assert count <= _most(reports)
+    assert sum(wrong.values()) <= _most(reports * len(CASES))
+
+
+def _most(reports: int, rate: float = 0.05, doubt: float = 1e-4) -> int:
+    """So many false alarms a true rate of 5 % gives, but for one time in ten thousand."""
+    tail, count = 1.0, -1
+    while tail > doubt:
+        count += 1
+        tail -= math.comb(reports, count) * rate**count * (1 - rate) ** (reports - count)
+    return count
+
+
+def test_the_rule_of_before_errs_in_a_quarter_of_all_reports() -> None:
+    """The simulation finds what is wrong: two seeds, each above each of the best of three baselines."""
+    (case,) = (case for case in CASES if case.rule == "compare")
+    draw = np.random.default_rng(0)
+    before = [false_alarms.any_separate(case, false_alarms.rows_of(case, "bell", 2, draw)) for _ in range(300)]
+    assert 0.18 < np.mean(before) < 0.35
+
+
+def test_what_is_there_is_found() -> None:
+    """Power: three seeds see ten standard deviations in one of twelve comparisons."""
+    draw, found = np.random.default_rng(1), 0
+    for _ in range(100):
+        first, second = (Seeds(tuple(map(float, draw.normal(mean, 1, 3)))) for mean in (60, 50))
+        found += difference(first, second).decide(ALPHA / 12) > 0
+    assert found > 70

@@ -1,0 +1,140 @@
+"""A run stands beside a printed cell only where it is that cell; any other says in which settings it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from levelfield import published
+from levelfield.engine import find
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.s4 import S4
+from levelfield.report.against_printed import UNKNOWN, UNRECORDED, Beside, Match, apart, match, printed_beside
+from levelfield.report.arms import Arm
+from levelfield.report.cells import Cell, Score
+from levelfield.report.settings import unlike
+from levelfield.report.tables import brief
+from levelfield.spec import Duration, Effort, Published, Run, describe
+from levelfield.tasks.listops import ListOps
+from levelfield.tasks.text import Text
+
+STUDIES = ("amos2025_table2", "amos2025_table3", "miralles2025_table1")
+TABLES = [answer for name in STUDIES for answer in find.load_study(name).published]
+BESIDE = Beside(TABLES, find.references(TABLES))
+
+
+def arm(run: Run) -> Arm:
+    return Arm(run.task.name, run.model.label, run.protocol.name)
+
+
+def paper(study: str, task: str, model: str, protocol: str = "scratch") -> Run:
+    runs = find.load_study(study).runs("paper")
+    return next(r for r in runs if (r.task.name, r.model.label, r.protocol.name) == (task, model, protocol))
+
+
+def beside(run: Run, metric: str = "accuracy") -> list[Match]:
+    cell = Cell(arm(run), "percent", (Score(run.id, 0, 50.0, "ok"),), 10.0, ())
+    return printed_beside(cell, describe(run), metric, BESIDE)
+
+
+def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
+    """The 85 arms of the three studies of trained models; each metric a paper prints of an arm is one row."""
+    arms = {(name, replace(r, seed=0)) for name in STUDIES for r in find.load_study(name).runs("paper")}
+    assert len(arms) == 85
+    for name, run in arms:
+        answers = find.load_study(name).published
+        rows = [row for a in answers for row in published.rows(a.paper, a.table)]
+        found = [
+            row
+            for row in rows
+            if row.get("metric") != "ratio_to_mega" and match(arm(run), describe(run), row) is not None
+        ]
+        assert len(found) == 1, run.id
+        assert apart(describe(run), found[0], BESIDE) == ()
+
+
+def changed(run: Run, **fields: Any) -> Run:
+    return replace(run, model=replace(run.model, **fields))
+
+
+def mixer(run: Run, **fields: Any) -> Run:
+    return changed(run, mixers=tuple(replace(m, **fields) for m in run.model.mixers))
+
+
+def phase(run: Run, **fields: Any) -> Run:
+    *first, last = run.protocol.phases
+    return replace(run, protocol=replace(run.protocol, phases=(*first, replace(last, **fields))))
+
+
+def budget(run: Run, duration: Duration) -> Run:
+    return phase(run, recipe=replace(run.protocol.phases[-1].recipe, budget=duration))
+
+
+ROTARY, SSM, BYTES = ("listops", "transformer_rotary"), ("listops", "s4"), ("text", "s4")
+WRONG: dict[str, tuple[tuple[str, str], Callable[[Run], Run], str]] = {
+    "a window": (ROTARY, lambda r: mixer(r, window=16), "window 16 instead of none"),
+    "blocks": (ROTARY, lambda r: mixer(r, block=16), "block 16 instead of none"),
+    "causal": (ROTARY, lambda r: changed(r, causal=True), "causal yes instead of no"),
+    "one layer": (ROTARY, lambda r: changed(r, depth=1), "depth 1 instead of 6"),
+    "a tenth of the data": (ROTARY, lambda r: phase(r, fraction=0.1), "fraction 0.1 instead of 1"),
+    "another initialisation": (SSM, lambda r: mixer(r, init="random"), "init random instead of legs"),
+    "two states": (SSM, lambda r: mixer(r, state=2), "state 2 instead of 64"),
+    "causal S4": (SSM, lambda r: changed(r, causal=True), "causal yes instead of no"),
+    "short expressions": (SSM, lambda r: replace(r, task=ListOps(minimum=10, length=60)), "length 60 instead of 2,000"),
+    "short reviews": (BYTES, lambda r: replace(r, task=Text("characters", 256)), "length 256 instead of 4,096"),
+    "few steps": (SSM, lambda r: budget(r, Duration(1600, "steps")), "budget 1,600 steps instead of 40 epochs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_run_that_is_not_the_printed_one_says_so_and_has_no_difference(name: str) -> None:
+    (task, model), change, words = WRONG[name]
+    printed = paper("amos2025_table2", task, model)
+    (right,), (wrong,) = beside(printed), beside(change(printed))
+    assert right.apart == () and right.difference == pytest.approx(50.0 - (right.value or 0.0))
+    assert wrong.value == right.value and wrong.difference is None
+    assert words in {text.removeprefix("task ") for text in wrong.apart}
+    assert words in brief(wrong.apart), "it is among what the cell itself names"
+
+
+def test_names_seeds_and_citations_are_no_difference() -> None:
+    run = paper("amos2025_table2", *SSM)
+    cited = phase(run, recipe=replace(run.protocol.phases[-1].recipe, source="mine", assumed=(), tuning_trials=9))
+    assert unlike(describe(replace(cited, seed=7, model=replace(run.model, name="x"))), describe(run)) == ()
+
+
+def test_settings_of_pretraining_are_told_from_those_of_fine_tuning() -> None:
+    run = paper("amos2025_table2", *SSM, "spt_masked")
+    first, last = run.protocol.phases
+    other = replace(
+        run, protocol=replace(run.protocol, phases=(replace(first, recipe=replace(first.recipe, lr=0.5)), last))
+    )
+    (said,) = unlike(describe(other), describe(run))
+    assert said == f"pretraining lr 0.5 instead of {first.recipe.lr:g}"
+
+
+@pytest.mark.parametrize("effort", ["minutes", "hours"])
+def test_a_smaller_effort_stands_beside_nothing(effort: Effort) -> None:
+    for name in STUDIES:
+        for run in find.load_study(name).runs(effort):
+            assert all(m.apart and m.difference is None for m in beside(run)), run.id
+
+
+def test_without_a_reference_or_a_record_nothing_stands_beside() -> None:
+    run = paper("amos2025_table2", *ROTARY)
+    (row,) = [r for r in published.rows("amos2025", "2") if match(arm(run), describe(run), r) is not None]
+    assert apart(describe(run), row, Beside([Published("amos2025", "2")])) == (UNKNOWN,)
+    assert apart({}, row, BESIDE) == (UNRECORDED,)
+
+
+def test_the_cell_names_a_few_settings_and_counts_the_rest() -> None:
+    assert brief(tuple("abcdefg"), 5) == "a; b; c; d; e; 2 more below" and brief(("a", "b"), 5) == "a; b"
+
+
+def test_models_of_other_layers_are_no_printed_model_at_all() -> None:
+    run = paper("amos2025_table2", *ROTARY)
+    hybrid = changed(run, mixers=(Attention(4, rotary="per_head"), S4()), depth=6)
+    assert beside(hybrid) == []

@@ -1,0 +1,147 @@
+"""The tables that SQL sees: which study a run is of, one score a run, and every query that is documented."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import fixtures_rows as fixtures
+import pytest
+from imports import ROOT
+
+from levelfield.cli.app import main
+from levelfield.files import write_json, write_rows
+from levelfield.report.query import Measured, collect, query
+from levelfield.report.tables import to_csv
+from levelfield.runs.results import Results
+from levelfield.spec import Row
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("*.md")))
+COMMAND = re.compile(r'levelfield results (".+?")', re.DOTALL)
+
+
+def help_text() -> str:
+    shown = io.StringIO()
+    with redirect_stdout(shown), pytest.raises(SystemExit):
+        main(["results", "--help"])
+    return re.sub(r"[│╭╮╰╯─\s]+", " ", shown.getvalue())
+
+
+def documented() -> list[str]:
+    """Every query of a page, of the help, and of the module that answers them."""
+    texts = [*(page.read_text() for page in PAGES), help_text()]
+    module = (ROOT / "levelfield" / "report" / "query.py").read_text()
+    quoted = [text for page in texts for text in COMMAND.findall(page)] + re.findall(r'query\((".+?"),', module)
+    return [shlex.split(text)[0] for text in quoted]
+
+
+def stored(folder: Path, study: str, results: Results, efforts: tuple[str, ...] = ("minutes",)) -> Path:
+    """The results as a folder of runs, whose rows do not say which study they are of."""
+    baselines = [row for row in results.rows if "run" not in row]
+    for place, run in enumerate(results.ledgers):
+        own = [row for row in results.rows if row.get("run") == run] + (baselines if place == 0 else [])
+        bare = [{key: value for key, value in row.items() if key not in ("study", "effort")} for row in own]
+        write_rows(folder / run / "rows.jsonl", bare)
+    for effort in efforts:
+        described = {"study": study, "effort": effort, "runs": results.specs}
+        write_json(folder / "studies" / f"{study}-{effort}.json", described)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    study, results = fixtures.extrapolation()
+    return collect(stored(tmp_path_factory.mktemp("runs"), study.name, results))
+
+
+def test_documented_queries_are_found() -> None:
+    assert len(documented()) >= 7
+
+
+@pytest.mark.parametrize("sql", documented())
+def test_a_documented_query_answers(sql: str, measured: Measured) -> None:
+    columns, _ = query(sql, measured)
+    assert columns
+
+
+def test_every_column_can_be_selected_by_its_plain_name(measured: Measured) -> None:
+    """But for "table", which every page puts into quotes."""
+    columns, _ = query("SELECT * FROM rows LIMIT 0", measured)
+    assert "place" in columns and "at" not in columns
+    plain = [name for name in columns if name != "table"]
+    assert query(f'SELECT {", ".join(plain)}, "table" FROM rows', measured)[0] == [*plain, "table"]
+
+
+def test_scores_are_one_whole_test_split_a_run(measured: Measured) -> None:
+    _, results = fixtures.extrapolation()
+    wanted = {
+        row["run"]: row["value"]
+        for row in results.rows
+        if "run" in row and "at" not in row and row.get("split") == "test" and "value" in row
+    }
+    assert any("at" in row for row in results.rows), "there are slices to be left out"
+    assert dict(query("SELECT run, value FROM scores", measured)[1]) == pytest.approx(wanted)
+
+
+def test_of_a_regression_the_score_is_r2(tmp_path: Path) -> None:
+    _, results = fixtures.gap()
+    run = next(iter(results.ledgers))
+    named = Row(source="levelfield", run=run, task="t", model="m", protocol="scratch", seed=0, split="test")
+    rows = [named | Row(metric="negative_mse", value=-2.0), named | Row(metric="r2", value=0.5)]
+    rows += [row | Row(model="label_prior", protocol="none") for row in rows]
+    stored(tmp_path, "gap", replace(results, rows=rows, ledgers={run: {}}))
+    assert query("SELECT run, metric, value FROM scores", collect(tmp_path))[1] == [(run, "r2", 0.5)]
+
+
+def test_rows_of_runs_say_which_study_and_effort_they_are_of(tmp_path: Path) -> None:
+    study, results = fixtures.gap()
+    found = collect(stored(tmp_path, study.name, results, ("minutes", "smoke")))
+    sql = "SELECT DISTINCT study, effort FROM rows WHERE run IS NOT NULL"
+    assert query(sql, found)[1] == [(study.name, "minutes")]
+    sql = "SELECT effort, count(*) FROM scores JOIN studies USING (run) GROUP BY studies.effort ORDER BY ALL"
+    sql = sql.replace("SELECT effort", "SELECT studies.effort")
+    count = len(query("SELECT run FROM scores", found)[1])
+    assert count and query(sql, found)[1] == [("minutes", count), ("smoke", count)]
+
+
+def test_a_committed_copy_of_a_run_counts_once(tmp_path: Path) -> None:
+    study, results = fixtures.gap()
+    stored(tmp_path, study.name, results)
+    alone = query("SELECT count(*), sum(value) FROM scores", collect(tmp_path))[1]
+    (tmp_path / "committed").mkdir()
+    (tmp_path / "committed" / "rows.csv").write_text(to_csv(results.rows))
+    assert query("SELECT count(*), sum(value) FROM scores", collect(tmp_path))[1] == alone
+
+
+def test_committed_results_of_the_repository_can_be_read() -> None:
+    found = collect(ROOT / "results")
+    assert not found.complaints
+    ((count,),) = query("SELECT count(*) FROM scores WHERE study IS NOT NULL AND effort IS NOT NULL", found)[1]
+    assert count > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.jsonl", "[1, 2]\n"),
+        ("rows.jsonl", json.dumps({"value": "high"}) + "\n"),
+        ("rows.jsonl", '{"value": NaN}\n'),
+        ("rows.csv", "seed,value\nfirst,0.5\n"),
+        ("rows.csv", "value\n0.5,0.6\n"),
+        ("rows.csv", 'value\n"0.5\n'),
+    ],
+)
+def test_a_damaged_file_is_left_out_and_named(tmp_path: Path, name: str, content: str) -> None:
+    study, results = fixtures.gap()
+    whole = query("SELECT count(*) FROM rows", collect(stored(tmp_path, study.name, results)))[1]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / name).write_text(content)
+    found = collect(tmp_path)
+    assert query("SELECT count(*) FROM rows", found)[1] == whole
+    (complaint,) = found.complaints
+    assert str(tmp_path / "other" / name) in complaint

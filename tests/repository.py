@@ -1,0 +1,6 @@
+"""Where the repository lies, for tests that read its files."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent

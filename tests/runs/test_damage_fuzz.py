@@ -1,0 +1,211 @@
+"""Every kind of file of a run, damaged in every way: a report and a query lose that run at most, and say why.
+
+A run folder is small, so every case is tried: cuts, other bytes, other JSON, each field of each object with a value of
+another type, a folder in the file's place, and a file that may not be read.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+
+from levelfield import report
+from levelfield.cli.app import main
+from levelfield.engine.find import Source, choose
+from levelfield.probes import find
+from levelfield.report import style
+from levelfield.report.query import Measured, collect, query
+from levelfield.run import execute
+from levelfield.runs import store
+from levelfield.runs.results import Results
+from levelfield.spec import Study
+
+FILES = ("spec.json", "done.json", "rows.jsonl", "ledger.json", "log.jsonl", "progress.json", store.WEIGHTS, "probe")
+NEEDED = ("done.json", "rows.jsonl", "ledger.json", "log.jsonl", "probe")  # a report reads these
+FIELDS = ("rows.jsonl", "ledger.json", "log.jsonl", "probe")  # of which every field is tried
+DRAWN = 8  # reports that are made, of what is damaged and yet has the shape it should have
+CONTENTS: tuple[bytes, ...] = (
+    b"",
+    b"\n",
+    b"\xff\xfe\x00garbage",
+    b"not json\n",
+    b"[]\n",
+    b"{}\n",
+    b"null\n",
+    b"7\n",
+    b'"text"\n',
+    b"[[1]]\n",
+    b'{"phases": 3}\n',
+    b"[" * 100_000,
+    b"9" * 10_000,
+    b"NaN\n",
+)
+WRONG: tuple[Any, ...] = (None, "text", "\ud800", "\0", -1, 10**30, float("nan"), float("inf"), [], {}, [None], True)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
+    """A study of two runs that are complete, with a probe."""
+    folder = tmp_path_factory.mktemp("damage")
+    toys.write(folder / "toys.py", runs=2)
+    loaded = Source(str(folder / "toys.py")).load()
+    for run in (runs := choose(loaded, "minutes")):
+        execute(run, store.directory(folder / "runs", run), folder / "data", "cpu", [find("reach")])
+    store.index(folder / "runs", "toys", "minutes", runs)
+    return loaded, folder / "runs"
+
+
+@pytest.fixture
+def out(study: tuple[Study, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(study[1], tmp_path / "runs"))
+
+
+def victim(out: Path, name: str) -> Path:
+    """That file of the first run."""
+    where = min(out.glob("toy-*"))
+    return next(where.glob("probe-*.jsonl")) if name == "probe" else where / name
+
+
+def fields(path: Path) -> Iterator[bytes]:
+    """The file with each field of its first object, and of objects in that, in turn of another kind or absent."""
+    first, *rest = path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]
+    for changed in variants(json.loads(first)):
+        yield b"\n".join([json.dumps(changed).encode(), *rest, b""])
+
+
+def variants(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for key in value:
+            yield {k: v for k, v in value.items() if k != key}
+            yield from ({**value, key: wrong} for wrong in WRONG)
+            yield from ({**value, key: inner} for inner in variants(value[key]))
+    elif isinstance(value, list) and value:
+        yield from ([inner, *value[1:]] for inner in variants(value[0]))
+
+
+def damages(path: Path, name: str) -> Iterator[Callable[[], object]]:
+    whole = path.read_bytes()
+    for content in (*CONTENTS, whole[: len(whole) // 2], whole[:-2], whole[1:], whole * 2):
+        yield lambda content=content: path.write_bytes(content)
+    if name in FIELDS:
+        for content in fields(path):
+            yield lambda content=content: path.write_bytes(content)
+    yield path.unlink
+    yield lambda: (path.unlink(), path.mkdir())
+
+
+def repair(path: Path, whole: bytes) -> None:
+    if path.is_dir():
+        path.rmdir()
+    path.write_bytes(whole)
+
+
+def rows_of(results: Results, run: str) -> list[Any]:
+    return [row for row in results.rows if row.get("run") == run]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_costs_its_run_at_most(
+    study: tuple[Study, Path], out: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = victim(out, name)
+    whole, before = path.read_bytes(), store.read(out, "toys", "minutes")
+    lost, other = sorted(before.specs)
+    monkeypatch.setattr(style, "render", lambda *_: ("<svg></svg>", b""))  # drawn, but not rendered: seconds a case
+    left_out, passed, queried = 0, list[Results](), list[Any]()
+    for damage in damages(path, name):
+        damage()
+        results = store.read(out, "toys", "minutes")
+        assert rows_of(results, other) == rows_of(before, other)
+        assert results.ledgers[other] == before.ledgers[other]
+        found = collect(out)
+        queried += [row for row in found.rows if row.get("run") != other]
+        if why := results.failures.get(lost):
+            assert why.startswith("not readable, because ") and "run again" in why
+            assert lost not in results.ledgers and rows_of(results, lost) == []
+            left_out += 1
+        elif results != before:
+            passed.append(results)
+        assert not found.complaints or name in ("rows.jsonl", "probe")
+        repair(path, whole)
+    assert bool(left_out) == (name in NEEDED)
+    for results in passed[:: max(1, len(passed) // DRAWN)]:
+        report.build(study[0], "minutes", results, tmp_path / "report")
+    assert len(query("SELECT * FROM rows", Measured(queried))[1]) == len(queried)
+    assert store.read(out, "toys", "minutes") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("ledger.json", b"{"), ("rows.jsonl", b"[1]\n"), ("log.jsonl", b'{"phase": 9, "step": 1}\n'), ("probe", b"\xff")],
+)
+def test_the_page_says_which_run_and_the_commands_go_on(
+    study: tuple[Study, Path], out: Path, tmp_path: Path, name: str, content: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = str(study[1].parent / "toys.py")
+    path = victim(out, name)
+    path.write_bytes(content)
+    main(["report", file, "--out", str(out), "--to", str(tmp_path)])
+    page = (tmp_path / "toys-minutes" / "report.html").read_text()
+    assert f"not readable, because {path} is damaged" in page
+    main(["plan", file, "--out", str(out)])
+    main(["results", "SELECT count(*) FROM scores", "--out", str(out)])
+    shown = capfd.readouterr()
+    assert shown.err.count("Left out: ") == (name in ("rows.jsonl", "probe"))
+
+
+def test_where_nothing_can_be_read_the_report_says_so(
+    study: tuple[Study, Path], out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for path in out.glob("*/ledger.json"):
+        path.write_text("")
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(study[1].parent / "toys.py"), "--out", str(out), "--to", str(tmp_path)])
+    assert end.value.code == 2
+    said = capfd.readouterr().err
+    assert "not readable, because" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "advice"), [(errno.EACCES, "the right to read"), (errno.EMFILE, "ulimit -n")])
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_may_not_be_read_is_not_to_be_removed(
+    out: Path, name: str, number: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = victim(out, name), Path.open
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self == path:
+            raise OSError(number, "refused", str(self))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    (why,) = store.read(out, "toys", "minutes").failures.values()
+    assert advice in why and "remove" not in why
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_damaged_record_of_a_study_is_one_sentence(
+    out: Path, content: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Queries go on without it: then rows do not say which study they are of."""
+    (out / "studies" / "toys-minutes.json").write_bytes(content)
+    with pytest.raises(store.UserError, match="run the study again"):
+        store.read(out, "toys", "minutes")
+    main(["results", "SELECT count(*) FROM scores WHERE study IS NULL", "--out", str(out)])
+    shown = capfd.readouterr()
+    assert shown.out.split() == ["count_star()", "2"] and "toys-minutes.json" in shown.err
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"\n\n", b"It failed.\nwith details\n"])
+def test_the_reason_of_a_failure_is_read_whatever_is_in_it(out: Path, content: bytes) -> None:
+    victim(out, "done.json").unlink()
+    victim(out, "error.txt").write_bytes(content)
+    (why,) = store.read(out, "toys", "minutes").failures.values()
+    assert why == "It failed." if b"failed" in content else why

@@ -1,0 +1,71 @@
+"""The ledger against counts done by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tiny import MODEL, FirstSymbol
+from torch import Generator, nn
+
+from levelfield.model import Net
+from levelfield.objectives import Classify, heads
+from levelfield.runs.ledger import match_width, parameters, state_size, total
+from levelfield.spec import MixerConfig, Model
+
+D = 16
+
+
+@dataclass(frozen=True)
+class Probe(MixerConfig):
+    """A mixer that declares a state, or none."""
+
+    label: ClassVar[str] = "probe"
+    paper: ClassVar[str] = ""
+    kind: str = "none"
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        return nn.Identity()
+
+    def state_size(self, width: int, length: int) -> int | None:
+        return None if self.kind == "none" else width * length
+
+
+def test_useful_flops_are_added_up_where_every_phase_tells_them() -> None:
+    """A phase of an older version tells those dispatched alone."""
+    plain = {"examples": 8, "tokens": 80, "padding": 0, "steps": 1, "flops": 6.0, "wall_s": 1.0, "tuning_trials": 1}
+    new = plain | {"flops_useful": 4.0}
+    assert total([new, new])["flops_useful"] == 8.0
+    old = total([plain, new])
+    assert old["flops"] == 12.0 and "flops_useful" not in old
+
+
+def test_parameters_are_split_into_trunk_and_heads():
+    task = FirstSymbol(continuous=True)
+    net = Net(MODEL, task.input, heads(Classify(), task), flag=True, seed=0)
+    counts = parameters(net)
+    assert counts["parameters"] == sum(p.numel() for p in net.parameters())
+    assert counts["parameters_heads"] == 16 * 4 + 4
+    assert counts["parameters"] == counts["parameters_trunk"] + counts["parameters_heads"] + 16
+
+
+def test_state_is_that_of_all_layers_or_absent():
+    assert state_size(dataclasses.replace(MODEL, depth=5), 100) == 5 * 17
+    assert state_size(Model((Probe("fft"), Probe("none")), 2, D), 10) is None
+    assert state_size(Model((Probe("fft"),), 3, D), 10) == 3 * D * 10
+
+
+def test_width_is_matched_to_a_parameter_count():
+    task = FirstSymbol()
+
+    def count(model: Model) -> int:
+        return parameters(Net(model, task.input, heads(Classify(), task), flag=False, seed=0))["parameters"]
+
+    target = count(dataclasses.replace(MODEL, width=88))
+    assert match_width(MODEL, count, target).width == 88
+    near = match_width(dataclasses.replace(MODEL, depth=7), count, target)
+    assert all(
+        abs(count(near) - target) <= abs(count(dataclasses.replace(near, width=near.width + d)) - target)
+        for d in (-8, 8)
+    )

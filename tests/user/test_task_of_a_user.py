@@ -1,0 +1,152 @@
+"""Tasks of a user's own file: known by the content of the files they read, prepared and verified by the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from levelfield.cli.app import main
+from levelfield.data import prepared
+from levelfield.engine.find import find_tasks, listing, load_study
+from levelfield.spec import Task, UserError, digest
+
+TASK = """
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from levelfield.spec import Examples, Label, Task, Tokens, silent
+
+{globals}
+
+@dataclass(frozen=True)
+class Reviews(Task):
+    {fields}
+    part: int = 4
+    name = "reviews"
+    version = 1
+    source = "none"
+    split_rule = "in order"
+    input = Tokens(100)
+    output = Label(2)
+    max_length = 3
+    chance = 0.5
+
+    def build(self, sources, report=silent):
+        rows = np.array([[int(x) for x in row] for row in csv.reader(Path({path}).read_text().splitlines())])
+        cut = {{"train": rows[: -2 * self.part], "val": rows[-2 * self.part : -self.part], "test": rows[-self.part :]}}
+        return {{k: Examples.of_equal_length(v[:, :3].astype(np.uint8), v[:, 3]) for k, v in cut.items()}}
+"""
+STUDY = """
+from levelfield.spec import Study
+from levelfield.studies.demo import study as demo
+from dataclasses import replace
+
+study = Study(name="mine", claim="none", runs=lambda effort: [replace(r, task=Reviews()) for r in demo.runs("smoke")])
+"""
+WAYS = {  # where the file is named: lines above the class, a field, the expression that is opened
+    "field": ("", 'path: str = "reviews.csv"', "self.path"),
+    "path field": ("", 'path: Path = Path("reviews.csv")', "self.path"),
+    "field of a full path": ("", "path: str = str(Path(__file__).resolve().with_name('reviews.csv'))", "self.path"),
+    "constant": ("", "", '"reviews.csv"'),
+    "global": ('FILE = TESTS / "reviews.csv"', "", "FILE"),
+    "beside": ("", "", 'TESTS.joinpath("reviews.csv")'),
+    "helper": ('def found():\n    return Path("reviews.csv")', "", "found()"),
+    "declared": ("", "reads = property(lambda self: (Path('reviews.' + 'csv'),))", "self.reads[0]"),
+}
+
+
+def write(folder: Path, way: str, shift: int = 0) -> str:
+    """The task and its data below the folder; what the command line calls it."""
+    top, field, path = WAYS[way]
+    (folder / "my_task.py").write_text(TASK.format(globals=top, fields=field, path=path) + STUDY)
+    lines = [[i, (i * 7) % 100, (i * 3 + shift) % 100, i % 2] for i in range(40)]
+    (folder / "reviews.csv").write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    return f"{folder / 'my_task.py'}:Reviews"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_content_of_the_users_file_is_another_task(here: Path, way: str) -> None:
+    (task,) = find_tasks(write(here, way))
+    first, before = prepared.load(task, here / "data"), digest(task)
+    assert digest(task) == before and prepared.prepare(task, here / "data") == prepared.folder(task, here / "data")
+    old = first["train"].x.copy()
+    write(here, way, shift=1)
+    assert digest(task) != before
+    changed = prepared.load(task, here / "data")["train"].x
+    assert (changed[2::3] == (old[2::3] + 1) % 100).all()
+    write(here, way)
+    assert digest(task) == before, "the same content is the same task, whenever it was written"
+    assert len(list((here / "data").glob("reviews-*"))) == 2
+
+
+def test_the_runs_of_a_study_are_others_too(here: Path) -> None:
+    write(here, "beside")
+    ids = [run.id for run in load_study("my_task.py").runs("smoke")]
+    assert ids == [run.id for run in load_study("my_task.py").runs("smoke")]
+    write(here, "beside", shift=1)
+    assert not set(ids) & {run.id for run in load_study("my_task.py").runs("smoke")}
+
+
+def test_what_is_no_data_of_a_task_is_left_out(here: Path) -> None:
+    """Its own source, files without an ending, logs and folders; tasks of levelfield name no files."""
+    (task,) = find_tasks(write(here, "global"))
+    assert [path.name for path in task.reads] == ["reviews.csv"]
+    from levelfield import tasks
+
+    assert all(tasks.find(name).reads == () for name in tasks.names())
+
+
+@pytest.mark.parametrize("name", ["my_task.py:Reviews", "my_task.py:Reviews(part=6)", "my_task.py"])
+def test_prepare_and_verify_take_it(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, "beside")
+    main(["data", "prepare", name])
+    (at,) = Path("data").glob("reviews-*")
+    assert str(at) in capsys.readouterr().out
+    main(["data", "verify", name])
+    shown = capsys.readouterr().out
+    assert f"{at}: sound" in shown and "label prior" in shown.lower().replace("_", " "), "with its card"
+    (at / "train.y.npy").write_bytes(b"")
+    with pytest.raises(SystemExit) as end:
+        main(["data", "verify", name])
+    assert end.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("my_task.py:Review", "did you mean 'Reviews'"),
+        ("my_task.py:Reviews(parts=3)", "parts"),
+        ("nowhere.py:Reviews", "nowhere.py"),
+        ("nowhere.py", "nowhere.py"),
+        ("listop", "did you mean 'listops'"),
+    ],
+)
+def test_a_task_that_is_not_there_is_one_sentence(
+    here: Path, name: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, "beside")
+    for action in ("prepare", "verify"):
+        with pytest.raises(SystemExit) as end:
+            main(["data", action, name])
+        said = capsys.readouterr().err
+        assert end.value.code == 2 and sentence in said and said.count("\n") == 1
+
+
+def test_a_shipped_study_names_its_tasks() -> None:
+    assert "demo" in listing("studies")
+    assert {task.name for task in find_tasks("demo", "smoke")} == {
+        r.task.name for r in load_study("demo").runs("smoke")
+    }
+    with pytest.raises(UserError):
+        find_tasks("demos")
+    assert all(isinstance(task, Task) for task in find_tasks("listops"))
