@@ -29,12 +29,12 @@ def test_the_tutorial_does_what_it_says(
     words = [sys.executable, "-m", "levelfield", *shlex.split(run)[1:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "4 of 4 runs complete" in done.stdout
+    assert "6 of 6 runs complete" in done.stdout
     said = follow(report, capfd)
     assert "recall" not in said and (tmp_path / "report" / "blocks-smoke" / "report.html").exists()
     assert "blocks" in follow(results, capfd)
     page = (tmp_path / "report" / "blocks-smoke" / "report.html").read_text()
-    assert re.search(r"(Yes|No): hiding blocks scores", page)
+    assert re.search(r"(Yes|No|Not decided): hiding blocks scores", page)
     (first, *_) = sorted((tmp_path / "runs").glob("recall-blocks-*"))
     assert "distance" in follow(f"levelfield probe reach {first.name} --study blocks.py", capfd)
 
