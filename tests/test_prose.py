@@ -1,0 +1,379 @@
+"""Checks the mechanical part of our prose: how docstrings begin and end, shapes of tensors, and names of files.
+
+A docstring is a sentence of its own: it begins with a capital letter (or with code), not in the middle of a sentence,
+and its first paragraph ends with a full stop, a colon or a block of code. `PENDING` lists the files that are not there
+yet; it can only shrink. Names in the pages of docs/ are checked in `test_docs.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from repository import ROOT, TESTS
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+BEGINS = re.compile(r"[A-Z`\d(\[{]")
+MID_SENTENCE = re.compile(
+    r"(And|Or|But|Of|Which|That|Whose|So|As|With|Without|In|At|By|For|From|To|Where|When|After|Before|On|If)\b"
+)
+SHAPE = re.compile(r"\([\w*+/ -]*, *[^()]*\)|\b(same|any) (shape|size)|\bshaped?\b|\bscalar\b|\blike\b")
+SHAPED = ("ops", "mixers", "model.py", "objectives.py")  # where functions of tensors give shapes
+FILE = re.compile(r"`([\w./-]+\.py)\b[^`]*`")
+FOREIGN = frozenset(  # files that a reader writes, and files of other projects
+    {
+        "NAME.py",
+        "lra_benchmarks/data/listops.py",
+        "lra_benchmarks/data/pathfinder.py",
+        "modules/mha.py",
+        "snakes.py",
+        "snakes2.py",
+        "src/dataloaders/datasets/sc.py",
+    }
+)
+
+PENDING = frozenset(
+    {
+        "benchmarks/false_alarms.py",
+        "benchmarks/generate.py",
+        "benchmarks/generators_pathfinder.py",
+        "benchmarks/interpret_kernels.py",
+        "benchmarks/mixer_cases.py",
+        "benchmarks/mixer_page.py",
+        "benchmarks/parity_mamba.py",
+        "benchmarks/prepare.py",
+        "benchmarks/recurrence_cases.py",
+        "benchmarks/ruler_peer.py",
+        "levelfield/cli/app.py",
+        "levelfield/cli/dispatch.py",
+        "levelfield/cli/exam_screen.py",
+        "levelfield/cli/ruler_command.py",
+        "levelfield/cli/run_screen.py",
+        "levelfield/cli/survey_commands.py",
+        "levelfield/contract.py",
+        "levelfield/data/batches.py",
+        "levelfield/data/card.py",
+        "levelfield/data/duplicates.py",
+        "levelfield/data/http.py",
+        "levelfield/data/minhash.py",
+        "levelfield/engine/find.py",
+        "levelfield/engine/forecast.py",
+        "levelfield/engine/local.py",
+        "levelfield/engine/plan.py",
+        "levelfield/engine/tuning.py",
+        "levelfield/evaluate.py",
+        "levelfield/files.py",
+        "levelfield/longcontext/answers.py",
+        "levelfield/mixers/_memory.py",
+        "levelfield/mixers/alibi.py",
+        "levelfield/mixers/attention.py",
+        "levelfield/mixers/bigbird.py",
+        "levelfield/mixers/conv.py",
+        "levelfield/mixers/deltanet.py",
+        "levelfield/mixers/dlr.py",
+        "levelfield/mixers/gated_deltanet.py",
+        "levelfield/mixers/gla.py",
+        "levelfield/mixers/gmlp.py",
+        "levelfield/mixers/hyena.py",
+        "levelfield/mixers/linear.py",
+        "levelfield/mixers/linformer.py",
+        "levelfield/mixers/longformer.py",
+        "levelfield/mixers/lru.py",
+        "levelfield/mixers/mamba.py",
+        "levelfield/mixers/mamba2.py",
+        "levelfield/mixers/mega.py",
+        "levelfield/mixers/mlstm.py",
+        "levelfield/mixers/performer.py",
+        "levelfield/mixers/reformer.py",
+        "levelfield/mixers/rglru.py",
+        "levelfield/mixers/rwkv6.py",
+        "levelfield/mixers/rwkv6_channel.py",
+        "levelfield/mixers/rwkv7.py",
+        "levelfield/mixers/rwkv7_channel.py",
+        "levelfield/mixers/s4.py",
+        "levelfield/mixers/s5.py",
+        "levelfield/mixers/sgconv.py",
+        "levelfield/mixers/spade.py",
+        "levelfield/model.py",
+        "levelfield/objectives.py",
+        "levelfield/ops/arithmetic.py",
+        "levelfield/ops/attention/block_sparse.py",
+        "levelfield/ops/attention/lsh.py",
+        "levelfield/ops/attention/relative.py",
+        "levelfield/ops/attention/rotary.py",
+        "levelfield/ops/attention/softmax.py",
+        "levelfield/ops/attention/windowed_bias.py",
+        "levelfield/ops/compiled/decay_per_key.py",
+        "levelfield/ops/compiled/depthwise.py",
+        "levelfield/ops/compiled/fft.py",
+        "levelfield/ops/compiled/scan.py",
+        "levelfield/ops/compiled/simd.py",
+        "levelfield/ops/compiled/ssm_kernels.py",
+        "levelfield/ops/conv/depthwise.py",
+        "levelfield/ops/conv/fft.py",
+        "levelfield/ops/conv/short.py",
+        "levelfield/ops/conv/upsample.py",
+        "levelfield/ops/layers/autocast.py",
+        "levelfield/ops/layers/block_diagonal.py",
+        "levelfield/ops/layers/constants.py",
+        "levelfield/ops/layers/gated_norm.py",
+        "levelfield/ops/layers/glu.py",
+        "levelfield/ops/layers/head_norm.py",
+        "levelfield/ops/layers/residual_gate.py",
+        "levelfield/ops/layers/token_shift.py",
+        "levelfield/ops/layers/unit_norm.py",
+        "levelfield/ops/linear_attention/chunks.py",
+        "levelfield/ops/linear_attention/decay_per_head.py",
+        "levelfield/ops/linear_attention/decay_per_key.py",
+        "levelfield/ops/linear_attention/decay_per_key_cpu.py",
+        "levelfield/ops/linear_attention/decayed.py",
+        "levelfield/ops/linear_attention/delta.py",
+        "levelfield/ops/linear_attention/delta_per_key.py",
+        "levelfield/ops/linear_attention/mlstm.py",
+        "levelfield/ops/linear_attention/undecayed.py",
+        "levelfield/ops/ssm/diagonal.py",
+        "levelfield/ops/ssm/dplr.py",
+        "levelfield/ops/ssm/hippo.py",
+        "levelfield/ops/ssm/mimo.py",
+        "levelfield/ops/ssm/rglru.py",
+        "levelfield/ops/ssm/scan.py",
+        "levelfield/ops/ssm/selective.py",
+        "levelfield/ops/ssm/step.py",
+        "levelfield/ops/vendor/adapters.py",
+        "levelfield/ops/vendor/dispatch.py",
+        "levelfield/presets/arguments.py",
+        "levelfield/presets/comparison.py",
+        "levelfield/pretrained/assemble.py",
+        "levelfield/pretrained/checkpoints/files.py",
+        "levelfield/pretrained/checkpoints/rwkv6.py",
+        "levelfield/pretrained/decoding.py",
+        "levelfield/pretrained/language_model.py",
+        "levelfield/pretrained/locate.py",
+        "levelfield/pretrained/native_model.py",
+        "levelfield/pretrained/positions.py",
+        "levelfield/pretrained/shared_prefixes.py",
+        "levelfield/pretrained/tokenizers/llama2c.py",
+        "levelfield/pretrained/tokenizers/read.py",
+        "levelfield/pretrained/transformers_model.py",
+        "levelfield/probes/depths.py",
+        "levelfield/probes/extrapolation.py",
+        "levelfield/probes/reach.py",
+        "levelfield/probes/slices.py",
+        "levelfield/recipes/amos2025.py",
+        "levelfield/recipes/miralles2025.py",
+        "levelfield/report/against_printed.py",
+        "levelfield/report/arms.py",
+        "levelfield/report/axis_curves.py",
+        "levelfield/report/cells.py",
+        "levelfield/report/committed.py",
+        "levelfield/report/decisions.py",
+        "levelfield/report/heatmaps.py",
+        "levelfield/report/intervals.py",
+        "levelfield/report/longcontext.py",
+        "levelfield/report/page.py",
+        "levelfield/report/plots.py",
+        "levelfield/report/printed_tables.py",
+        "levelfield/report/settings.py",
+        "levelfield/report/stats.py",
+        "levelfield/report/style.py",
+        "levelfield/report/tuning.py",
+        "levelfield/report/verdicts.py",
+        "levelfield/ruler/builders/common_words.py",
+        "levelfield/ruler/builders/haystack.py",
+        "levelfield/ruler/builders/needle_parts.py",
+        "levelfield/ruler/builders/needles.py",
+        "levelfield/ruler/builders/questions.py",
+        "levelfield/ruler/builders/sentences.py",
+        "levelfield/ruler/builders/tracking.py",
+        "levelfield/ruler/early_stop.py",
+        "levelfield/ruler/prompt/draws.py",
+        "levelfield/ruler/prompt/fit.py",
+        "levelfield/ruler/prompt/flavours.py",
+        "levelfield/ruler/sources.py",
+        "levelfield/run.py",
+        "levelfield/runs/checkpoint.py",
+        "levelfield/runs/flops.py",
+        "levelfield/runs/ledger.py",
+        "levelfield/runs/results.py",
+        "levelfield/runs/rows.py",
+        "levelfield/runs/store.py",
+        "levelfield/spec/examples.py",
+        "levelfield/spec/shapes.py",
+        "levelfield/spec/study.py",
+        "levelfield/spec/user_source.py",
+        "levelfield/studies/_huang2024.py",
+        "levelfield/studies/amos2025_table2.py",
+        "levelfield/studies/amos2025_table3.py",
+        "levelfield/studies/every_task.py",
+        "levelfield/studies/huang2024_needles.py",
+        "levelfield/studies/huang2024_small.py",
+        "levelfield/studies/huang2024_table1.py",
+        "levelfield/studies/huang2024_tasks.py",
+        "levelfield/tasks/_bidmc/overlap.py",
+        "levelfield/tasks/_bidmc/records.py",
+        "levelfield/tasks/_images/augment.py",
+        "levelfield/tasks/_images/cifar.py",
+        "levelfield/tasks/_images/ops.py",
+        "levelfield/tasks/_listops/expressions.py",
+        "levelfield/tasks/_listops/release.py",
+        "levelfield/tasks/_listops/second_value.py",
+        "levelfield/tasks/_pathfinder/draw.py",
+        "levelfield/tasks/_pathfinder/search.py",
+        "levelfield/tasks/_pathfinder/strokes.py",
+        "levelfield/tasks/_speech/decimate.py",
+        "levelfield/tasks/_speech/files.py",
+        "levelfield/tasks/_texts/citation_pairs.py",
+        "levelfield/tasks/_texts/corpus_files.py",
+        "levelfield/tasks/_texts/imdb.py",
+        "levelfield/tasks/bidmc.py",
+        "levelfield/tasks/copying.py",
+        "levelfield/tasks/image.py",
+        "levelfield/tasks/induction.py",
+        "levelfield/tasks/mqar.py",
+        "levelfield/tasks/needle.py",
+        "levelfield/tasks/pathfinder.py",
+        "levelfield/tasks/pulse.py",
+        "levelfield/tasks/recall.py",
+        "levelfield/tasks/retrieval.py",
+        "levelfield/tasks/scifar.py",
+        "levelfield/tasks/speech.py",
+        "levelfield/train.py",
+        "levelfield/user/mixer.py",
+        "tests/count.py",
+        "tests/counted.py",
+        "tests/fixtures_rows.py",
+        "tests/fixtures_server.py",
+        "tests/fixtures_speech.py",
+        "tests/foreign_files.py",
+        "tests/imports.py",
+        "tests/listops_twin.py",
+        "tests/pathfinder_eyes.py",
+        "tests/pathfinder_twin.py",
+        "tests/repository.py",
+        "tests/toy_ruler.py",
+    }
+)
+
+
+def prose_files() -> list[Path]:
+    """The package, the benchmarks, and the helpers of the tests, whose other functions are named as sentences."""
+    helpers = [path for path in TESTS.rglob("*.py") if not path.name.startswith("test_")]
+    return sorted([*(ROOT / "levelfield").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), *helpers])
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+FILES = {name(path): path for path in prose_files()}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring of a module, class or function."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text
+
+
+def docstring_faults(text: str) -> list[str]:
+    """What is wrong with the form of one docstring."""
+    paragraph = text.split("\n\n")[0].rstrip()
+    last = paragraph.splitlines()[-1]
+    found = []
+    if not BEGINS.match(text):
+        found.append("begins with a small letter")
+    if begin := MID_SENTENCE.match(text):
+        found.append(f"begins in the middle of a sentence ('{begin[0]}')")
+    if not paragraph.endswith((".", ":", "?", "!", ")")) and not last.startswith("    "):
+        found.append("its first paragraph does not end")
+    return found
+
+
+def is_tensor(node: ast.AST | None) -> bool:
+    return node is not None and any(
+        isinstance(n, (ast.Name, ast.Attribute)) and _last(n) == "Tensor" for n in ast.walk(node)
+    )
+
+
+def _last(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def takes_tensors(node: ast.FunctionDef) -> bool:
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return is_tensor(node.returns) or any(is_tensor(a.annotation) for a in arguments)
+
+
+def shapeless(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of public functions of tensors that have a docstring without a shape.
+
+    A method may leave its shapes to the docstring of its class.
+    """
+
+    def walk(node: ast.AST, said: str) -> Iterator[tuple[int, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+                yield from walk(child, ast.get_docstring(child) or "")
+            elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+                text = ast.get_docstring(child)
+                if text and takes_tensors(child) and not SHAPE.search(text) and not SHAPE.search(said):
+                    yield child.lineno, child.name
+
+    yield from walk(tree(path), "")
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def faults(path: Path) -> list[str]:
+    """All that is wrong in one file, a line each."""
+    found = [f"{line}: {fault}" for line, text in docstrings(path) for fault in docstring_faults(text)]
+    inner = path.relative_to(ROOT).parts
+    if inner[0] == "levelfield" and inner[1] in SHAPED:
+        found += [f"{line}: {function} gives no shape" for line, function in shapeless(path)]
+    texts = (*docstrings(path), *comments(path))
+    return [*found, *(f"{line}: there is no {file}" for line, text in texts for file in missing_files(text))]
+
+
+@cache
+def known_files() -> frozenset[str]:
+    """Every path of a Python file here, and every end of one: `ops/attention/lsh.py`, `attention/lsh.py`, `lsh.py`."""
+    folders = ("levelfield", "tests", "benchmarks", "docs")
+    paths = [path.relative_to(ROOT).parts for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return frozenset("/".join(parts[i:]) for parts in paths for i in range(len(parts)))
+
+
+def missing_files(text: str) -> list[str]:
+    return [file for file in FILE.findall(text) if file not in known_files() | FOREIGN]
+
+
+@pytest.mark.parametrize("file", sorted(set(FILES) - PENDING))
+def test_prose_is_well_formed(file: str) -> None:
+    assert faults(FILES[file]) == []
+
+
+@pytest.mark.parametrize("file", sorted(PENDING))
+def test_a_file_that_is_clean_leaves_the_list(file: str) -> None:
+    assert file in FILES and faults(FILES[file]), f"{file} is clean, or gone: take it out of PENDING"
+
+
+def test_the_check_itself() -> None:
+    assert docstring_faults("Reads a file.") == docstring_faults("(n,) int64: counts.") == []
+    assert len(docstring_faults("reads a file")) == 2
+    assert len(docstring_faults("Of the backward.")) == 1
+    assert docstring_faults("Reads a file, for example\n    read('a')\n\nand so on") == []
+    assert missing_files("see `ops/nowhere.py` and `repository.py:3`") == ["ops/nowhere.py"]
