@@ -1,7 +1,9 @@
-"""What the pages of docs and the docstrings name exists: files, modules and commands' folders."""
+"""Files, modules and types that pages and docstrings name exist, and the picture of the layers is up to date."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -51,3 +53,55 @@ def _exists(name: str) -> bool:
                 rest = parts[end:]
                 return not rest or re.search(rf"\b{rest[0]}\b", source.read_text()) is not None
     return False
+
+
+SYMBOL = re.compile(r"\[`([\w.]+)`\]\((\.\./levelfield/[\w./]+\.py)\)")
+LINKING = [ROOT / "docs" / name for name in ("architecture.md", "glossary.md")]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda p: p.name)
+def test_linked_names_are_defined_in_the_linked_files(page: Path) -> None:
+    links = SYMBOL.findall(page.read_text())
+    assert len(links) > 10
+    assert [f"{name} in {file}" for name, file in links if not _defines((page.parent / file).read_text(), name)] == []
+
+
+def test_the_glossary_has_at_most_forty_words_each_with_its_type() -> None:
+    rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")][1:]
+    assert 0 < len(rows) <= 40
+    assert [row for row in rows if not SYMBOL.search(row)] == []
+    words = [row.split(" | ")[0] for row in rows]
+    assert words == sorted(words, key=str.lower)
+
+
+def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
+    spec = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
+    assert spec is not None and spec.loader is not None
+    architecture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(architecture)
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert architecture.filled(page) == page, "run python docs/architecture.py"
+    graph = architecture.imports()
+    depth = {name: number for number, row in enumerate(architecture.layers(graph)) for name in row}
+    assert depth.keys() == graph.keys()
+    assert [name for name, mine in graph.items() if any(depth[other] <= depth[name] for other in mine)] == []
+    picture = (ROOT / "docs" / "figures" / "architecture.svg").read_text()
+    assert architecture.stamp(graph) in picture, "run python docs/architecture.py"
+
+
+def _defines(source: str, name: str) -> bool:
+    """name: a class, function or constant at the top of the file, or `Class.member`."""
+    body: list[ast.stmt] = ast.parse(source).body
+    for part in name.split("."):
+        found = [node for node in body if part in _names(node)]
+        if not found:
+            return False
+        body = found[0].body if isinstance(found[0], ast.ClassDef) else []
+    return True
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
