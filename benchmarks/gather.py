@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from levelfield.data.batches import Loaded, order
+from levelfield.data.batches import SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Net
@@ -68,9 +68,9 @@ def least(work: Callable[[int], object]) -> float:
 
 
 def case(name: str, task: Task, examples: Examples, model: Model, batch: int) -> dict[str, object]:
-    split = Loaded(examples, torch.device("cpu"))
+    split = SplitOnDevice(examples, torch.device("cpu"))
     objective = default_objective(task)
-    net = Net(model, task.input, heads(objective, task), flag=False, seed=0)
+    net = Net(model, task.input, heads(objective, task), mask_flag=False, seed=0)
 
     def gather(step: int) -> object:
         return split.gather(order(0, step, batch=batch, count=len(split)))

@@ -60,7 +60,7 @@ def prompts(samples: int, length: int, vocabulary: int) -> list[np.ndarray]:
 
 def random_model(width: int) -> Own:
     model = Model((Mamba2(state=64, head=32),), 3, width, causal=True, block=Block(norm="rms"))
-    net = Net(model, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), flag=False, seed=0).eval()
+    net = Net(model, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
     return Own("random mamba2", net, net.heads["next"], SYMBOLS, Tokens.OFFSET)
 
 

@@ -156,7 +156,7 @@ def our_step(name: str) -> Make:
             "s4": Model((S4(copies=2),), 6, 512, block=Block(prenorm=False, dropout=0.1, final_norm=False)),
             "transformer": Model((Attention(4),), 3, 64, block=Block(feedforward=128), positions="sinusoidal"),
         }
-        net = Net(models[name], Signal(1, (0.0,), (1.0,)), (Head("label", 10, "sequence"),), flag=False, seed=0)
+        net = Net(models[name], Signal(1, (0.0,), (1.0,)), (Head("label", 10, "sequence"),), mask_flag=False, seed=0)
 
         class Classifier(nn.Module):
             def __init__(self) -> None:
@@ -164,7 +164,7 @@ def our_step(name: str) -> Make:
                 self.net = net
 
             def forward(self, x: Tensor) -> Tensor:
-                return self.net.head("label", self.net.features(x, None), None)
+                return self.net.head("label", self.net.hidden_states(x, None), None)
 
         return step(Classifier())
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from levelfield.data.batches import Loaded
+from levelfield.data.batches import SplitOnDevice
 from levelfield.objectives import Trainable, default_objective, validation_scores
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
@@ -59,7 +59,9 @@ class SplitScores:
 
 
 @torch.no_grad()
-def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batch: int, seed: int) -> SplitScores:
+def evaluate(
+    net: Net, split: SplitOnDevice, objective: Trainable, spec: Input, *, batch: int, seed: int
+) -> SplitScores:
     """Scores every example once, in eval mode, shortest first so that batches carry little padding.
 
     Hidden steps are drawn from (seed, batch), so two evaluations of one split hide the same ones.
@@ -80,7 +82,7 @@ def evaluate(net: Net, split: Loaded, objective: Trainable, spec: Input, *, batc
 def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
     """Scores of the task's own output (its label or value) on the device the network lies on."""
     device = next(net.parameters()).device
-    return evaluate(net, Loaded(examples, device), default_objective(task), task.input, batch=batch, seed=0)
+    return evaluate(net, SplitOnDevice(examples, device), default_objective(task), task.input, batch=batch, seed=0)
 
 
 def score_row(task: Task, scores: SplitScores, at: str) -> Row:

@@ -1,7 +1,7 @@
 """What a disk can do to a run, in one sentence each, and who may write.
 
 folder("runs")                      # Path("runs"), where that is or can be a folder
-with explained(folder, "--out"):
+with disk_errors(folder, "--out"):
     ...                             # a full disk, an unwritable folder or a file in its place raise UserError
 with locked(folder / ".name.lock", "--data"):
     ...                             # one process at a time
@@ -58,7 +58,7 @@ def folder(text: str) -> Path:
 
 def made(where: Path, option: str) -> Path:
     """The same folder, which is there now and can be written to. Raises UserError where that cannot be."""
-    with explained(where, option):
+    with disk_errors(where, option):
         where.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=where):
             return where
@@ -71,7 +71,7 @@ def shortened(text: object, most: int = 100) -> str:
 
 
 @contextmanager
-def explained(where: Path, option: str = "") -> Iterator[None]:
+def disk_errors(where: Path, option: str = "") -> Iterator[None]:
     """option: the flag that would choose another folder, where there is one."""
     other = f"give another {option} folder" if option else "choose another folder"
     try:
@@ -127,7 +127,7 @@ def sha256(path: Path) -> str:
 def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds an exclusive lock; the system releases it when the process ends, however it ends. busy: is called where
     another process has it, before waiting for that."""
-    with explained(path.parent, option):
+    with disk_errors(path.parent, option):
         file = path.open("w")
     with file:
         try:
@@ -142,7 +142,7 @@ def write_text(path: Path, text: str) -> None:
     """Atomically. Raises UserError on a full disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with explained(path.parent):
+        with disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_text(text)
             os.replace(partial, path)

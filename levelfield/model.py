@@ -31,7 +31,7 @@ class Encoder(nn.Module):
     the input projection is a vector of its own here (`hidden`), so the other weights have one shape in every phase.
     """
 
-    def __init__(self, spec: Input, model: Model, flag: bool) -> None:
+    def __init__(self, spec: Input, model: Model, mask_flag: bool) -> None:
         super().__init__()
         self.spec, self.positions = spec, model.positions
         if isinstance(spec, Tokens):
@@ -44,15 +44,15 @@ class Encoder(nn.Module):
                 raise UserError("Learned positions need a table size: set Model(max_positions=...).")
             self.table = nn.Parameter(torch.randn(model.max_positions, model.width))
         self.hidden = None
-        if flag and not isinstance(spec, Tokens):  # last, so that all else is drawn alike with and without it
+        if mask_flag and not isinstance(spec, Tokens):  # last, so that all else is drawn alike with and without it
             bound = 1 / math.sqrt(spec.channels + 1)
             self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound))
 
-    def forward(self, x: Tensor, hidden: Tensor | None, start: int = 0) -> Tensor:
-        """x: (B, T) or (B, T, C), from step `start` on; hidden: (B, T) bool or None -> (B, T, D)."""
+    def forward(self, x: Tensor, masked: Tensor | None, start: int = 0) -> Tensor:
+        """x: (B, T) or (B, T, C), from step `start` on; masked: (B, T) bool or None -> (B, T, D)."""
         y = self.embed(x)
-        if self.hidden is not None and hidden is not None:
-            y = y + hidden.unsqueeze(-1) * self.hidden
+        if self.hidden is not None and masked is not None:
+            y = y + masked.unsqueeze(-1) * self.hidden
         end = start + y.shape[1]
         if self.table is not None:
             y = y + self.table[start:end]
@@ -175,13 +175,13 @@ class State:
 
 
 class Net(nn.Module):
-    """The network of one phase. `features` gives (B, T, D); `head` turns them into one head's outputs."""
+    """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into one head's outputs."""
 
-    def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, flag: bool, seed: int) -> None:
+    def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, mask_flag: bool, seed: int) -> None:
         super().__init__()
         self.model, self.kinds = model, {h.name: h for h in heads}
         with seeded(seed, "encoder"):
-            self.encoder = Encoder(spec, model, flag)
+            self.encoder = Encoder(spec, model, mask_flag)
         self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
         self.norm = _norm(model.block, model.width) if model.block.final_norm else None
         self.heads = nn.ModuleDict()
@@ -204,19 +204,20 @@ class Net(nn.Module):
             return nn.Linear(width, head.outputs)
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, head.outputs))
 
-    def features(self, x: Tensor, mask: Tensor | None, hidden: Tensor | None = None) -> Tensor:
+    def hidden_states(self, x: Tensor, mask: Tensor | None, masked: Tensor | None = None) -> Tensor:
         """x: (B, T) ids or (B, T, C) values; mask: (B, T) True at real steps -> (B, T, D)."""
         self._check_length(x.shape[1])
-        y = self.encoder(x, hidden)
+        y = self.encoder(x, masked)
         for block in self.blocks:
             y = block(y, mask)
         return y if self.norm is None else self.norm(y, mask)
 
     def advance(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """`features` of the next n >= 1 steps of a causal model in eval mode, and the state after them.
+        """`hidden_states` of the next n >= 1 steps of a causal model in eval mode, and the state after them.
 
         x: (B, n) ids or (B, n, C) values without padding; state: None at the start -> (B, n, D). In pieces of any
-        sizes equal to `features` at once. Raises UserError where the model is not causal or a mixer carries no state.
+        sizes equal to `hidden_states` at once. Raises UserError where the model is not causal or a mixer carries no
+        state.
         """
         if not self.model.causal:
             raise UserError(f"{self.model.label} is bidirectional and cannot go on from a state: set causal=True.")
@@ -236,12 +237,12 @@ class Net(nn.Module):
         if bound is not None and length > bound:
             raise UserError(f"{self.model.label} takes at most {bound} steps, not {length}: raise its bound.")
 
-    def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
-        """features: (B * documents, T, D) -> (B, outputs) for a head per sequence, else (B * documents, T, outputs)."""
+    def head(self, name: str, hidden_states: Tensor, mask: Tensor | None) -> Tensor:
+        """Maps hidden_states (B * documents, T, D) to (B, outputs), or to (B * documents, T, outputs) per step."""
         kind = self.kinds[name]
         if kind.per == "step":
-            return self.heads[name](features)
-        pooled = pool(features, mask, self.model.pooling).unflatten(0, (-1, kind.documents))
+            return self.heads[name](hidden_states)
+        pooled = pool(hidden_states, mask, self.model.pooling).unflatten(0, (-1, kind.documents))
         if kind.documents == 2 and self.model.pair == "interaction":
             x, y = pooled.unbind(1)
             return self.heads[name](torch.cat([x, y, x * y, x - y], -1))
@@ -284,15 +285,15 @@ def _check_alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> No
             raise UserError(f"These weights belong to another model: '{name}' has shape {tuple(value.shape)}.")
 
 
-def pool(features: Tensor, mask: Tensor | None, how: str) -> Tensor:
+def pool(hidden_states: Tensor, mask: Tensor | None, how: str) -> Tensor:
     """(B, T, D) -> (B, D) over the real steps: their mean, their maximum, or the last of them."""
     if how == "last":
         if mask is None:
-            return features[:, -1]
-        return features[torch.arange(len(features), device=features.device), mask.sum(1) - 1]
+            return hidden_states[:, -1]
+        return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), mask.sum(1) - 1]
     if how == "max":
-        return (features if mask is None else features.masked_fill(~mask.unsqueeze(-1), -math.inf)).amax(1)
+        return (hidden_states if mask is None else hidden_states.masked_fill(~mask.unsqueeze(-1), -math.inf)).amax(1)
     if mask is None:
-        return features.mean(1)
-    weights = mask.unsqueeze(-1).to(features.dtype)
-    return (features * weights).sum(1) / weights.sum(1).clamp(min=1)
+        return hidden_states.mean(1)
+    weights = mask.unsqueeze(-1).to(hidden_states.dtype)
+    return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)

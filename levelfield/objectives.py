@@ -25,31 +25,19 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.data.batches import Batch, encode
-from levelfield.spec import (
-    Examples,
-    Head,
-    Input,
-    Label,
-    Objective,
-    Output,
-    StepLabels,
-    Task,
-    Tokens,
-    Unlabelled,
-    UserError,
-    Values,
-)
+from levelfield.spec import Head, Input, Label, Objective, Output, StepLabels, Tokens, Unlabelled, UserError, Values
 
 if TYPE_CHECKING:
     from levelfield.model import Net
+    from levelfield.spec import Examples, Task
 
 
 @dataclass(frozen=True)
-class View:
-    """What the model sees of a batch. x as `encode` gives it; hidden: (B, T) bool, or None where nothing is hidden."""
+class ModelInput:
+    """What the model sees of a batch. x as `encode` gives it; masked: (B, T) bool, or None where nothing is."""
 
     x: Tensor
-    hidden: Tensor | None = None
+    masked: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +69,7 @@ class Trainable(Objective):
         return (1.0,) * len(self.parts)
 
     @property
-    def hides(self) -> bool:
+    def masks_inputs(self) -> bool:
         return False
 
     @abstractmethod
@@ -92,15 +80,15 @@ class Trainable(Objective):
         """How many each example has of what the loss is a mean over, (N,): one, where that is examples."""
         return np.ones(len(examples))
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         """The clean input, unless an objective hides some of it."""
-        return View(encode(batch.raw, batch.mask, spec))
+        return ModelInput(encode(batch.raw, batch.mask, spec))
 
     @abstractmethod
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor: ...
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor: ...
 
     @abstractmethod
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores: ...
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores: ...
 
 
 @dataclass(frozen=True)
@@ -115,10 +103,10 @@ class Classify(Trainable):
             raise UserError("Classify needs a task with labels; use Regress for values.")
         return Head(self.key, output.classes, "sequence")
 
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
         return F.cross_entropy(outputs.float(), batch.y.long())
 
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
         sound = outputs.isfinite().all(-1)
         right = ((outputs.argmax(-1) == batch.y) & sound).double()
         return Scores(right, torch.ones_like(right), sound)
@@ -136,10 +124,10 @@ class Regress(Trainable):
             raise UserError("Regress needs a task with values; use Classify for labels.")
         return Head(self.key, output.dims, "sequence")
 
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
         return F.mse_loss(outputs.float(), batch.y.float().view_as(outputs))
 
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
         error = (outputs.double() - batch.y.double().view_as(outputs)).square().mean(-1)
         return Scores(-error, torch.ones_like(error), outputs.isfinite().all(-1))
 
@@ -160,11 +148,11 @@ class ClassifySteps(Trainable):
         """Steps that are asked."""
         return np.diff(np.concatenate([[0], np.cumsum(examples.y >= 0)])[examples.offsets])
 
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
         asked = batch.y >= 0
         return F.cross_entropy(outputs[asked].float(), batch.y[asked].long()) if asked.any() else outputs.sum() * 0.0
 
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
         asked = batch.y >= 0
         finite = outputs.isfinite().all(-1)
         right = ((outputs.argmax(-1) == batch.y) & asked & finite).double().sum(1)
@@ -198,10 +186,10 @@ class StepObjective(Trainable):
         return examples.sizes
 
     @abstractmethod
-    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
         """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and sequences (P,)."""
 
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
         picked, raw, _ = self.targets(outputs, batch, view)
         if not len(raw):
             return outputs.sum() * 0.0
@@ -209,7 +197,7 @@ class StepObjective(Trainable):
             return (picked.float() - _values(raw, spec)).abs().mean()
         return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
 
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
         picked, raw, sequence = self.targets(outputs, batch, view)
         finite = picked.isfinite().all(-1)
         if self.loss_kind == "ce":
@@ -246,27 +234,27 @@ class Masked(StepObjective):
             raise UserError("Masked needs 0 < ratio < 1, 0 <= random <= 1 and block >= 1.")
 
     @property
-    def hides(self) -> bool:
+    def masks_inputs(self) -> bool:
         return True
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         x = encode(batch.raw, batch.mask, spec)
         size, length = batch.raw.shape[:2]
         drawn = _uniform((size, -(-length // self.block)), generator, x.device)
-        hidden = (drawn < self.ratio).repeat_interleave(self.block, 1)[:, :length]
-        hidden = hidden if batch.mask is None else hidden & batch.mask
+        masked = (drawn < self.ratio).repeat_interleave(self.block, 1)[:, :length]
+        masked = masked if batch.mask is None else masked & batch.mask
         if not isinstance(spec, Tokens):
-            return View(x * ~hidden.unsqueeze(-1), hidden)
-        shown = x.masked_fill(hidden, Tokens.MASK)
+            return ModelInput(x * ~masked.unsqueeze(-1), masked)
+        shown = x.masked_fill(masked, Tokens.MASK)
         if self.random:
             noise = (_uniform(x.shape, generator, x.device) * spec.vocabulary).long()
-            shown = torch.where(hidden & (_uniform(x.shape, generator, x.device) < self.random), noise, shown)
-        return View(shown, hidden)
+            shown = torch.where(masked & (_uniform(x.shape, generator, x.device) < self.random), noise, shown)
+        return ModelInput(shown, masked)
 
-    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
-        assert view.hidden is not None
-        everywhere = batch.mask if batch.mask is not None else torch.ones_like(view.hidden)
-        where = everywhere if self.scope == "all" else view.hidden
+    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
+        assert view.masked is not None
+        everywhere = batch.mask if batch.mask is not None else torch.ones_like(view.masked)
+        where = everywhere if self.scope == "all" else view.masked
         example, step = where.nonzero(as_tuple=True)
         return outputs[example, step], batch.raw[example, step], example
 
@@ -285,7 +273,7 @@ class Causal(StepObjective):
         """Steps that have a next one."""
         return (examples.lengths - 1).reshape(-1, examples.documents).sum(1)
 
-    def targets(self, outputs: Tensor, batch: Batch, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
         last = batch.lengths - 1
         steps = torch.arange(batch.raw.shape[1], device=outputs.device)
         example, step = (steps < last[:, None]).nonzero(as_tuple=True)
@@ -303,7 +291,7 @@ class Sum(Trainable):
     by: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if sum(p.hides for p in self.of) > 1 or len({p.key for p in self.of}) < len(self.of):
+        if sum(p.masks_inputs for p in self.of) > 1 or len({p.key for p in self.of}) < len(self.of):
             raise UserError("Sum takes objectives of different kinds, at most one of which hides steps.")
         if self.by and len(self.by) != len(self.of):
             raise UserError("Sum needs one weight per objective, or none.")
@@ -325,8 +313,8 @@ class Sum(Trainable):
         return self.of[0].metric
 
     @property
-    def hides(self) -> bool:
-        return any(p.hides for p in self.of)
+    def masks_inputs(self) -> bool:
+        return any(p.masks_inputs for p in self.of)
 
     @property
     def direction(self) -> str | None:
@@ -335,14 +323,14 @@ class Sum(Trainable):
     def head(self, spec: Input, output: Output) -> Head:
         return self.of[0].head(spec, output)
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> View:
-        hiding = next((p for p in self.of if p.hides), self.of[0])
+    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
+        hiding = next((p for p in self.of if p.masks_inputs), self.of[0])
         return hiding.view(batch, spec, generator)
 
-    def loss(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
         return self.of[0].loss(outputs, batch, view, spec)
 
-    def score(self, outputs: Tensor, batch: Batch, view: View, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
         return self.of[0].score(outputs, batch, view, spec)
 
 
@@ -357,9 +345,11 @@ def training_loss(
     """The scalar that is minimised: one forward pass, every head's loss, weighted. shares: what each part's mean over
     this batch counts for beside other batches (`Batches.share`); all the same where it is left out."""
     view = objective.view(batch, spec, generator)
-    features = net.features(view.x, batch.mask, view.hidden)
-    parts = zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False)
-    losses = [w * s * part.loss(net.head(part.key, features, batch.mask), batch, view, spec) for part, w, s in parts]
+    hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
+    losses = []
+    for part, weight, share in zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False):
+        outputs = net.head(part.key, hidden_states, batch.mask)
+        losses.append(weight * share * part.loss(outputs, batch, view, spec))
     return torch.stack(losses).sum()
 
 
@@ -367,8 +357,8 @@ def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input,
     """Scores of the objective that is selected on: the first part, on its own view (clean for a label)."""
     scored = objective.parts[0]
     view = scored.view(batch, spec, generator)
-    features = net.features(view.x, batch.mask, view.hidden)
-    return scored.score(net.head(scored.key, features, batch.mask), batch, view, spec)
+    hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
+    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, view, spec)
 
 
 def default_objective(task: Task) -> Trainable:

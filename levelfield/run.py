@@ -25,9 +25,9 @@ from torch import Tensor
 
 from levelfield._version import __version__
 from levelfield.data import prepared
-from levelfield.data.batches import Batches, Loaded
+from levelfield.data.batches import Batches, SplitOnDevice
 from levelfield.evaluate import evaluate
-from levelfield.files import explained, read_log, to_line, write_json, write_rows
+from levelfield.files import disk_errors, read_log, to_line, write_json, write_rows
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.runs import checkpoint, store
@@ -129,8 +129,8 @@ def load_net(run: Run, where: Path) -> Net:
 
 def build_net(run: Run, objective: Trainable) -> Net:
     """A fresh network with the heads of one phase. Equal trunks for equal seeds, whatever the objective."""
-    flag = objective.hides and isinstance(run.task.input, Signal)
-    return Net(run.model, run.task.input, heads(objective, run.task), flag=flag, seed=run.seed)
+    flag = objective.masks_inputs and isinstance(run.task.input, Signal)
+    return Net(run.model, run.task.input, heads(objective, run.task), mask_flag=flag, seed=run.seed)
 
 
 @dataclass
@@ -186,7 +186,7 @@ class _Work:
         examples = _subset(splits["train"], phase.fraction)
         meter = Meter(Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
-        split, held_out = Loaded(examples, self.device), Loaded(splits["val"], self.device)
+        split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         plan = resolve(phase, meter.batches, split.mean_length, meter.per_step.dispatched)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         wall = 0.0
@@ -227,7 +227,12 @@ class _Work:
         batch = 2 * phases[-1].recipe.batch if phases else 64
         scores = {
             name: evaluate(
-                net, Loaded(splits[name], self.device), objective, self.run.task.input, batch=batch, seed=self.run.seed
+                net,
+                SplitOnDevice(splits[name], self.device),
+                objective,
+                self.run.task.input,
+                batch=batch,
+                seed=self.run.seed,
             )
             for name in (("val", "test") if self.tested else ("val",))
         }
@@ -245,8 +250,8 @@ class _Work:
         (self.where / "error.txt").unlink(missing_ok=True)
 
     def _save_weights(self, net: Net) -> None:
-        with explained(self.where):  # safetensors' own writer leaves a file that nobody else may read
-            (self.where / store.WEIGHTS).write_bytes(save(checkpoint.apart(net.state_dict())))
+        with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
+            (self.where / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
 
     def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
         machine = {
@@ -287,7 +292,7 @@ class _Journal:
         last = metrics.step == self.plan.steps or bool(state.stopped)
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
-            with explained(self.path.parent), self.path.open("a") as file:
+            with disk_errors(self.path.parent), self.path.open("a") as file:
                 file.write(to_line({k: v for k, v in record.items() if v is not None}))
         now = time.monotonic()
         if now - self.shown > 0.5 or last:

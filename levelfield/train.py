@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from levelfield.data.batches import Batch, Loaded, batches_of
+from levelfield.data.batches import Batch, SplitOnDevice, batches_of
 from levelfield.objectives import Trainable, training_loss
 from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, Task
@@ -74,7 +74,7 @@ class Metrics:
 
 
 def train(
-    state: State, plan: Plan, split: Loaded, task: Task, seed: int, validate: Callable[[], float]
+    state: State, plan: Plan, split: SplitOnDevice, task: Task, seed: int, validate: Callable[[], float]
 ) -> Iterator[Metrics]:
     """Trains `state` up to `plan.steps`, keeping the weights of the best validation score in `state.best`.
 

@@ -31,10 +31,10 @@ from levelfield.spec import (
     Objective,
     Output,
     Phase,
+    Progress,
     Protocol,
     Published,
     Recipe,
-    Report,
     Row,
     Run,
     SplitName,
@@ -43,7 +43,7 @@ from levelfield.spec import (
     Tokens,
     View,
     describe,
-    silent,
+    no_progress,
 )
 
 
@@ -117,7 +117,7 @@ class Toy(Task):
     def chance(self) -> float:
         return 0.1
 
-    def build(self, sources: Path | None, report: Report = silent) -> dict[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> dict[SplitName, Examples]:
         raise NotImplementedError
 
 

@@ -22,9 +22,9 @@ from levelfield.spec import Block, Model, Signal, Tokens, UserError
 TASK = FirstSymbol()
 
 
-def net_of(model: Model, objective: Classify | Masked | None = None, seed: int = 0, flag: bool = False) -> Net:
-    task = FirstSymbol(continuous=flag)
-    return Net(model, task.input, heads(objective or Classify(), task), flag=flag, seed=seed).double().eval()
+def net_of(model: Model, objective: Classify | Masked | None = None, seed: int = 0, mask_flag: bool = False) -> Net:
+    task = FirstSymbol(continuous=mask_flag)
+    return Net(model, task.input, heads(objective or Classify(), task), mask_flag=mask_flag, seed=seed).double().eval()
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_a_padded_batch_gives_what_each_sequence_gives_alone(model: Model):
     lengths = torch.tensor([9, 4, 1])
     mask = torch.arange(9) < lengths[:, None]
     x = torch.randint(2, 10, (3, 9), generator=torch.Generator().manual_seed(0)).masked_fill(~mask, Tokens.PAD)
-    together = net.head("label", net.features(x, mask), mask)
+    together = net.head("label", net.hidden_states(x, mask), mask)
     for i, n in enumerate(lengths.tolist()):
-        alone = net.head("label", net.features(x[i : i + 1, :n], None), None)
+        alone = net.head("label", net.hidden_states(x[i : i + 1, :n], None), None)
         torch.testing.assert_close(together[i], alone[0])
 
 
@@ -104,8 +104,8 @@ def test_batch_norm_ignores_padding():
 
 
 def test_transfer_keeps_the_trunk_and_replaces_the_head():
-    first = net_of(MODEL, Masked(ratio=0.5), seed=1, flag=True)
-    second = net_of(MODEL, Classify(), seed=2, flag=True)
+    first = net_of(MODEL, Masked(ratio=0.5), seed=1, mask_flag=True)
+    second = net_of(MODEL, Classify(), seed=2, mask_flag=True)
     before = {k: v.clone() for k, v in second.state_dict().items()}
     second.load_trunk(first.state_dict())
     for name, value in second.state_dict().items():
@@ -115,7 +115,7 @@ def test_transfer_keeps_the_trunk_and_replaces_the_head():
 
 
 def test_arms_start_from_equal_trunks():
-    masked, label = net_of(MODEL, Masked(ratio=0.5), flag=True), net_of(MODEL, Classify(), flag=True)
+    masked, label = net_of(MODEL, Masked(ratio=0.5), mask_flag=True), net_of(MODEL, Classify(), mask_flag=True)
     for name, value in label.state_dict().items():
         if not name.startswith("heads.") and name in masked.state_dict():
             assert torch.equal(value, masked.state_dict()[name]), name
@@ -124,7 +124,11 @@ def test_arms_start_from_equal_trunks():
 def test_the_flag_is_the_last_column_of_a_wider_projection():
     """Zeros plus a flagged vector equal one linear map of the values and a mask channel (amos2025)."""
     net = Net(
-        MODEL, Signal(1, (0.0,), (1.0,), 8), heads(Masked(ratio=0.5), FirstSymbol(continuous=True)), flag=True, seed=0
+        MODEL,
+        Signal(1, (0.0,), (1.0,), 8),
+        heads(Masked(ratio=0.5), FirstSymbol(continuous=True)),
+        mask_flag=True,
+        seed=0,
     )
     x = torch.randn(2, 5, 1)
     hidden = torch.tensor([[True, False, True, False, False], [False, False, False, True, True]])
@@ -146,7 +150,7 @@ def test_weights_of_another_model_are_refused():
 def test_longer_than_the_bound_is_refused():
     bounded = net_of(dataclasses.replace(MODEL, positions="learned", max_positions=4))
     with pytest.raises(UserError, match="at most 4"):
-        bounded.features(torch.full((1, 5), 3), None)
+        bounded.hidden_states(torch.full((1, 5), 3), None)
     with pytest.raises(UserError, match="max_positions"):
         net_of(dataclasses.replace(MODEL, positions="learned"))
 
@@ -190,15 +194,15 @@ def test_a_network_in_pieces_is_the_network_at_once(model: Model, pieces: tuple[
         parts.append(y)
         carried = sum(part[0].numel() for layer in state.layers for part in layer.values())
         assert carried == state_size(model, state.steps)
-    torch.testing.assert_close(torch.cat(parts, 1), net.features(x, None), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(torch.cat(parts, 1), net.hidden_states(x, None), rtol=1e-9, atol=1e-9)
 
 
 def test_values_go_on_too() -> None:
-    net = net_of(dataclasses.replace(CAUSAL, positions="sinusoidal"), Masked(ratio=0.5), flag=True)
+    net = net_of(dataclasses.replace(CAUSAL, positions="sinusoidal"), Masked(ratio=0.5), mask_flag=True)
     x = torch.randn(2, 9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     first, state = net.advance(x[:, :5], None)
     second, _ = net.advance(x[:, 5:], state)
-    torch.testing.assert_close(torch.cat([first, second], 1), net.features(x, None), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(torch.cat([first, second], 1), net.hidden_states(x, None), rtol=1e-9, atol=1e-9)
 
 
 def test_what_cannot_go_on_from_a_state_is_refused() -> None:

@@ -10,7 +10,7 @@ import torch
 from tiny import MODEL, FirstSymbol
 from torch.nn import functional as F
 
-from levelfield.data.batches import Batch, Loaded, encode, order
+from levelfield.data.batches import Batch, SplitOnDevice, encode, order
 from levelfield.model import Net
 from levelfield.objectives import (
     Causal,
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 def ragged(continuous: bool = False) -> Batch:
     """Sequences of 5, 3 and 1 steps."""
     sequences = [np.array(s, np.uint8) for s in ([1, 2, 3, 4, 5], [7, 0, 2], [6])]
-    return Loaded(Examples.of_sequences(sequences, np.array([0, 1, 2])), CPU).gather(torch.tensor([0, 1, 2]))
+    return SplitOnDevice(Examples.of_sequences(sequences, np.array([0, 1, 2])), CPU).gather(torch.tensor([0, 1, 2]))
 
 
 def test_gather_pads_with_zeros_and_masks():
@@ -48,7 +48,7 @@ def test_gather_pads_with_zeros_and_masks():
 
 def test_data_on_disk_and_on_the_device_give_the_same_batches(monkeypatch: pytest.MonkeyPatch):
     here = ragged()
-    monkeypatch.setattr("levelfield.data.batches.ROOM", 0)
+    monkeypatch.setattr("levelfield.data.batches.RESIDENT_BYTES", 0)
     there = ragged()
     assert torch.equal(here.raw, there.raw)
 
@@ -73,25 +73,25 @@ def test_masked_hides_the_stated_share_and_never_padding(block: int):
     lengths = np.arange(50, 150)
     x = np.ones(lengths.sum(), np.uint8)
     offsets = np.concatenate([[0], lengths.cumsum()])
-    batch = Loaded(Examples(x, offsets, np.zeros(100)), CPU).gather(torch.arange(100))
+    batch = SplitOnDevice(Examples(x, offsets, np.zeros(100)), CPU).gather(torch.arange(100))
     view = Masked(ratio=0.3, block=block).view(batch, TOKENS, generator(0, "mask"))
-    assert view.hidden is not None and batch.mask is not None
-    assert not (view.hidden & ~batch.mask).any()
-    share = view.hidden.sum() / batch.mask.sum()
+    assert view.masked is not None and batch.mask is not None
+    assert not (view.masked & ~batch.mask).any()
+    share = view.masked.sum() / batch.mask.sum()
     assert abs(share - 0.3) < 0.03 * block**0.5
-    assert (view.x[view.hidden] == Tokens.MASK).all()
-    assert torch.equal(view.x[~view.hidden], encode(batch.raw, batch.mask, TOKENS)[~view.hidden])
+    assert (view.x[view.masked] == Tokens.MASK).all()
+    assert torch.equal(view.x[~view.masked], encode(batch.raw, batch.mask, TOKENS)[~view.masked])
     if block > 1:  # whole aligned runs, except at the ends
-        runs = view.hidden[99, :148].view(-1, block)
+        runs = view.masked[99, :148].view(-1, block)
         assert ((runs.sum(1) == 0) | (runs.sum(1) == block)).all()
 
 
 def test_a_third_of_the_hidden_symbols_are_random():
     x = np.full(40000, 5, np.uint8)
-    batch = Loaded(Examples.of_equal_length(x.reshape(40, 1000), np.zeros(40)), CPU).gather(torch.arange(40))
+    batch = SplitOnDevice(Examples.of_equal_length(x.reshape(40, 1000), np.zeros(40)), CPU).gather(torch.arange(40))
     view = Masked(ratio=0.3, random=1 / 3).view(batch, TOKENS, generator(0, "mask"))
-    assert view.hidden is not None
-    hidden = view.x[view.hidden]
+    assert view.masked is not None
+    hidden = view.x[view.masked]
     # The mask symbol itself is one of the 10 ids a random one may be.
     assert abs((hidden == Tokens.MASK).double().mean() - (2 / 3 + 1 / 30)) < 0.02
     assert set(hidden.unique().tolist()) == set(range(TOKENS.vocabulary))
@@ -100,17 +100,17 @@ def test_a_third_of_the_hidden_symbols_are_random():
 def test_hidden_values_are_zero_and_flagged():
     batch = ragged()
     view = Masked(ratio=0.5, loss_kind="l1").view(batch, GRAY, generator(1, "mask"))
-    assert view.hidden is not None
-    assert (view.x[view.hidden] == 0).all()
+    assert view.masked is not None
+    assert (view.x[view.masked] == 0).all()
 
 
 def test_masked_loss_is_the_mean_over_hidden_steps():
     batch = ragged()
     objective = Masked(ratio=0.5)
     view = objective.view(batch, TOKENS, generator(4, "mask"))
-    assert view.hidden is not None
+    assert view.masked is not None
     outputs = torch.randn(3, 5, 8, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-    places = [(i, t) for i in range(3) for t in range(5) if view.hidden[i, t]]
+    places = [(i, t) for i in range(3) for t in range(5) if view.masked[i, t]]
     assert 0 < len(places) < 9
     by_hand = [-outputs[i, t].log_softmax(-1)[batch.raw[i, t].long()].item() for i, t in places]
     assert objective.loss(outputs, batch, view, TOKENS).item() == pytest.approx(np.mean(by_hand), rel=1e-5)
@@ -147,7 +147,7 @@ def test_l1_is_on_normalised_values():
 def test_channels_are_predicted_each_by_itself():
     colour = Signal(3, (0.0,) * 3, (1.0,) * 3, levels=4)
     raw = np.array([[[0, 1, 2], [3, 0, 1], [2, 2, 2]]], np.uint8)
-    batch = Loaded(Examples.of_equal_length(raw, np.zeros(1)), CPU).gather(torch.tensor([0]))
+    batch = SplitOnDevice(Examples.of_equal_length(raw, np.zeros(1)), CPU).gather(torch.tensor([0]))
     outputs = torch.randn(1, 3, 12, generator=torch.Generator().manual_seed(0))
     objective = Causal()
     view = objective.view(batch, colour, generator(0, "mask"))
@@ -162,15 +162,15 @@ def test_channels_are_predicted_each_by_itself():
 def test_sum_trains_on_the_hidden_view_and_is_scored_on_clean_input():
     task = FirstSymbol()
     objective = Sum((Classify(), Masked(ratio=0.9)), (1.0, 0.5))
-    net = Net(MODEL, task.input, heads(objective, task), flag=False, seed=0)
+    net = Net(MODEL, task.input, heads(objective, task), mask_flag=False, seed=0)
     batch = ragged()
     view = objective.view(batch, task.input, generator(0, "mask"))
-    features = net.features(view.x, batch.mask)
-    label = F.cross_entropy(net.head("label", features, batch.mask), batch.y)
-    denoise = Masked(ratio=0.9).loss(net.head("denoise", features, batch.mask), batch, view, task.input)
+    hidden_states = net.hidden_states(view.x, batch.mask)
+    label = F.cross_entropy(net.head("label", hidden_states, batch.mask), batch.y)
+    denoise = Masked(ratio=0.9).loss(net.head("denoise", hidden_states, batch.mask), batch, view, task.input)
     total = training_loss(net, batch, objective, task.input, generator(0, "mask"))
     assert total.item() == pytest.approx((label + 0.5 * denoise).item(), rel=1e-6)
-    clean = net.features(encode(batch.raw, batch.mask, task.input), batch.mask)
+    clean = net.hidden_states(encode(batch.raw, batch.mask, task.input), batch.mask)
     right = (net.head("label", clean, batch.mask).argmax(-1) == batch.y).double()
     assert torch.equal(validation_scores(net, batch, objective, task.input, generator(0, "x")).values, right)
 

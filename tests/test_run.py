@@ -21,7 +21,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
 from levelfield import run as running
-from levelfield.data.batches import Batch, Loaded
+from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
@@ -59,13 +59,13 @@ def start(out: Path, pace: float) -> ForkServerProcess:
 
 def perform(out: Path, pace: float) -> None:
     torch.set_num_threads(1)
-    gather = Loaded.gather
+    gather = SplitOnDevice.gather
 
-    def slow(self: Loaded, indices: torch.Tensor) -> Batch:
+    def slow(self: SplitOnDevice, indices: torch.Tensor) -> Batch:
         time.sleep(pace)
         return gather(self, indices)
 
-    running.SAVE_EVERY_S, Loaded.gather = 3 * pace, slow
+    running.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
     with store.claim(store.directory(out, SPT)) as mine:
         assert mine
         execute(SPT, store.directory(out, SPT), out / "data", "cpu")
@@ -190,7 +190,7 @@ def test_test_is_read_once_and_validation_selects(tmp_path: Path, monkeypatch: p
 class SizedApart(FirstSymbol):
     """Validation and test of different sizes, to tell them apart."""
 
-    def build(self, sources: Path | None, report: Any = None) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Any = None) -> Mapping[SplitName, Examples]:
         splits = super().build(sources)
         return {**splits, "test": splits["test"].take(np.arange(32))}
 
@@ -214,7 +214,7 @@ def test_the_test_score_is_that_of_the_selected_weights(undisturbed: Path):
     right = 0
     for i in range(len(splits["test"])):
         ids = torch.from_numpy(splits["test"].sequence(i).astype(np.int64))[None] + 2
-        right += int(net.head("label", net.features(ids, None), None).argmax() == splits["test"].y[i])
+        right += int(net.head("label", net.hidden_states(ids, None), None).argmax() == splits["test"].y[i])
     rows = read_rows(undisturbed / "rows.jsonl")
     assert next(r["value"] for r in rows if r["split"] == "test") == pytest.approx(right / 64)
 
@@ -238,7 +238,7 @@ class Offset(FirstSymbol):
 
     shift: int = 0
 
-    def build(self, sources: Path | None, report: Any = None) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Any = None) -> Mapping[SplitName, Examples]:
         splits = dict(super().build(sources))
         for name in ("val", "test"):
             x = (splits[name].x + self.shift) % 8

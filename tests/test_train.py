@@ -11,7 +11,7 @@ import torch
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import train as training
-from levelfield.data.batches import Loaded, order
+from levelfield.data.batches import SplitOnDevice, order
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads, training_loss
 from levelfield.rng import generator, seeded
@@ -23,12 +23,12 @@ SPLITS = TASK.build(None)
 CPU = torch.device("cpu")
 
 
-def setup(numbers: Recipe, steps: int, **changes: Any) -> tuple[State, Plan, Loaded]:
+def setup(numbers: Recipe, steps: int, **changes: Any) -> tuple[State, Plan, SplitOnDevice]:
     model = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.2),))
-    net = Net(model, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    net = Net(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, augment=False)
     state = State(net, make_optimizer(net, numbers, net.rules()))
-    return state, dataclasses.replace(plan, **changes), Loaded(SPLITS["train"], CPU)
+    return state, dataclasses.replace(plan, **changes), SplitOnDevice(SPLITS["train"], CPU)
 
 
 def rates(schedule: str, steps: int, warmup: int) -> list[float]:
@@ -180,7 +180,7 @@ def test_training_draws_nothing_from_the_global_generator():
 def test_it_learns():
     """The label is the first symbol; a causal mean sees it whole at step 0 and in part everywhere after."""
     state, plan, split = setup(recipe(lr=2e-2), 250)
-    causal = Net(dataclasses.replace(MODEL, causal=True), TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    causal = Net(dataclasses.replace(MODEL, causal=True), TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     state = State(causal, make_optimizer(causal, plan.recipe, {}))
     losses = [m.loss for m in train(state, plan, split, TASK, 0, lambda: 0.0)]
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])

@@ -19,13 +19,13 @@ from levelfield.spec import (
     MixerConfig,
     Model,
     Output,
+    Progress,
     Recipe,
-    Report,
     Signal,
     SplitName,
     Task,
     Tokens,
-    silent,
+    no_progress,
 )
 
 
@@ -72,7 +72,7 @@ class FirstSymbol(Task):
     def at_length(self, length: int, examples: int | None = None) -> Task:
         return replace(self, length=length, train=examples or self.train, held_out=examples or self.held_out)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         rng = np.random.default_rng(self.seed)
         return {
             "train": self._draw(rng, self.train),
@@ -85,7 +85,8 @@ class FirstSymbol(Task):
         for sequence in sequences:
             sequence[0] = rng.integers(0, self.classes)
         y = np.array([s[0] for s in sequences], dtype=np.int64)
-        return Examples.of_sequences(sequences, y, {"length": np.array([len(s) // 4 for s in sequences])})
+        slices = {"length": np.array([len(s) // 4 for s in sequences])}
+        return Examples.of_sequences([s[:, None] for s in sequences] if self.continuous else sequences, y, slices)
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class SameSymbol(Task):
     def at_length(self, length: int, examples: int | None = None) -> Task:
         return replace(self, length=length, train=examples or self.train, held_out=examples or self.held_out)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         rng = np.random.default_rng(self.seed)
         counts: dict[SplitName, int] = {"train": self.train, "val": self.held_out, "test": self.held_out}
         return {split: self._draw(rng, count) for split, count in counts.items()}

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, silent
+from levelfield.spec import Examples, Label, Progress, SplitName, Task, Tokens, no_progress
 
 SLOW = "TOY_DATA_SECONDS"  # environment: how long a build takes
 
@@ -45,7 +45,7 @@ class Parity(Task):
     def chance(self) -> float:
         return 0.5
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         with open(self.log, "a") as file:
             file.write(f"{os.getpid()}\n")
         time.sleep(float(os.environ.get(SLOW, "0")))

@@ -24,7 +24,7 @@ from torch import nn
 
 from levelfield.protocols import scratch
 from levelfield.spec import (
-    Duration, Examples, Label, MixerConfig, Model, Recipe, Run, Study, Task, Tokens, silent
+    Duration, Examples, Label, MixerConfig, Model, Recipe, Run, Study, Task, Tokens, no_progress
 )
 
 TRAPS, STEPS, RUNS, PAUSE = {traps!r}, {steps}, {runs}, {pause}
@@ -42,7 +42,7 @@ class Toy(Task):
     max_length = 6
     chance = 0.5
 
-    def build(self, sources, report=silent):
+    def build(self, sources, progress=no_progress):
         codes = np.arange(64)
         x = ((codes[:, None] >> np.arange(6)) & 1).astype(np.uint8)
         parts = {{"train": codes % 4 < 2, "val": codes % 4 == 2, "test": codes % 4 == 3}}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import Console
 
 from levelfield.cli.exam_screen import Board, board
-from levelfield.files import explained, locked, write_json, write_rows
+from levelfield.files import disk_errors, locked, write_json, write_rows
 from levelfield.longcontext import exam as longcontext
 from levelfield.longcontext.exam import Exam, LeftOut, Prediction
 from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint
@@ -143,7 +143,7 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
     else:
         for exam in exams:
             _check(exam)
-        with explained(folder, "--out"):
+        with disk_errors(folder, "--out"):
             folder.mkdir(parents=True, exist_ok=True)
         waits = f"Another process is asking in {folder}: waiting until it ends."
         with locked(folder / ".lock", "--out", lambda: say(waits)):
@@ -151,7 +151,7 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
             for exam in exams:
                 longcontext.check_lengths(asked.name, most, exam)
             loaded = load(asked)
-            with explained(folder, "--out"):
+            with disk_errors(folder, "--out"):
                 _answer(asked, exams, folder, *loaded)
     found, left = longcontext.predictions(folder), longcontext.left_out(folder)
     say(f"Wrote {folder / longcontext.PREDICTIONS}: {len(found)} answers")
@@ -159,10 +159,10 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
         say(line)
     parts = list(_parts(folder, found, left))
     rows = [row for part in parts for row in part.rows]
-    with explained(to, "--to"):
+    with disk_errors(to, "--to"):
         for path in context.build(folder.name, parts, to / f"ruler-{folder.name}"):
             say(f"Wrote {path}")
-    with explained(folder, "--out"):
+    with disk_errors(folder, "--out"):
         write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
     for line in (*_outdated(found), *_beyond(folder.name, longcontext.positions(folder), exams)):

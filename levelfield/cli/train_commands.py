@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress as Bars
+from rich.progress import TaskID
 from rich.table import Table
 
 from levelfield import tasks
@@ -31,7 +32,7 @@ from levelfield.engine.worker import Order
 from levelfield.files import made, write_text
 from levelfield.report import committed
 from levelfield.runs import store
-from levelfield.spec import Effort, Report, Run, Study, Task, UserError
+from levelfield.spec import Effort, Progress, Run, Study, Task, UserError
 
 Say = Callable[[str], None]
 
@@ -130,7 +131,7 @@ def prepare(
 
 
 def _prepare(name: str, task: Task, root: Path, sources: Path | None, mirrors: Sequence[str], say: Say) -> None:
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Bars(console=Console(stderr=True), transient=True) as bar:
         show = _shown(bar)
         if sources is None and prepared.wants_files(task, root):
             sources = download.fetch(task.archives, prepared.downloads(task, root), mirrors, show)
@@ -138,7 +139,7 @@ def _prepare(name: str, task: Task, root: Path, sources: Path | None, mirrors: S
     say(f"{name}: {at}")
 
 
-def _shown(bar: Progress) -> Report:
+def _shown(bar: Bars) -> Progress:
     """Progress as rows of `bar`; a total of 0 is not known."""
     rows: dict[str, TaskID] = {}
 
@@ -178,7 +179,7 @@ def _card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     known = [task for task in (*given, _restore(about["settings"])) if task and prepared.folder(task, at.parent) == at]
     if not known:
         return None
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Bars(console=Console(stderr=True), transient=True) as bar:
         card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         write_text(at / cards.CARD, cards.to_json(card))

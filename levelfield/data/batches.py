@@ -3,7 +3,7 @@
 Batches are gathered where the data lies: whole splits sit on the device as raw bytes when they fit, so there are no
 worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
 
-    split = Loaded(examples, device)
+    split = SplitOnDevice(examples, device)
     batches = Shuffled(seed, examples, batch=32)
     batches = Buckets(seed, examples, batch=32)     # examples of like length together
     batch = split.gather(batches.order(step))
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from levelfield.spec import Examples, Input, Recipe, Tokens, derive_seed
 
-ROOM = 8 << 30  # bytes of one split that may lie on the device; larger ones stay memory-mapped on disk
+RESIDENT_BYTES = 8 << 30  # bytes of one split that may lie on the device; larger ones stay memory-mapped on disk
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
     return values if mask is None else values * mask.unsqueeze(-1)
 
 
-class Loaded:
+class SplitOnDevice:
     """The examples of one split, ready to be gathered on `device`."""
 
     def __init__(self, examples: Examples, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class Loaded:
         lengths = examples.lengths
         self.longest = int(lengths.max()) if len(examples) else 0
         self.equal = bool(len(examples) and (lengths == self.longest).all())
-        self.resident = examples.x.nbytes <= ROOM
+        self.resident = examples.x.nbytes <= RESIDENT_BYTES
         self.y = _tensor(examples.y, device)
         self.offsets = torch.from_numpy(np.array(examples.offsets))
         self.x = _tensor(examples.x, device) if self.resident else None

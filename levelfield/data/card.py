@@ -19,7 +19,18 @@ import numpy as np
 
 from levelfield.data import duplicates
 from levelfield.data.duplicates import Found
-from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, Tokens, Unlabelled, Values, describe, silent
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    Progress,
+    SplitName,
+    Task,
+    Tokens,
+    Unlabelled,
+    Values,
+    describe,
+    no_progress,
+)
 
 CARD = "card.json"
 SAME = (
@@ -55,11 +66,11 @@ def make(
     splits: Mapping[SplitName, Examples],
     notes: Sequence[str] = (),
     files: bool = False,
-    report: Report = silent,
+    progress: Progress = no_progress,
 ) -> Card:
     """Counts everything. notes: what was warned of while it was built; files: whether a folder of files was read for it
     (a task with archives always reads some)."""
-    found = duplicates.search(task.input, splits, report)
+    found = duplicates.search(task.input, splits, progress)
     relabelled, wrong = _relabel(task, splits)
     overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
     generated = not (task.archives or files)
@@ -127,7 +138,7 @@ def _relabel(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool, li
     """Whether targets can be worked out anew, and a sentence for each split where some differ."""
     wrong: list[str] = []
     for split in SPLITS:
-        again = task.relabel(splits[split])
+        again = task.recompute_labels(splits[split])
         if again is None:
             return False, []
         differ = np.flatnonzero(again != splits[split].y)

@@ -1,6 +1,6 @@
 """Fetches official files: resumed after a kill, checked, and under their real name only when whole and right.
 
-    fetch((Archive("cifar-10-python.tar.gz", urls, md5="c58f..."),), Path("data/downloads/image"), report=report)
+    fetch((Archive("cifar-10-python.tar.gz", urls, md5="c58f..."),), Path("data/downloads/image"), progress=progress)
 
     data/downloads/image/
         cifar-10-python.tar.gz             there when it is complete and has its checksum
@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from levelfield.data.http import PATIENCE, Patience, Rejected, discard, transfer
-from levelfield.files import explained, locked
-from levelfield.spec import Archive, Report, UserError, silent
+from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range
+from levelfield.files import disk_errors, locked
+from levelfield.spec import Archive, Progress, UserError, no_progress
 
 MIRROR = "LEVELFIELD_MIRROR"  # environment: addresses of own mirrors, separated by blanks
 CHUNK = 2**20
@@ -51,8 +51,8 @@ def fetch(
     archives: Iterable[Archive],
     folder: Path,
     mirrors: Sequence[str] = (),
-    report: Report = silent,
-    patience: Patience = PATIENCE,
+    progress: Progress = no_progress,
+    retry: RetryPolicy = RETRY,
 ) -> Path:
     """Brings every archive into `folder` unless it is there already; returns the folder.
 
@@ -63,11 +63,11 @@ def fetch(
     for mirror in own:
         if urlsplit(mirror).scheme not in ("http", "https") or not urlsplit(mirror).netloc:
             raise UserError(f"The mirror {mirror!r} is no http or https address: give one, or a folder with --from.")
-    with explained(folder, "--data"):
+    with disk_errors(folder, "--data"):
         folder.mkdir(parents=True, exist_ok=True)
     for archive in archives:
-        with locked(folder / f".{archive.name}.lock", "--data"), explained(folder, "--data"):
-            _one(archive, folder, own, report, patience)
+        with locked(folder / f".{archive.name}.lock", "--data"), disk_errors(folder, "--data"):
+            _one(archive, folder, own, progress, retry)
     return folder
 
 
@@ -83,7 +83,7 @@ def verify(archive: Archive, folder: Path) -> list[str]:
     return [f"{path} has the {kind} {found} where {digest} is {origin}: remove it and run the same command again."]
 
 
-def _one(archive: Archive, folder: Path, mirrors: Sequence[str], report: Report, patience: Patience) -> None:
+def _one(archive: Archive, folder: Path, mirrors: Sequence[str], progress: Progress, retry: RetryPolicy) -> None:
     path = folder / archive.name
     if path.exists():
         _accept(archive, path)
@@ -95,8 +95,8 @@ def _one(archive: Archive, folder: Path, mirrors: Sequence[str], report: Report,
     refusals: list[str] = []
     for url in dict.fromkeys([*own, *archive.urls]):
         try:
-            found = transfer(url, partial, archive.bytes, report, patience)
-            _check(archive, path, partial, found, report)
+            found = download_range(url, partial, archive.bytes, progress, retry)
+            _check(archive, path, partial, found, progress)
         except Rejected as error:
             refusals.append(f"{urlsplit(url).netloc} {error}")
             continue
@@ -131,11 +131,11 @@ def _expected(archive: Archive, path: Path) -> tuple[str, str, str] | None:
     return ("sha256", record.sha256, "recorded at the first download") if record else None
 
 
-def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str], report: Report) -> None:
+def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str], progress: Progress) -> None:
     """Raises Rejected, and removes what came, where it is not the file that was meant."""
     expected = _expected(archive, path)
     if expected is None:
-        fault = broken(partial, archive.name, report)
+        fault = broken(partial, archive.name, progress)
     else:
         kind, digest, origin = expected
         fault = None if found[kind] == digest else f"gave a file of {kind} {found[kind]} where {digest} is {origin}"
@@ -146,7 +146,7 @@ def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str]
         raise Rejected(fault)
 
 
-def broken(path: Path, name: str, report: Report = silent) -> str | None:
+def broken(path: Path, name: str, progress: Progress = no_progress) -> str | None:
     """What is wrong with a packed file that has no checksum but those inside it; it is unpacked into nothing."""
     try:
         if name.endswith(".zip"):
@@ -162,7 +162,7 @@ def broken(path: Path, name: str, report: Report = silent) -> str | None:
         with lzma.open(path) if name.endswith(".xz") else gzip.open(path) as file:
             while block := file.read(CHUNK):
                 done += len(block)
-                report(f"checking {name}", done, 0)
+                progress(f"checking {name}", done, 0)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, ValueError) as error:
         return f"gave a truncated or damaged file ({str(error).rstrip('.')})"
     return None

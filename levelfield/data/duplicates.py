@@ -26,7 +26,7 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Examples, Input, Report, SplitName, Tokens, silent
+from levelfield.spec import SPLITS, Examples, Input, Progress, SplitName, Tokens, no_progress
 
 SIMILAR = 0.8  # Jaccard similarity of sequences of symbols
 PICTURES = 0.97  # correlation of 8 x 8 means
@@ -53,7 +53,7 @@ class Found:
     measure: str
 
 
-def search(kind: Input, arrays: Mapping[SplitName, Examples], report: Report = silent) -> Found:
+def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Found:
     """Counts of everything. Takes about 20 s of one core for 60,000 colour pictures of 32 x 32, as for 100,000
     sequences of 1,000 symbols."""
     splits: dict[str, Examples] = {split: arrays[split] for split in SPLITS}
@@ -61,9 +61,9 @@ def search(kind: Input, arrays: Mapping[SplitName, Examples], report: Report = s
     pairs = splits["train"].documents > 1
     single: dict[str, np.ndarray] = {s: hashed(e, 1) for s, e in splits.items()} if pairs else {}
     if isinstance(kind, Tokens):
-        near, measure = _near_symbols(splits, report)
+        near, measure = _near_symbols(splits, progress)
     else:
-        near, measure = _near_signals(splits, report)
+        near, measure = _near_signals(splits, progress)
     return Found(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure)
 
 
@@ -118,15 +118,15 @@ def _flags(pairs: Sequence[tuple[int, int]], sizes: Mapping[str, int]) -> np.nda
     return flags
 
 
-def _near_symbols(splits: Mapping[str, Examples], report: Report) -> tuple[dict[str, int], str]:
+def _near_symbols(splits: Mapping[str, Examples], progress: Progress) -> tuple[dict[str, int], str]:
     from levelfield.data.minhash import jaccard, signatures
 
     ends = {split: examples.offsets[:: examples.documents] for split, examples in splits.items()}
     parts = []
     for done, (split, examples) in enumerate(splits.items()):
-        report("signatures", done, len(splits))
+        progress("signatures", done, len(splits))
         parts.append(signatures(np.asarray(examples.x), ends[split]))
-    report("signatures", len(splits), len(splits))
+    progress("signatures", len(splits), len(splits))
     of = [(split, i) for split in splits for i in range(len(splits[split]))]
 
     def sequence(number: int) -> np.ndarray:
@@ -144,7 +144,7 @@ def _near_symbols(splits: Mapping[str, Examples], report: Report) -> tuple[dict[
         if jaccard(sequence(i), sequence(j)) >= SIMILAR:
             kept.append((i, j))
         if done % 1000 == 0:
-            report("near duplicates", done, len(pairs))
+            progress("near duplicates", done, len(pairs))
     return _counts(_flags(kept, sizes), sizes), measure
 
 
@@ -175,17 +175,17 @@ def candidates(signature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pairs[close], agreement[close]
 
 
-def _near_signals(splits: Mapping[str, Examples], report: Report) -> tuple[dict[str, int], str]:
+def _near_signals(splits: Mapping[str, Examples], progress: Progress) -> tuple[dict[str, int], str]:
     used = {split: min(len(examples), LIMIT) for split, examples in splits.items()}
     side = _side(splits)
     if side:
         views = np.concatenate([_small(examples, used[split], side) for split, examples in splits.items()])
-        flags = _alike(views, used, report)
+        flags = _alike(views, used, progress)
         measure = f"correlation of {GRID} x {GRID} means >= {PICTURES}"
     else:
         views = np.concatenate([_projected(examples, used[split]) for split, examples in splits.items()])
         of = [(splits[split], i) for split in splits for i in range(used[split])]
-        rough = _rough(views, SIGNALS - 0.3, report)
+        rough = _rough(views, SIGNALS - 0.3, progress)
         flags = _flags([(i, j) for i, j in rough if _correlation(*of[i], *of[j]) >= SIGNALS], used)
         measure = f"correlation >= {SIGNALS}"
     cut = any(used[split] < len(examples) for split, examples in splits.items())
@@ -237,11 +237,11 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
-def _alike(views: np.ndarray, sizes: Mapping[str, int], report: Report) -> np.ndarray:
+def _alike(views: np.ndarray, sizes: Mapping[str, int], progress: Progress) -> np.ndarray:
     """The flags of pictures, by all pairs of rows; any number of them may be alike."""
     owner = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     flags = np.zeros((len(views), len(sizes)), bool)
-    for first, hits in _blocks(views, PICTURES, report):
+    for first, hits in _blocks(views, PICTURES, progress):
         rows, columns = owner[first : first + len(hits)], owner[first:]
         for split in range(len(sizes)):
             flags[first : first + len(hits), split] |= hits[:, columns == split].any(1)
@@ -249,18 +249,18 @@ def _alike(views: np.ndarray, sizes: Mapping[str, int], report: Report) -> np.nd
     return flags
 
 
-def _rough(views: np.ndarray, least: float, report: Report) -> Iterator[tuple[int, int]]:
+def _rough(views: np.ndarray, least: float, progress: Progress) -> Iterator[tuple[int, int]]:
     """Pairs i < j of rows whose product is at least `least`; of one i no more than its first NEIGHBOURS."""
-    for first, hits in _blocks(views, least, report):
+    for first, hits in _blocks(views, least, progress):
         for i in np.flatnonzero(hits.any(1)).tolist():
             for j in np.flatnonzero(hits[i, i + 1 :])[:NEIGHBOURS].tolist():
                 yield first + i, first + i + 1 + j
 
 
-def _blocks(views: np.ndarray, least: float, report: Report) -> Iterator[tuple[int, np.ndarray]]:
+def _blocks(views: np.ndarray, least: float, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
     """(first, hits): whether rows first.. to first + 511 are alike with rows first.. to the last; none with itself."""
     for first in range(0, len(views), 512):
         hits = views[first : first + 512] @ views[first:].T >= least
         np.fill_diagonal(hits, False)
         yield first, hits
-        report("near duplicates", min(first + 512, len(views)), len(views))
+        progress("near duplicates", min(first + 512, len(views)), len(views))

@@ -1,6 +1,6 @@
 """Brings one address into one partial file over HTTP, continuing where an earlier attempt or process stopped.
 
-    transfer("https://host/file.tar.gz", Path("downloads/.file.tar.gz.partial"))     {"sha256": "...", "md5": "..."}
+    download_range("https://host/file.tar.gz", Path(".file.tar.gz.partial"))    # {"sha256": "...", "md5": "..."}
 
 A note beside the partial file says which version of the file it is the beginning of: address, ETag, Last-Modified and
 total size. The rest is asked for with Range and If-Range; a server that ignores Range, or has another version by now,
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from levelfield.spec import Report, UserError, silent
+from levelfield.spec import Progress, UserError, no_progress
 
 BLOCK = 2**20  # bytes
 SPARE = 64 * 2**20  # bytes of the disk to leave free
@@ -39,7 +39,7 @@ class _Interrupted(Exception):
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """timeout: seconds without a byte. tries: attempts in a row that bring next to nothing. pause: seconds before the
     second attempt, and twice as many before each further one."""
 
@@ -48,7 +48,7 @@ class Patience:
     pause: float = 1.0
 
 
-PATIENCE = Patience()
+RETRY = RetryPolicy()
 
 
 @dataclass(frozen=True)
@@ -126,34 +126,34 @@ def _note(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def transfer(
-    url: str, path: Path, size: int | None = None, report: Report = silent, patience: Patience = PATIENCE
+def download_range(
+    url: str, path: Path, size: int | None = None, progress: Progress = no_progress, retry: RetryPolicy = RETRY
 ) -> dict[str, str]:
     """Fills `path` with all of `url`; returns its checksums by kind. size: in bytes, where it is known beforehand.
 
-    report's total is 0 while the size is unknown. Raises Rejected where this place is of no use or gave up half-way;
-    what has come stays for another time. Raises UserError where the disk has no room.
+    The total of `progress` is 0 while the size is unknown. Raises Rejected where this place is of no use or gave up
+    half-way; what has come stays for another time. Raises UserError where the disk has no room.
     """
     partial = Partial(path)
     failures = 0
     while not partial.complete:
         before = partial.size
         try:
-            if _attempt(url, partial, size, report, patience):
+            if _attempt(url, partial, size, progress, retry):
                 break
         except _Interrupted as error:
             total = partial.version.total if partial.version else None
             failures = 1 if partial.size - before > (total or BLOCK) // 100 else failures + 1
-            if failures >= patience.tries:
+            if failures >= retry.tries:
                 raise Rejected(str(error)) from error
-            time.sleep(patience.pause * 2 ** (failures - 1))
+            time.sleep(retry.pause * 2 ** (failures - 1))
     return partial.digests
 
 
-def _attempt(url: str, partial: Partial, size: int | None, report: Report, patience: Patience) -> bool:
+def _attempt(url: str, partial: Partial, size: int | None, progress: Progress, retry: RetryPolicy) -> bool:
     """One connection; True when the file is whole as far as can be told."""
     headers = {"User-Agent": AGENT, "Accept-Encoding": "identity"} | _continuing(url, partial)
-    with _open(urllib.request.Request(url, headers=headers), partial, patience) as response:
+    with _open(urllib.request.Request(url, headers=headers), partial, retry) as response:
         version = _version(url, response)
         if response.headers.get_content_type() == "text/html":
             raise Rejected("sent a web page instead of the file")
@@ -168,12 +168,14 @@ def _attempt(url: str, partial: Partial, size: int | None, report: Report, patie
             raise _Interrupted("has another version of the file by now")
         total = version.total or size or 0
         _check_room(partial.path.parent, total - partial.size)
-        while block := _read(response, partial, total, patience):
+        while block := _read(response, partial, total, retry):
             if not partial.size and _PAGE.match(block):
                 partial.remove()
                 raise Rejected("sent a web page instead of the file")
             partial.append(block)
-            report(partial.path.name.removeprefix(".").removesuffix(".partial"), partial.size, max(total, partial.size))
+            progress(
+                partial.path.name.removeprefix(".").removesuffix(".partial"), partial.size, max(total, partial.size)
+            )
     if total and partial.size < total:
         raise _Interrupted(f"broke off after {partial.size:,} of {total:,} bytes")
     if total and partial.size > total:
@@ -206,9 +208,9 @@ def _continues(response: HTTPResponse, version: Version, partial: Partial) -> bo
     return same and response.headers.get("Content-Range", "").startswith(f"bytes {partial.size}-")
 
 
-def _open(request: urllib.request.Request, partial: Partial, patience: Patience) -> HTTPResponse:
+def _open(request: urllib.request.Request, partial: Partial, retry: RetryPolicy) -> HTTPResponse:
     try:
-        return urllib.request.urlopen(request, timeout=patience.timeout)
+        return urllib.request.urlopen(request, timeout=retry.timeout)
     except urllib.error.HTTPError as error:
         error.close()
         answer = f"answered {error.code} ({error.reason})"
@@ -220,23 +222,23 @@ def _open(request: urllib.request.Request, partial: Partial, patience: Patience)
         reason = error.reason if isinstance(error.reason, Exception) else error
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise Rejected(f"has a certificate that cannot be verified ({reason.verify_message})") from error
-        raise _Interrupted(_in_words(reason, patience)) from error
+        raise _Interrupted(_in_words(reason, retry)) from error
     except (OSError, HTTPException) as error:
-        raise _Interrupted(_in_words(error, patience)) from error
+        raise _Interrupted(_in_words(error, retry)) from error
 
 
-def _read(response: HTTPResponse, partial: Partial, total: int, patience: Patience) -> bytes:
+def _read(response: HTTPResponse, partial: Partial, total: int, retry: RetryPolicy) -> bytes:
     try:
         return response.read1(BLOCK)
     except (OSError, HTTPException) as error:
         of = f" of {total:,}" if total else ""
-        words = _in_words(error, patience) if isinstance(error, TimeoutError) else "broke off"
+        words = _in_words(error, retry) if isinstance(error, TimeoutError) else "broke off"
         raise _Interrupted(f"{words} after {partial.size:,}{of} bytes") from error
 
 
-def _in_words(error: BaseException, patience: Patience) -> str:
+def _in_words(error: BaseException, retry: RetryPolicy) -> str:
     if isinstance(error, TimeoutError):
-        return f"sent nothing for {patience.timeout:g} s"
+        return f"sent nothing for {retry.timeout:g} s"
     if isinstance(error, socket.gaierror):
         return "cannot be found (no network, or no such name)"
     if isinstance(error, ConnectionRefusedError):

@@ -22,8 +22,8 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from levelfield.data import conformance
-from levelfield.files import explained, locked, read_text, sha256, unreadable
-from levelfield.spec import SPLITS, Examples, Report, SplitName, Task, UserError, describe, digest, silent
+from levelfield.files import disk_errors, locked, read_text, sha256, unreadable
+from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, describe, digest, no_progress
 from levelfield.spec.shapes import fault
 
 MANIFEST = "manifest.json"
@@ -53,7 +53,7 @@ def folder(task: Task, root: Path) -> Path:
     return root / f"{task.name}-{digest(task)[:10]}"
 
 
-def prepare(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> Path:
+def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progress = no_progress) -> Path:
     """Build the task's arrays unless they are there already; returns their folder.
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
@@ -63,14 +63,14 @@ def prepare(task: Task, root: Path, sources: Path | None = None, report: Report 
     target = folder(task, root)
     if (target / MANIFEST).exists():
         return _made_from(target, sources)
-    with explained(root, "--data"):
+    with disk_errors(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
     with locked(root / f".{target.name}.lock", "--data"):
         if not (target / MANIFEST).exists():
             known = remembered(task, root)
             files = sources or known
-            splits, notes = _build(task, files, report)
-            with explained(root, "--data"):
+            splits, notes = _build(task, files, progress)
+            with disk_errors(root, "--data"):
                 _write(task, target, splits, {"notes": notes, "files": str(files.resolve()) if files else ""})
                 if sources is not None:
                     _remember(root, task.name, sources)
@@ -104,9 +104,11 @@ def remembered(task: Task, root: Path) -> Path | None:
     return Path(found) if found else None
 
 
-def load(task: Task, root: Path, sources: Path | None = None, report: Report = silent) -> dict[SplitName, Examples]:
+def load(
+    task: Task, root: Path, sources: Path | None = None, progress: Progress = no_progress
+) -> dict[SplitName, Examples]:
     """The three splits, memory-mapped; prepares them first where they are missing."""
-    return read(prepare(task, root, sources, report))
+    return read(prepare(task, root, sources, progress))
 
 
 def read(at: Path) -> dict[SplitName, Examples]:
@@ -147,12 +149,12 @@ def verify(at: Path) -> list[str]:
     return faults
 
 
-def _build(task: Task, sources: Path | None, report: Report) -> tuple[Mapping[SplitName, Examples], list[str]]:
+def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mapping[SplitName, Examples], list[str]]:
     """The splits, and what was warned of while they were built: faults of the official files that are known."""
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
-            splits = task.build(sources, report)
+            splits = task.build(sources, progress)
     except (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
         if sources is None:
             raise

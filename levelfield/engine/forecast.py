@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from levelfield.data import prepared
-from levelfield.data.batches import Loaded
+from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
 from levelfield.objectives import Trainable, default_objective, training_loss
 from levelfield.report.tables import duration
@@ -94,7 +94,7 @@ def _passes(run: Run, device: torch.device) -> Pass:
     size = max(1, sum(p.numel() for p in net.parameters()))
     length = int(min(run.task.max_length, max(SHORTEST, WORK // size // 2)))
     count = int(min(_batch(run), max(2, WORK // size // length)))
-    batch = Loaded(plan.example(run.task, length), device).gather(torch.zeros(count, dtype=torch.long))
+    batch = SplitOnDevice(plan.example(run.task, length), device).gather(torch.zeros(count, dtype=torch.long))
     own = {p.untyped_storage().data_ptr() for p in net.parameters()}
     kept: dict[int, int] = {}
 

@@ -29,7 +29,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from levelfield.ops.ssm import diagonal, dplr, scan, selective  # noqa: F401  their operators are named here
+from levelfield.ops.conv import depthwise, fft  # noqa: F401  this and the next two define operators that are named here
+from levelfield.ops.linear_attention import decay_per_key_cpu  # noqa: F401
+from levelfield.ops.ssm import diagonal, dplr, scan, selective  # noqa: F401
 
 Shape = Sequence[int]
 TIMES, PLUS = 6, 2  # operations of a complex product and of a complex sum

@@ -139,7 +139,7 @@ def models(
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
-        net = Net(model, of.input, heads(default_objective(of), of), flag=False, seed=0)
+        net = Net(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0)
         return parameters(net)["parameters"]
 
     def made(each: MixerConfig, label: str | None = None) -> Model:

@@ -74,7 +74,7 @@ def assemble(decoder: Decoder, setup: Setup, begin: tuple[int, ...] = (), ends: 
     """begin, ends: as of `LanguageModel`. Nothing of the model's size is made but the weights themselves. Raises
     UserError where names do not fit."""
     with FakeTensorMode():  # initial values that nobody needs take neither memory nor time
-        net = Net(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), flag=False, seed=0)
+        net = Net(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
     device, half = torch.device(setup.device), setup.precision == "bfloat16"
     wide = torch.float64 if setup.precision == "float64" else torch.float32
     embedding = decoder.embedding.to(device, wide) * decoder.scale

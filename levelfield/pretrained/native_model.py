@@ -1,6 +1,6 @@
 """Models made of our own layers as language models: read from somebody's checkpoint, or trained here.
 
-    net = Net(model, Tokens(symbols), (Head("next", symbols, "step"),), flag=False, seed=0).eval()
+    net = Net(model, Tokens(symbols), (Head("next", symbols, "step"),), mask_flag=False, seed=0).eval()
     Own("mine", net, net.heads["next"], size=symbols, shift=Tokens.OFFSET)
 
 Every layer is `Carried`, so a prompt is read in pieces of any size and generation goes on from the state.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelfield.data.batches import Loaded, encode
+from levelfield.data.batches import SplitOnDevice, encode
 from levelfield.probes._lags import doublings
 from levelfield.rng import generator
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
@@ -35,7 +35,7 @@ class Reach(Probe):
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Rows for d = 0, 1, 2, 4, ... up to the longest sequence: the share of gradient within d, over all draws."""
         device = next(net.parameters()).device
-        split = Loaded(load(run.task)["test"], device)
+        split = SplitOnDevice(load(run.task)["test"], device)
         draws = generator(run.seed, "reach")
         mass = np.zeros(split.longest)
         chosen = torch.randperm(len(split), generator=draws)[: self.examples]
@@ -66,10 +66,10 @@ def feature_gradient(net: Net, x: Tensor, at: int) -> Tensor:
 
     hook = net.encoder.register_forward_hook(keep)
     try:
-        features = net.features(x, None)
+        hidden_states = net.hidden_states(x, None)
     finally:
         hook.remove()
-    sign = torch.ones_like(features[0, at])
+    sign = torch.ones_like(hidden_states[0, at])
     sign[1::2] = -1  # an alternating sum: a plain one is constant behind a normalisation
-    (gradient,) = torch.autograd.grad((features[0, at] * sign).sum(), encoded[0])
+    (gradient,) = torch.autograd.grad((hidden_states[0, at] * sign).sum(), encoded[0])
     return gradient[0].square().sum(-1)

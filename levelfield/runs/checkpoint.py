@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from levelfield.files import explained
+from levelfield.files import disk_errors
 from levelfield.train import State
 
 _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
@@ -51,7 +51,7 @@ class Saved:
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.tensors.items() if k.startswith(f"{prefix}/")}
 
 
-def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """On the CPU, in one piece and each with memory of its own, tied weights too, as safetensors wants them."""
     return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
 
@@ -63,11 +63,11 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
     tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
     numbers = {name: _plain(getattr(state, name)) for name in _NUMBERS}
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
-    content = save(apart(tensors), metadata=header)
+    content = save(cpu_copies(tensors), metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
     partial = where / f".{name}.partial"
     try:
-        with explained(where):
+        with disk_errors(where):
             partial.write_bytes(content)
             os.replace(partial, where / name)
     finally:

@@ -213,8 +213,8 @@ def _around(net: Net, length: int, objective: Trainable, task: Task, masked: boo
     def work(copy: Any, sequences: int) -> None:
         raw = torch.zeros(sequences, *shape, dtype=torch.uint8 if isinstance(task.input, Tokens) else torch.float32)
         mask = _mask(sequences, length) if masked else None
-        features = copy.features(encode(raw, None, task.input), mask)
-        out = [copy.head(part.key, features, mask) for part in objective.parts]
+        hidden_states = copy.hidden_states(encode(raw, None, task.input), mask)
+        out = [copy.head(part.key, hidden_states, mask) for part in objective.parts]
         torch.autograd.backward(out, [torch.ones_like(y) for y in out])
 
     blocks, net.blocks = net.blocks, nn.ModuleList()

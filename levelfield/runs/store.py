@@ -27,7 +27,7 @@ from typing import Any
 from levelfield.files import (
     _parsed,
     _remedy,
-    explained,
+    disk_errors,
     locked,
     read_json,
     read_log,
@@ -95,7 +95,7 @@ def claim(where: Path) -> Iterator[bool]:
 
     The system frees the claim when the process ends, however it ends.
     """
-    with explained(where):
+    with disk_errors(where):
         where.mkdir(parents=True, exist_ok=True)
         file = (where / ".claim").open("w")
     with file:
@@ -137,7 +137,7 @@ def index(
     """
     check_name("study", study)
     path = out / "studies" / f"{study}-{effort}.json"
-    with explained(path.parent):
+    with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
         described, tried = _kept(path, runs) if adds else ({}, [])

@@ -51,7 +51,7 @@ from levelfield.spec.study import Row as Row
 from levelfield.spec.study import Study as Study
 from levelfield.spec.study import View as View
 from levelfield.spec.task import SPLITS as SPLITS
-from levelfield.spec.task import Report as Report
+from levelfield.spec.task import Progress as Progress
 from levelfield.spec.task import SplitName as SplitName
 from levelfield.spec.task import Task as Task
-from levelfield.spec.task import silent as silent
+from levelfield.spec.task import no_progress as no_progress

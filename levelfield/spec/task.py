@@ -27,12 +27,12 @@ SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 
-Report = Callable[[str, int, int], None]
-"""report(what, done, total): how long work tells how far it is."""
+Progress = Callable[[str, int, int], None]
+"""progress(what, done, total): how long work tells how far it is."""
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """A Report that says nothing."""
+def no_progress(what: str, done: int, total: int) -> None:
+    """A Progress that says nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Task(ABC, ReadsFiles):
         """The expected score of guessing uniformly (a fraction, like every score), or 0.0 for R2."""
 
     @abstractmethod
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         """Make the three disjoint splits: generate them, or read official files under `sources`.
 
         Raises UserError where the files are absent or wrong. Called once; `data.prepare` keeps the result on disk.
@@ -92,7 +92,7 @@ class Task(ABC, ReadsFiles):
         """
         raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
 
-    def relabel(self, examples: Examples) -> np.ndarray | None:
+    def recompute_labels(self, examples: Examples) -> np.ndarray | None:
         """The targets worked out anew from the sequences, shaped like `examples.y`, by other code than made them.
 
         None where a sequence does not determine its target. `levelfield data verify` compares.

@@ -113,7 +113,7 @@ def _parameters(model: Model, task: Task) -> int:
 
 
 def _trunk(model: Model, task: Task) -> int:
-    return ledger.parameters(Net(model, task.input, (), flag=False, seed=0))["parameters_trunk"]
+    return ledger.parameters(Net(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:

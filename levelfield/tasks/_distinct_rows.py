@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from levelfield.spec import Report, SplitName, UserError, derive_seed
+from levelfield.spec import Progress, SplitName, UserError, derive_seed
 
 Rows = tuple[np.ndarray, ...]
 Draw = Callable[[np.random.Generator, int], Rows]
@@ -27,7 +27,7 @@ def splits(
     settings: tuple[object, ...],
     counts: Mapping[SplitName, int],
     draw: Draw | Mapping[SplitName, Draw],
-    report: Report,
+    progress: Progress,
 ) -> dict[SplitName, Rows]:
     """The rows of each split. `settings` are those that change the law: other ones draw from other streams.
 
@@ -41,7 +41,7 @@ def splits(
         rng = np.random.default_rng(derive_seed(seed, name, split, *settings))
         law = draw[split] if isinstance(draw, Mapping) else draw
         made[split] = _fresh(name, rng, counts[split], law, taken)
-        report(f"{name}: {split}", counts[split], counts[split])
+        progress(f"{name}: {split}", counts[split], counts[split])
     return made
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from levelfield.spec import Archive, Report, UserError, silent
+from levelfield.spec import Archive, Progress, UserError, no_progress
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 RELEASE = (Archive("lra_release.gz", (URL,)),)  # nobody published a checksum
@@ -48,7 +48,7 @@ def itself(path: Path) -> Path:
     return path
 
 
-def members(path: Path, report: Report = silent) -> Iterator[tuple[str, IO[bytes]]]:
+def members(path: Path, progress: Progress = no_progress) -> Iterator[tuple[str, IO[bytes]]]:
     """(name below the inner folder, content to be read at once) of its files, in the archive's order.
 
     To be gone through within `damage(path)`, for an archive may end inside a file that the caller is reading. Raises
@@ -63,7 +63,7 @@ def members(path: Path, report: Report = silent) -> Iterator[tuple[str, IO[bytes
                 raise UserError(f"{path} has a file {name!r} outside its folder, so it is another one: {_again()}")
             if raw.tell() >= told:
                 told = raw.tell() + STEP
-                report(f"reading {path.name}", raw.tell(), size)
+                progress(f"reading {path.name}", raw.tell(), size)
             file = archive.extractfile(member) if name.startswith(INNER) and member.isfile() else None
             if file is not None:
                 yield name.removeprefix(INNER), file
@@ -78,7 +78,7 @@ def damage(path: Path) -> Iterator[None]:
         raise UserError(f"{path} is truncated or damaged ({error}): {_again()}") from error
 
 
-def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Report = silent) -> Path:
+def unpack(path: Path, folder: str, wanted: Callable[[str], bool], progress: Progress = no_progress) -> Path:
     """Writes the files of one folder of the release beside the archive, once; returns the folder that holds them.
 
     folder: such as pathfinder32/curv_baseline. wanted: says of a name below it whether it is one of its files. The
@@ -89,15 +89,15 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], report: Repor
         return target
     with path.open("rb") as archive:
         fcntl.flock(archive, fcntl.LOCK_EX)  # another process may be unpacking it
-        return target if target.is_dir() else _unpack(path, folder, target, wanted, report)
+        return target if target.is_dir() else _unpack(path, folder, target, wanted, progress)
 
 
-def _unpack(path: Path, folder: str, target: Path, wanted: Callable[[str], bool], report: Report) -> Path:
+def _unpack(path: Path, folder: str, target: Path, wanted: Callable[[str], bool], progress: Progress) -> Path:
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         with damage(path):
-            for name, file in members(path, report):
+            for name, file in members(path, progress):
                 rest = name.removeprefix(f"{folder}/")
                 if rest != name and wanted(rest):
                     at = partial / rest

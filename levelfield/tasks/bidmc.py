@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Archive, Examples, Report, Signal, SplitName, Task, UserError, Values, silent
+from levelfield.spec import SPLITS, Archive, Examples, Progress, Signal, SplitName, Task, UserError, Values, no_progress
 from levelfield.tasks._bidmc import overlap, records
 from levelfield.tasks._bidmc import ts_format as ts
 from levelfield.tasks._bidmc.records import CHANNELS, LENGTH, RATE, SECONDS
@@ -109,8 +109,8 @@ class Bidmc(Task):
     def chance(self) -> float:
         return 0.0
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        windows = self._windows(sources, report)
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        windows = self._windows(sources, progress)
         keys = overlap.seconds(windows.x, RATE)
         rows = self._rows(windows, keys)
         low, high = target_range(windows.y[rows["train"]])
@@ -125,7 +125,7 @@ class Bidmc(Task):
             splits[split] = Examples.of_equal_length(x, scaled.astype(np.float32), slices)
         return splits
 
-    def _windows(self, sources: Path | None, report: Report) -> records.Windows:
+    def _windows(self, sources: Path | None, progress: Progress) -> records.Windows:
         if sources is None:
             wanted = " and ".join(archive.name for archive in self.archives)
             raise UserError(
@@ -138,10 +138,10 @@ class Bidmc(Task):
             at = records.find(sources)
             if at is None:
                 raise UserError(f"{sources} holds neither {records.ARCHIVE} nor bidmc_NN_Signals.csv: see {PAGE}.")
-            return records.read(at, self.targets, self.stride, report)
-        parts = [ts.read(_locate(sources, name), LENGTH, len(CHANNELS), report) for name in self._files]
+            return records.read(at, self.targets, self.stride, progress)
+        parts = [ts.read(_locate(sources, name), LENGTH, len(CHANNELS), progress) for name in self._files]
         x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
-        report(f"reading {self.name}", len(x), len(x))
+        progress(f"reading {self.name}", len(x), len(x))
         if len(x) != WINDOWS:
             warnings.warn(
                 f"{' and '.join(self._files)} are only a part of the official files: {len(x):,} windows, where there "

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
+from levelfield.spec import Examples, Progress, SplitName, StepLabels, Task, Tokens, UserError, no_progress
 from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
 
 
@@ -94,10 +94,10 @@ class Copying(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, delay=length - 2 * self.items, **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.symbols, self.items, self.delay, self.placement, self.cue)
-        made = splits("copying", self.seed, settings, counts, self._draw, report)
+        made = splits("copying", self.seed, settings, counts, self._draw, progress)
         return {
             split: Examples.of_equal_length(x, y, {"spread": spread}, stepwise=True)
             for split, (x, y, spread) in made.items()
@@ -123,7 +123,7 @@ class Copying(Task):
         free = np.argpartition(rng.random((count, self.field)), self.items - 1, axis=1)
         return np.sort(free[:, : self.items], axis=1)
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """What is neither blank nor cue, in order, under the last steps."""
         x = examples.x.reshape(-1, self.max_length)
         said = x[(x > 0) & (x <= self.symbols)].astype(np.int64) - 1

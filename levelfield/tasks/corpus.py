@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from levelfield.spec import Archive, Report, SplitName, Task, UserError
+from levelfield.spec import Archive, Progress, SplitName, Task, UserError
 from levelfield.tasks._texts import corpus_files, imdb
 from levelfield.tasks._texts.windows import Texts, Windows, identify
 
@@ -50,7 +50,7 @@ class Corpus(Windows):
         if self.by not in ("parts", "documents") or not 0 < self.held < 0.5:
             raise UserError("Corpus needs by='parts' or by='documents', and held above 0 and below 0.5.")
 
-    def texts(self, sources: Path | None, report: Report) -> Texts:
+    def texts(self, sources: Path | None, progress: Progress) -> Texts:
         if sources is None:
             raise UserError("Task corpus reads your text: run `levelfield data prepare corpus --from FILE_OR_FOLDER`.")
         place = sources / self.inside if self.inside else sources
@@ -58,7 +58,7 @@ class Corpus(Windows):
             if not sources.exists():
                 raise UserError(f"{sources} does not exist: give the file or folder that holds your text as --from.")
             raise UserError(f"There is no '{self.inside}' in {sources}: give the folder that holds it as --from.")
-        found = corpus_files.documents(place, report)
+        found = corpus_files.documents(place, progress)
         if self.sha256 and (actual := identify(found)) != self.sha256:
             raise UserError(f"The text in {place} is not the one asked for: its sha256 is {actual}.")
         return by_parts(found, self.held) if self.by == "parts" else by_documents(found, self.held)
@@ -82,9 +82,9 @@ class ImdbText(Windows):
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return "imdb_unsup" if self.unlabelled else "imdb_text"
 
-    def texts(self, sources: Path | None, report: Report) -> Texts:
+    def texts(self, sources: Path | None, progress: Progress) -> Texts:
         kinds = (*imdb.KINDS, "unsup") if self.unlabelled else imdb.KINDS
-        found = imdb.read(sources, self.name, kinds=kinds, whole=self.most is None, report=report)
+        found = imdb.read(sources, self.name, kinds=kinds, whole=self.most is None, progress=progress)
         return {split: [r.text for r in part] for split, part in imdb.splits(found).items()}
 
 

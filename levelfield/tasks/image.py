@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from levelfield.spec import Archive, Examples, Input, Label, Report, Signal, SplitName, Task, Tokens, silent
+from levelfield.spec import Archive, Examples, Input, Label, Progress, Signal, SplitName, Task, Tokens, no_progress
 from levelfield.tasks._images import cifar
 
 if TYPE_CHECKING:
@@ -71,11 +71,13 @@ class Image(Task):
     def chance(self) -> float:
         return 1 / len(cifar.CLASSES)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         def convert(pixels: np.ndarray) -> np.ndarray:
             return luma(pixels) if self.tokenised else luma(pixels)[..., None]
 
-        return cifar.splits(sources, task=self.name, train=self.train, test=self.test, convert=convert, report=report)
+        return cifar.splits(
+            sources, task=self.name, train=self.train, test=self.test, convert=convert, progress=progress
+        )
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """x: (B, 1024) or (B, 1024, 1) gray values 0..255; every sequence is whole, so there is no padding to keep."""

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.spec import Examples, Label, Progress, SplitName, Task, Tokens, UserError, no_progress
 from levelfield.tasks._distinct_rows import Rows, narrow, splits
 
 
@@ -75,10 +75,10 @@ class Induction(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, length=length, **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.length, self.symbols, self.gap)
-        made = splits("induction", self.seed, settings, counts, self._draw, report)
+        made = splits("induction", self.seed, settings, counts, self._draw, progress)
         return {split: Examples.of_equal_length(x, y, {"gap": gap}) for split, (x, y, gap) in made.items()}
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
@@ -89,7 +89,7 @@ class Induction(Task):
         x[row, place] = x[:, -1] = self.symbols
         return x, x[row, place + 1].astype(np.int64), 1 << np.ceil(np.log2(gap)).astype(np.int64)
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """What follows every special symbol but the last one."""
         special = np.flatnonzero(examples.x == self.symbols)
         inner = special[~np.isin(special + 1, examples.offsets)]

@@ -27,13 +27,13 @@ from levelfield.spec import (
     Archive,
     Examples,
     Label,
-    Report,
+    Progress,
     SplitName,
     Task,
     Tokens,
     UserError,
     derive_seed,
-    silent,
+    no_progress,
 )
 from levelfield.tasks import _lra_release as release
 
@@ -133,19 +133,19 @@ class ListOps(Task):
     def _counts(self) -> tuple[tuple[SplitName, int], ...]:
         return (("test", self.test), ("val", self.val), ("train", self.train))
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         if self.origin == "official":
-            return self._read(sources, report)
+            return self._read(sources, progress)
         self.require_feasible()
         splits: dict[SplitName, Examples] = {}
         taken = np.zeros(0, np.uint64)
         # The small splits come first, so that how many are trained on does not change what is tested on.
         for split, count in self._counts:
-            splits[split], keys = self._distinct(split, count, taken, report)
+            splits[split], keys = self._distinct(split, count, taken, progress)
             taken = np.concatenate([taken, keys])
         return splits
 
-    def _distinct(self, split: str, count: int, taken: np.ndarray, report: Report) -> tuple[Examples, np.ndarray]:
+    def _distinct(self, split: str, count: int, taken: np.ndarray, progress: Progress) -> tuple[Examples, np.ndarray]:
         """The first `count` expressions of the split's stream that differ from each other and from `taken`."""
         purpose = (split, self.minimum, self.length, self.max_depth, self.max_args)
         seed = derive_seed(self.seed, "listops", *purpose)
@@ -159,7 +159,7 @@ class ListOps(Task):
                     f"{self.minimum} and fewer than {self.length} tokens: ask for fewer or widen the window."
                 )
             wanted = max(count - found, min(count, 64))
-            block, keys = self._draw(seed, drawn, wanted, split, report)
+            block, keys = self._draw(seed, drawn, wanted, split, progress)
             drawn += wanted
             fresh = np.sort(np.unique(keys, return_index=True)[1])
             fresh = fresh[~np.isin(keys[fresh], known)][: count - found]
@@ -169,7 +169,7 @@ class ListOps(Task):
             found += len(fresh)
         return _join(parts), known[len(taken) :]
 
-    def _draw(self, seed: int, first: int, count: int, split: str, report: Report) -> tuple[Examples, np.ndarray]:
+    def _draw(self, seed: int, first: int, count: int, split: str, progress: Progress) -> tuple[Examples, np.ndarray]:
         """Expressions first..first + count - 1 of a stream and their keys, in blocks over the machine's cores."""
         from levelfield.tasks._listops.expressions import draw
 
@@ -181,7 +181,7 @@ class ListOps(Task):
             blocks = []
             for job in jobs:
                 blocks.append(job.result())
-                report(f"drawing {split} expressions", min(len(blocks) * BLOCK, count), count)
+                progress(f"drawing {split} expressions", min(len(blocks) * BLOCK, count), count)
         finally:
             pool.shutdown(cancel_futures=True)
         x = np.concatenate([tokens for tokens, _ in blocks])
@@ -200,12 +200,12 @@ class ListOps(Task):
         slices = {"root": ROOTS[x[offsets[:-1]]], "depth": depths, "length": bins[place]}
         return Examples(x, offsets, labels, slices), keys
 
-    def _read(self, sources: Path | None, report: Report) -> Mapping[SplitName, Examples]:
+    def _read(self, sources: Path | None, progress: Progress) -> Mapping[SplitName, Examples]:
         from levelfield.tasks._listops import release as files
 
         splits: dict[SplitName, Examples] = {}
         owners: dict[int, str] = {}
-        for split, (path, x, offsets, written) in files.read_all(sources, self._counts, report).items():
+        for split, (path, x, offsets, written) in files.read_all(sources, self._counts, progress).items():
             examples, keys = self._examples(x, offsets)
             files.check(path, examples, written, self.length)
             files.check_distinct(path, keys, owners)
@@ -230,7 +230,7 @@ class ListOps(Task):
             )
         return out.to(x.device)
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Evaluates every expression from its end; -1 where it is none."""
         from levelfield.tasks._listops.second_value import values
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, SplitName, StepLabels, Task, Tokens, UserError, silent
+from levelfield.spec import Examples, Progress, SplitName, StepLabels, Task, Tokens, UserError, no_progress
 from levelfield.tasks._distinct_rows import Filler, Rows, choose, narrow, narrow_label, splits
 
 
@@ -101,10 +101,10 @@ class MQAR(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, length=length, pairs=max(1, self.pairs * length // self.length), **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.length, self.pairs, self.keys, self.values, self.power, self.filler)
-        made = splits("mqar", self.seed, settings, counts, self._draw, report)
+        made = splits("mqar", self.seed, settings, counts, self._draw, progress)
         return {
             split: Examples.of_equal_length(x, y, {"farthest": far}, stepwise=True)
             for split, (x, y, far) in made.items()
@@ -147,7 +147,7 @@ class MQAR(Task):
             noise += noise >= key[:, None]
         return noise.astype(kind)
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Each key that comes again after the pairs asks for the symbol that stood behind it."""
         x = examples.x.reshape(-1, self.length).astype(np.int64)
         shift = np.arange(len(x))[:, None] * self.input.symbols

@@ -27,14 +27,14 @@ import numpy as np
 from levelfield.spec import (
     SPLITS,
     Examples,
-    Report,
+    Progress,
     SplitName,
     StepLabels,
     Task,
     Tokens,
     UserError,
     derive_seed,
-    silent,
+    no_progress,
 )
 from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
 
@@ -122,12 +122,12 @@ class Needle(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, length=length, **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         laws = (self.length, self.needles, self.asked, self.words, self.keys, self.values, *self.formats)
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         draws: dict[SplitName, Draw] = {split: self._drawer(1) for split in counts}
         draws["train"] = self._drawer(self.asked)
-        made = splits("needle", self.seed, laws, counts, draws, report)
+        made = splits("needle", self.seed, laws, counts, draws, progress)
         return {split: self._examples(*made[split]) for split in SPLITS}
 
     def _examples(self, x: np.ndarray, y: np.ndarray, depth: np.ndarray, form: np.ndarray) -> Examples:
@@ -209,7 +209,7 @@ class Needle(Task):
         pairs = np.stack([self.words + keys, self.words + self.keys + values], 2)
         return pairs.reshape(len(own), 2 * keys.shape[1])[:, :size]
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Behind each question mark stands a key; its first place in the sequence has the value next to it."""
         x = examples.x.reshape(-1, self.length).astype(np.int64)
         y = np.full(x.shape, -1, examples.y.dtype)

@@ -31,14 +31,14 @@ from levelfield.spec import (
     Input,
     Label,
     Output,
-    Report,
+    Progress,
     Signal,
     SplitName,
     Task,
     Tokens,
     UserError,
     derive_seed,
-    silent,
+    no_progress,
 )
 from levelfield.tasks._pathfinder import draw as drawing
 from levelfield.tasks._pathfinder import release
@@ -125,16 +125,16 @@ class Pathfinder(Task):
         task = replace(self, size=size)
         return task if examples is None else replace(task, train=examples, val=examples, test=examples)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         if self.origin == "official":
-            return self._read(release.find_release(sources, self.size, self._parts("train"), report), report)
-        return self._draw(report)
+            return self._read(release.find_release(sources, self.size, self._parts("train"), progress), progress)
+        return self._draw(progress)
 
     def _parts(self, split: SplitName) -> tuple[Difficulty, ...]:
         """The sets a split is made of, the hard one last."""
         return DIFFICULTIES if split == "train" and self.sets == "three" else (self.difficulty,)
 
-    def _draw(self, report: Report) -> dict[SplitName, Examples]:
+    def _draw(self, progress: Progress) -> dict[SplitName, Examples]:
         seen: set[int] = set()
         splits: dict[SplitName, Examples] = {}
         counts = {"train": self.train, "val": self.val, "test": self.test}
@@ -142,7 +142,7 @@ class Pathfinder(Task):
             parts, count = self._parts(split), counts[split]
             images = _pixels(count * len(parts), self.max_length)
             facts = [
-                drawing.fill(parameters(self.size, part), block, self.seed, f"{split} {part}", seen, report)
+                drawing.fill(parameters(self.size, part), block, self.seed, f"{split} {part}", seen, progress)
                 for part, block in zip(parts, images.reshape(len(parts), count, -1), strict=True)
             ]
             distance = np.concatenate([f.distance for f in facts]) // (self.size / 8) * (self.size / 8)
@@ -151,7 +151,7 @@ class Pathfinder(Task):
             splits[split] = self._examples(images, [f.labels for f in facts], parts, slices)
         return splits
 
-    def _read(self, root: Path, report: Report) -> dict[SplitName, Examples]:
+    def _read(self, root: Path, progress: Progress) -> dict[SplitName, Examples]:
         chosen: dict[SplitName, list[tuple[Difficulty, list[release.Listed]]]] = {split: [] for split in SPLITS}
         for part in self._parts("train"):
             listed = release.list_images(root, part)
@@ -171,7 +171,7 @@ class Pathfinder(Task):
             labels, begin = [], 0
             for part, files in parts:
                 into = images[begin : begin + len(files)]
-                labels.append(release.read_images(files, into, f"{split} {part}", report))
+                labels.append(release.read_images(files, into, f"{split} {part}", progress))
                 begin += len(files)
             splits[split] = self._examples(images, labels, tuple(part for part, _ in parts), {})
         return splits

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, Signal, SplitName, Task, UserError, Values, derive_seed, silent
+from levelfield.spec import Examples, Progress, Signal, SplitName, Task, UserError, Values, derive_seed, no_progress
 
 RATE = 25  # samples per second
 LOWEST, HIGHEST = 45.0, 120.0  # beats per minute
@@ -71,7 +71,7 @@ class Pulse(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, seconds=length // RATE, **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}
         counts: tuple[tuple[SplitName, int], ...] = (("test", self.test), ("val", self.val), ("train", self.train))
         for split, count in counts:
@@ -81,7 +81,7 @@ class Pulse(Task):
             y = (2 * (rate - LOWEST) / (HIGHEST - LOWEST) - 1).astype(np.float32)
             slices = {"rate": np.where(rate < 70, "slow", np.where(rate < 95, "middle", "fast"))}
             splits[split] = Examples.of_equal_length(x, y[:, None], slices)
-            report(f"pulse: {split}", count, count)
+            progress(f"pulse: {split}", count, count)
         return splits
 
     def _sequence(self, rng: np.random.Generator, rate: float) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Label, Report, SplitName, Task, Tokens, UserError, derive_seed, silent
+from levelfield.spec import Examples, Label, Progress, SplitName, Task, Tokens, UserError, derive_seed, no_progress
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Recall(Task):
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, pairs=(length - 1) // 2, **counts)
 
-    def relabel(self, examples: Examples) -> np.ndarray:
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
         """The value behind the first of the last key's occurrences: all of them have the same."""
         x = examples.x.reshape(len(examples), -1)
         first = (x[:, :-1] == x[:, -1:]).argmax(1)
@@ -88,14 +88,14 @@ class Recall(Task):
         last = test.x.reshape(len(test), -1)[:, -2] - self.keys
         return {**super().baselines(train, test), "last_value": float(np.mean(last == test.y))}
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
         counts: tuple[tuple[SplitName, int], ...] = (("test", self.test), ("val", self.val), ("train", self.train))
         for split, count in counts:
             rng = np.random.default_rng(derive_seed(self.seed, "recall", split, self.pairs))
             splits[split] = self._draw(rng, count, taken)
-            report(f"recall: {split}", count, count)
+            progress(f"recall: {split}", count, count)
         return splits
 
     def _draw(self, rng: np.random.Generator, count: int, taken: set[bytes]) -> Examples:

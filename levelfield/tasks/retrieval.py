@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.spec import SPLITS, Archive, Examples, Label, Progress, SplitName, Task, Tokens, UserError, no_progress
 from levelfield.tasks import _lra_release as release
 from levelfield.tasks._texts import citation_pairs as files
 
@@ -90,10 +90,10 @@ class Retrieval(Task):
         counts = {split: examples or getattr(self, split) for split in SPLITS}
         return replace(self, length=length, **counts)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         encode = partial(leading_bytes if self.level == "bytes" else leading_characters, length=self.length)
         counts: dict[SplitName, int] = {split: getattr(self, split) for split in SPLITS}
-        pairs = files.read(sources, counts, encode, report)
+        pairs = files.read(sources, counts, encode, progress)
         met = {frozenset(pair) for pair in pairs["train"].papers}
         known = frozenset().union(*met)
         splits: dict[SplitName, Examples] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from levelfield.spec import Archive, Examples, Label, Report, Signal, SplitName, Task, silent
+from levelfield.spec import Archive, Examples, Label, Progress, Signal, SplitName, Task, no_progress
 from levelfield.tasks._images import cifar
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class SCifar(Task):
     def chance(self) -> float:
         return 1 / len(cifar.CLASSES)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         return cifar.splits(
-            sources, task=self.name, train=self.train, test=self.test, convert=lambda pixels: pixels, report=report
+            sources, task=self.name, train=self.train, test=self.test, convert=lambda pixels: pixels, progress=progress
         )
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Archive, Examples, Label, Report, Signal, SplitName, Task, UserError, silent
+from levelfield.spec import SPLITS, Archive, Examples, Label, Progress, Signal, SplitName, Task, UserError, no_progress
 from levelfield.tasks._speech import files
 
 PAGE = "https://www.tensorflow.org/datasets/catalog/speech_commands"
@@ -104,10 +104,10 @@ class Speech(Task):
     def chance(self) -> float:
         return 1 / len(files.WORDS)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         at = files.find(sources, self.name, PAGE)
-        names = self._chosen(files.survey(at, report), at)
-        sound, lengths = self._read(at, names, report)
+        names = self._chosen(files.survey(at, progress), at)
+        sound, lengths = self._read(at, names, progress)
         if self.standardise == "step":
             mean, scale = step_statistics(sound["train"])
             sound = {split: _as_floats(x, mean, scale) for split, x in sound.items()}
@@ -132,7 +132,7 @@ class Speech(Task):
         return {split: found.names[split][: counts[split]] for split in SPLITS}
 
     def _read(
-        self, at: Path, names: Mapping[SplitName, tuple[str, ...]], report: Report
+        self, at: Path, names: Mapping[SplitName, tuple[str, ...]], progress: Progress
     ) -> tuple[dict[SplitName, np.ndarray], dict[SplitName, np.ndarray]]:
         """The sound of each split, (clips, steps) int16, and the clips' samples before padding and cutting."""
         place: dict[str, tuple[SplitName, int]] = {n: (s, i) for s in SPLITS for i, n in enumerate(names[s])}
@@ -153,7 +153,7 @@ class Speech(Task):
             held.append(clip)
             if len(held) == ROWS or done == len(place):
                 put()
-                report(f"reading clips of {at.name}", done, len(place))
+                progress(f"reading clips of {at.name}", done, len(place))
         return sound, lengths
 
 

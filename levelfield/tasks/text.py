@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Archive, Examples, Label, Report, SplitName, Task, Tokens, UserError, silent
+from levelfield.spec import SPLITS, Archive, Examples, Label, Progress, SplitName, Task, Tokens, UserError, no_progress
 from levelfield.tasks._texts import imdb, naive_bayes
 
 CHARACTERS = (
@@ -97,8 +97,8 @@ class Text(Task):
         train, val, test = (min(examples, self._counts[split]) for split in SPLITS)
         return replace(self, length=length, train=train, val=val, test=test)
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        reviews = imdb.read(sources, self.name, whole=self._counts == imdb.COUNTS, report=report)
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        reviews = imdb.read(sources, self.name, whole=self._counts == imdb.COUNTS, progress=progress)
         parts = imdb.splits(reviews)
         for split, count in self._counts.items():
             if len(parts[split]) < count:

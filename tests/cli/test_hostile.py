@@ -24,7 +24,7 @@ from levelfield.cli.app import main
 from levelfield.files import folder
 from levelfield.presets.arguments import names, real, whole
 from levelfield.report.query import Measured, query
-from levelfield.spec import UserError, silent
+from levelfield.spec import UserError, no_progress
 from levelfield.tasks._texts import corpus_files
 
 LONG = "a" * 300
@@ -169,11 +169,11 @@ def compressed(text: bytes) -> dict[str, bytes]:
 def test_no_more_is_unpacked_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(corpus_files, "MOST", 1 << 20)
     (tmp_path / name).write_bytes(compressed(b"a" * (1 << 19))[name])
-    assert corpus_files.documents(tmp_path, silent) == [b"a" * (1 << 19)]
+    assert corpus_files.documents(tmp_path, no_progress) == [b"a" * (1 << 19)]
     (tmp_path / name).write_bytes(compressed(b"a" * (50 << 20))[name])
     tracemalloc.start()
     with pytest.raises(UserError, match="give a part of it"):
-        corpus_files.documents(tmp_path, silent)
+        corpus_files.documents(tmp_path, no_progress)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 << 20

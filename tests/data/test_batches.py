@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from levelfield import protocols
 from levelfield.data import prepared
-from levelfield.data.batches import Batch, Buckets, Loaded
+from levelfield.data.batches import Batch, Buckets, SplitOnDevice
 from levelfield.files import read_json
-from levelfield.objectives import ClassifySteps, View
+from levelfield.objectives import ClassifySteps, ModelInput
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import Examples, Run, Tokens, derive_seed
@@ -71,7 +71,7 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen():
 def test_like_lengths_leave_little_padding():
     """2,000 lengths spread over a factor of ten: random batches are nearly half padding, bucketed ones hardly any."""
     lengths = np.random.default_rng(1).integers(20, 201, 2_000)
-    split = Loaded(ragged([int(n) for n in lengths]), CPU)
+    split = SplitOnDevice(ragged([int(n) for n in lengths]), CPU)
     buckets = Buckets(0, split.examples, 16)
     epoch = [split.gather(indices) for indices in steps_of_an_epoch(buckets, len(split))]
     waste = 1 - lengths.sum() / sum(batch.steps for batch in epoch)
@@ -94,7 +94,7 @@ def test_bucketed_runs_count_what_they_saw(tmp_path: Path):
         run = Run(task, MODEL, protocols.scratch(each), 0)
         execute(run, store.directory(tmp_path, run), tmp_path / "data", device="cpu")
         ledgers.append(read_json(store.directory(tmp_path, run) / "ledger.json"))
-    split = Loaded(prepared.load(task, tmp_path / "data")["train"], CPU)
+    split = SplitOnDevice(prepared.load(task, tmp_path / "data")["train"], CPU)
     buckets = Buckets(derive_seed(0, "phase", 0), split.examples, numbers.batch)
     batches = [split.gather(buckets.order(step)) for step in range(40)]
     assert ledgers[1]["examples"] == sum(len(b.y) for b in batches)
@@ -105,7 +105,7 @@ def test_bucketed_runs_count_what_they_saw(tmp_path: Path):
 
 def test_pairs_are_gathered_together():
     examples = ragged([2, 3, 1, 4], documents=2)
-    batch = Loaded(examples, CPU).gather(torch.tensor([1, 0]))
+    batch = SplitOnDevice(examples, CPU).gather(torch.tensor([1, 0]))
     assert batch.lengths.tolist() == [1, 4, 2, 3] and batch.documents == 2 and batch.y.tolist() == [1, 0]
     assert batch.raw.tolist() == [[2, 0, 0, 0], [3, 3, 3, 3], [0, 0, 0, 0], [1, 1, 1, 0]]
     assert examples.take(np.array([1])).lengths.tolist() == [1, 4]
@@ -115,7 +115,7 @@ def test_pairs_are_gathered_together():
 def test_targets_at_steps_lie_along_the_input():
     x = [np.array([5, 6, 7], np.uint8), np.array([8], np.uint8)]
     examples = Examples.of_sequences(x, np.array([-1, 2, 0, 1]), stepwise=True)
-    batch = Loaded(examples, CPU).gather(torch.tensor([1, 0]))
+    batch = SplitOnDevice(examples, CPU).gather(torch.tensor([1, 0]))
     assert batch.y.tolist() == [[1, -1, -1], [-1, 2, 0]] and batch.documents == 1
     assert examples.take(np.array([1, 0])).y.tolist() == [1, -1, 2, 0]
     equal = Examples.of_equal_length(np.zeros((2, 3), np.uint8), np.arange(6).reshape(2, 3), stepwise=True)
@@ -126,7 +126,7 @@ def test_labels_at_steps_are_scored_where_they_are_asked():
     y = torch.tensor([[1, -1, 0], [-1, -1, -1]])
     outputs = torch.tensor([[[0.0, 3.0], [9.0, 0.0], [1.0, 2.0]], [[0.0, 1.0]] * 3])
     batch = Batch(torch.zeros(2, 3, dtype=torch.uint8), torch.tensor([3, 3]), None, y)
-    view, spec = View(batch.raw), Tokens(4)
+    view, spec = ModelInput(batch.raw), Tokens(4)
     expected = cross_entropy(torch.tensor([[0.0, 3.0], [1.0, 2.0]]), torch.tensor([1, 0]))
     torch.testing.assert_close(ClassifySteps().loss(outputs, batch, view, spec), expected)
     scores = ClassifySteps().score(outputs, batch, view, spec)

@@ -14,12 +14,12 @@ from tiny import MODEL, FirstSymbol, recipe
 
 from levelfield import protocols
 from levelfield import train as training
-from levelfield.data.batches import Batch, Buckets, Loaded, Shuffled
+from levelfield.data.batches import Batch, Buckets, Shuffled, SplitOnDevice
 from levelfield.files import read_json
 from levelfield.model import Net
-from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, Trainable, View, heads
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, Trainable, heads
 from levelfield.run import execute
-from levelfield.spec import Duration, Examples, Recipe, Report, Run, SplitName, Tokens, silent
+from levelfield.spec import Duration, Examples, Progress, Recipe, Run, SplitName, Tokens, no_progress
 from levelfield.tasks.text import Text
 from levelfield.train import Plan, State, make_optimizer, train
 
@@ -62,11 +62,11 @@ def test_an_epoch_of_buckets_is_the_mean_over_all_of_the_split(objective: Traina
     examples = asking(examples) if isinstance(objective, ClassifySteps) else examples
     if isinstance(objective, Regress):
         examples = dataclasses.replace(examples, y=np.arange(len(examples), dtype=np.float32)[:, None] / 100)
-    split, buckets = Loaded(examples, CPU), Buckets(0, examples, 8)
+    split, buckets = SplitOnDevice(examples, CPU), Buckets(0, examples, 8)
     units = objective.units(examples)
 
     def loss(batch: Batch) -> float:
-        view = View(batch.raw, torch.ones_like(batch.raw, dtype=torch.bool))
+        view = ModelInput(batch.raw, torch.ones_like(batch.raw, dtype=torch.bool))
         return float(objective.loss(outputs_of(objective, batch), batch, view, Tokens(5)))
 
     epoch = buckets.epoch(0)
@@ -92,7 +92,7 @@ class Blind(FirstSymbol):
 
     lengths: tuple[int, ...] = ()
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         lengths = np.array(self.lengths)
         y = (lengths > np.median(lengths)).astype(np.int64)
         whole = Examples.of_sequences([np.zeros(n, np.uint8) for n in lengths], y)
@@ -103,9 +103,9 @@ def believed(lengths: np.ndarray, numbers: Recipe, steps: int) -> tuple[float, f
     """The share of long reviews that a model believes in which cannot see length, on average over the last third of
     training; and what is true."""
     task = Blind(classes=2, lengths=tuple(int(n) for n in lengths))
-    split = Loaded(task.build(None)["train"], CPU)
+    split = SplitOnDevice(task.build(None)["train"], CPU)
     model = dataclasses.replace(MODEL, depth=1, width=8)
-    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    net = Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     one = split.gather(torch.tensor([int(lengths.argmax())]))
     state = State(net, make_optimizer(net, numbers, {}))
     plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, augment=False)
@@ -113,8 +113,8 @@ def believed(lengths: np.ndarray, numbers: Recipe, steps: int) -> tuple[float, f
     for metrics in train(state, plan, split, task, 0, lambda: 0.0):
         if metrics.step > 2 * steps // 3 and metrics.step % 5 == 0:
             with torch.no_grad():
-                features = net.features(one.raw.long() + Tokens.OFFSET, None)
-                seen.append(float(net.head("label", features, None).softmax(-1)[0, 1]))
+                hidden_states = net.hidden_states(one.raw.long() + Tokens.OFFSET, None)
+                seen.append(float(net.head("label", hidden_states, None).softmax(-1)[0, 1]))
     return float(np.mean(seen)), float(split.y.double().mean())
 
 
@@ -129,7 +129,7 @@ def test_a_model_that_cannot_see_length_learns_the_share(clip: float | None):
 def test_an_unusual_gradient_is_clipped_and_a_usual_one_is_not():
     """Usual is the root of the mean of squared norms, over steps whose gradients are set by hand."""
     task = FirstSymbol()
-    net = Net(MODEL, task.input, heads(Classify(), task), flag=False, seed=0)
+    net = Net(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     numbers = dataclasses.replace(STEADY, clip=1e-3)
     optimizer = make_optimizer(net, numbers, {})
     size = sum(p.numel() for p in net.parameters()) ** 0.5
@@ -183,8 +183,8 @@ def test_a_window_of_the_plateau_is_an_epoch():
     assert [Buckets(0, examples, 8).steps(n) for n in (0, 1, 2, 3)] == [0, *ends]
     assert ends[0] < Buckets(0, examples, 8).steps(1.5) < ends[1]
     task = FirstSymbol(length=60)
-    split = Loaded(task.build(None)["train"], CPU)
-    net = Net(MODEL, task.input, heads(Classify(), task), flag=False, seed=0)
+    split = SplitOnDevice(task.build(None)["train"], CPU)
+    net = Net(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     numbers = dataclasses.replace(STEADY, lr=1e-12, schedule="plateau")  # so that nothing moves
     first = len(Buckets(0, split.examples, 16).epoch(0))
     state = State(net, make_optimizer(net, numbers, {}))
@@ -192,6 +192,8 @@ def test_a_window_of_the_plateau_is_an_epoch():
     list(train(state, plan, split, task, 0, lambda: 0.0))
     with torch.no_grad():
         batch = split.gather(torch.arange(len(split)))
-        features = net.features(batch.raw.long().add(Tokens.OFFSET).masked_fill(~batch.mask, 0), batch.mask)  # pyright: ignore
-        whole = float(Classify().loss(net.head("label", features, batch.mask), batch, View(features), task.input))
+        hidden_states = net.hidden_states(batch.raw.long().add(Tokens.OFFSET).masked_fill(~batch.mask, 0), batch.mask)  # pyright: ignore
+        whole = float(
+            Classify().loss(net.head("label", hidden_states, batch.mask), batch, ModelInput(hidden_states), task.input)
+        )
     assert state.lowest_epoch_loss == pytest.approx(whole, rel=1e-5) and state.epoch_loss == 0.0

@@ -20,14 +20,14 @@ from levelfield.spec import (
     Input,
     Label,
     Output,
-    Report,
+    Progress,
     Signal,
     SplitName,
     StepLabels,
     Tokens,
     UserError,
     Values,
-    silent,
+    no_progress,
 )
 
 Change = Callable[[Examples], Examples]
@@ -57,8 +57,8 @@ class Changed(FirstSymbol):
     def max_length(self) -> int:
         return self.length if self.longest is None else self.longest
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        splits: Any = dict(super().build(sources, report))
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        splits: Any = dict(super().build(sources, progress))
         splits[self.split] = CHANGES[self.change](splits[self.split]) if self.change else splits[self.split]
         return splits
 
@@ -154,13 +154,13 @@ from dataclasses import dataclass
 import numpy as np
 from levelfield.mixers.conv import Conv
 from levelfield.protocols import scratch
-from levelfield.spec import Duration, Examples, Label, Model, Recipe, Run, Study, Task, Tokens, silent
+from levelfield.spec import Duration, Examples, Label, Model, Recipe, Run, Study, Task, Tokens, no_progress
 
 @dataclass(frozen=True)
 class Mine(Task):
     name, version, source, split_rule = "mine", 1, "here", "none"
     input, output, max_length, chance = Tokens(4), Label(2), 8, 0.5
-    def build(self, sources, report=silent):
+    def build(self, sources, progress=no_progress):
         make = lambda n: Examples.of_sequences([np.zeros(4, np.uint8)] * n, np.zeros(n, int) + 2 * (n == 3))
         return {"train": make(8), "val": make(3), "test": make(4)}
 

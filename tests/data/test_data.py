@@ -20,7 +20,7 @@ import pytest
 from toy_data import SLOW, Parity
 
 from levelfield.data import prepared
-from levelfield.spec import SPLITS, Examples, Report, SplitName, StepLabels, UserError, silent
+from levelfield.spec import SPLITS, Examples, Progress, SplitName, StepLabels, UserError, no_progress
 
 TASK = Parity()
 
@@ -32,7 +32,7 @@ def child(code: str, log: Path, root: Path, seconds: float = 0.0) -> subprocess.
         "from pathlib import Path",
         "import numpy",
         "from toy_data import Parity",
-        "from levelfield import data",
+        "from levelfield.data import prepared as data",
         "task, root = Parity(log=sys.argv[1]), Path(sys.argv[2])",
     ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), SLOW: str(seconds)}
@@ -194,10 +194,10 @@ def test_a_file_that_may_not_grow_is_one_sentence(tmp_path: Path, write: str) ->
     """As on a full disk: NumPy says only how much it wrote, other writers have a number."""
     lines = [
         "import resource, signal",
-        "from levelfield.files import explained",
+        "from levelfield.files import disk_errors",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))",
-        "with explained(root, '--data'):",
+        "with disk_errors(root, '--data'):",
         f"    {write}",
     ]
     process = child("\n".join(lines), tmp_path / "log", tmp_path)
@@ -328,7 +328,7 @@ def test_official_files_that_cannot_be_read_are_not_blamed_on_the_data_folder(tm
 class Closed(Parity):
     """Parity from a file that may not be opened."""
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{sources}/labels.bin")
 
 
@@ -360,19 +360,19 @@ class Steps(Parity):
 class Faulty(Parity):
     """Parity of files with a known fault."""
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         for _ in range(2):
             warnings.warn("picture 172 is empty", stacklevel=1)
-        return super().build(sources, report)
+        return super().build(sources, progress)
 
 
 class FromFiles(Parity):
     """Parity that wants a folder of files, which it does not read."""
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         if sources is None or not sources.is_dir():
             raise UserError("Give the files as --from FOLDER.")
-        return super().build(sources, report)
+        return super().build(sources, progress)
 
 
 def test_arrays_are_not_passed_off_as_made_from_other_files(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ import pytest
 from fixtures_server import Manner, Served, Server, serving
 
 from levelfield.data import download, http
-from levelfield.data.http import Patience
+from levelfield.data.http import RetryPolicy
 from levelfield.spec import Archive, UserError
 
 CONTENT = gzip.compress(np.random.default_rng(0).bytes(300_000), mtime=0)
 MD5, SHA256 = hashlib.md5(CONTENT).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
-HASTE = Patience(timeout=0.5, tries=3, pause=0.01)
+HASTE = RetryPolicy(timeout=0.5, tries=3, pause=0.01)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def at(server: Server, *places: str, sha256: str | None = SHA256, md5: str | Non
 
 
 def fetch(archive: Archive, folder: Path, *mirrors: str) -> bytes:
-    download.fetch((archive,), folder, mirrors, patience=HASTE)
+    download.fetch((archive,), folder, mirrors, retry=HASTE)
     return (folder / archive.name).read_bytes()
 
 
@@ -98,7 +98,7 @@ def test_progress_adds_up(server: Server, tmp_path: Path) -> None:
     for i, manner in enumerate(("good", "no length")):
         server.files["/x/a.gz"] = Served(CONTENT, manner)
         folder = tmp_path / str(i) / "x"
-        download.fetch((at(server, "x"),), folder, report=lambda *told: heard.append(told), patience=HASTE)
+        download.fetch((at(server, "x"),), folder, progress=lambda *told: heard.append(told), retry=HASTE)
         assert [name for name, _, _ in heard] == ["a.gz"] * len(heard)
         assert [done for _, done, _ in heard] == sorted(done for _, done, _ in heard)
         assert heard[-1][1] == heard[-1][2] == len(CONTENT)
@@ -132,7 +132,7 @@ def beginning(server: Server, folder: Path) -> int:
     """Leaves a partial file behind, as a failed command does; returns its size."""
     server.files["/x/a.gz"].manner = "dies"
     with pytest.raises(UserError, match="broke off after"):
-        download.fetch((at(server, "x"),), folder, patience=Patience(timeout=0.5, tries=1, pause=0))
+        download.fetch((at(server, "x"),), folder, retry=RetryPolicy(timeout=0.5, tries=1, pause=0))
     server.files["/x/a.gz"].manner = "good"
     server.asked.clear()
     return (folder / ".a.gz.partial").stat().st_size
@@ -174,7 +174,8 @@ def test_a_beginning_without_a_note_is_not_trusted(server: Server, tmp_path: Pat
 def test_killed_half_way_it_continues(server: Server, tmp_path: Path) -> None:
     server.files["/x/a.gz"] = Served(CONTENT, pause=0.1)
     code = (
-        "import sys; from pathlib import Path; from levelfield import download; from levelfield.spec import Archive\n"
+        "import sys; from pathlib import Path\n"
+        "from levelfield.data import download; from levelfield.spec import Archive\n"
         "download.fetch((Archive('a.gz', (sys.argv[1],)),), Path(sys.argv[2]))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -195,7 +196,7 @@ def test_killed_half_way_it_continues(server: Server, tmp_path: Path) -> None:
 
 def test_killed_between_the_last_byte_and_the_name(server: Server, tmp_path: Path) -> None:
     server.files["/x/a.gz"] = Served(CONTENT)
-    http.transfer(f"{server.url}/x/a.gz", tmp_path / ".a.gz.partial")
+    http.download_range(f"{server.url}/x/a.gz", tmp_path / ".a.gz.partial")
     server.asked.clear()
     assert fetch(at(server, "x"), tmp_path) == CONTENT and server.asked == []
 

@@ -309,7 +309,7 @@ def test_recipes_have_the_parameters_of_the_code(task: str, norms: int) -> None:
     layer = averages + maps + 4 * z + 2 * s.bound - 1 + (d + 1) * e + (e + 1) * d + 2 * norms
     head = (d + 1) * e + (e + 1) * 10
     rest = 20 * d + (norms if s.shape.block.final_norm else 0)
-    net = Net(s.shape.model(mixer, "mega"), Tokens(18), (Head("label", 10, "sequence"),), flag=False, seed=0)
+    net = Net(s.shape.model(mixer, "mega"), Tokens(18), (Head("label", 10, "sequence"),), mask_flag=False, seed=0)
     assert sum(p.numel() for p in net.parameters()) == s.shape.depth * layer + head + rest
 
 

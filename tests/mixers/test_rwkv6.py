@@ -173,7 +173,7 @@ def test_weight_decay_is_for_the_large_maps_alone() -> None:
 
 def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() -> None:
     mixers = (RWKV6(head=4, layers=2, blocks=2), RWKV6Channel(hidden=12, layers=2, blocks=2))
-    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), flag=False, seed=0).eval()
+    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0).eval()
     twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
     y = net.encoder(x, None)
@@ -183,9 +183,9 @@ def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() 
             one = _time_by_hand if isinstance(mixer, RWKV6TimeMix) else _channel_by_hand
             y = y + torch.stack([one(mixer, row) for row in norm(y, None)])  # pyright: ignore[reportArgumentType]
     assert net.norm is not None
-    torch.testing.assert_close(net.features(x, None), net.norm(y, None), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(net.hidden_states(x, None), net.norm(y, None), rtol=1e-9, atol=1e-9)
     first, state = net.advance(x[:, :23], None)
-    torch.testing.assert_close(torch.cat([first, net.advance(x[:, 23:], state)[0]], 1), net.features(x, None))
+    torch.testing.assert_close(torch.cat([first, net.advance(x[:, 23:], state)[0]], 1), net.hidden_states(x, None))
 
 
 @pytest.mark.parametrize("config", [CONFIGS[0], CHANNELS], ids=str)

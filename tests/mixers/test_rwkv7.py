@@ -192,12 +192,12 @@ def test_weight_decay_is_for_the_large_maps_alone() -> None:
 
 def test_a_pattern_of_both_goes_on_from_a_state() -> None:
     mixers = (RWKV7(head=4, layers=2, blocks=2), RWKV7Channel(hidden=12, layers=2, blocks=2))
-    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), flag=False, seed=0).eval()
+    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0).eval()
     twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
     first, state = net.advance(x[:, :23], None)
     whole = torch.cat([first, net.advance(x[:, 23:], state)[0]], 1)
-    torch.testing.assert_close(whole, net.features(x, None), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(whole, net.hidden_states(x, None), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("config", [CONFIGS[0], CHANNELS], ids=str)

@@ -34,7 +34,7 @@ HYBRID = Model(
 
 @pytest.fixture(scope="module")
 def hybrid() -> Own:
-    net = Net(HYBRID, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), flag=False, seed=0).double().eval()
+    net = Net(HYBRID, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).double().eval()
     return Own("hybrid", net, net.heads["next"], SYMBOLS, Tokens.OFFSET)
 
 
@@ -42,7 +42,7 @@ def recomputed(model: Own, prompt: Sequence[int] | np.ndarray, budget: int) -> l
     """Greedy generation by its definition: the whole text again for every token, no state."""
     ids = [int(i) for i in prompt]
     for _ in range(budget):
-        features = model.net.features(torch.tensor([ids]) + model.shift, None)
+        features = model.net.hidden_states(torch.tensor([ids]) + model.shift, None)
         ids.append(int(model.read(features[0, -1]).argmax()))
     return ids[len(prompt) :]
 
@@ -167,7 +167,7 @@ def test_logits_of_some_steps_are_those_of_all(hybrid: Own, monkeypatch: pytest.
     monkeypatch.setattr(language_model, "FEWEST", 4)
     ids = torch.randint(SYMBOLS, (3, 19), generator=torch.Generator().manual_seed(0))
     whole = hybrid.logits(ids)
-    expected = hybrid.read(hybrid.net.features(ids + Tokens.OFFSET, None))
+    expected = hybrid.read(hybrid.net.hidden_states(ids + Tokens.OFFSET, None))
     torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(hybrid.logits(ids, last=5), expected[:, -5:], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(hybrid.start(ids)[0], expected[:, -1], rtol=1e-6, atol=1e-6)
@@ -175,7 +175,7 @@ def test_logits_of_some_steps_are_those_of_all(hybrid: Own, monkeypatch: pytest.
 
 def test_what_cannot_be_generated_is_said() -> None:
     short = replace(HYBRID, mixers=HYBRID.mixers[:1], depth=1, positions="learned", max_positions=8)
-    net = Net(short, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), flag=False, seed=0).eval()
+    net = Net(short, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
     model = Own("short", net, net.heads["next"], SYMBOLS, Tokens.OFFSET)
     with pytest.raises(UserError, match="short takes at most 8 steps, not 10"):
         generate(model, [[1] * 6], 4, never)

@@ -41,7 +41,7 @@ def _weights() -> Weights:
 
 
 def _ours(theirs: Weights) -> Net:
-    net = Net(LLAMA, Tokens(9), (Head("next", 9, "step"),), flag=False, seed=0).double().eval()
+    net = Net(LLAMA, Tokens(9), (Head("next", 9, "step"),), mask_flag=False, seed=0).double().eval()
     ours = {"encoder.embed.weight": theirs["embed_tokens.weight"], "norm.norm.weight": theirs["norm.weight"]}
     for i in range(DEPTH):
         q, k, v, o = (theirs[f"layers.{i}.self_attn.{n}_proj.weight"] for n in "qkvo")
@@ -93,7 +93,7 @@ def llama_naive(w: Weights, ids: Tensor) -> Tensor:
 def test_it_is_llama_written_out() -> None:
     weights, ids = _weights(), torch.tensor([2, 5, 3, 3, 8, 2, 4])
     torch.testing.assert_close(
-        _ours(weights).features(ids[None], None)[0], llama_naive(weights, ids), rtol=1e-10, atol=1e-10
+        _ours(weights).hidden_states(ids[None], None)[0], llama_naive(weights, ids), rtol=1e-10, atol=1e-10
     )
 
 
@@ -116,7 +116,9 @@ def test_it_is_the_model_of_transformers_and_so_is_its_cache() -> None:
     net, ids = _ours(weights), torch.randint(2, 11, (3, 150), generator=Generator().manual_seed(1))
     with torch.no_grad():
         expected = theirs(ids).last_hidden_state
-        torch.testing.assert_close(net.features(ids, None), expected, rtol=1e-5, atol=1e-5)  # its angles are float32
+        torch.testing.assert_close(
+            net.hidden_states(ids, None), expected, rtol=1e-5, atol=1e-5
+        )  # its angles are float32
         first, state = net.advance(ids[:, :100], None)
         rest, _ = net.advance(ids[:, 100:], state)
         torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-5, atol=1e-5)

@@ -71,7 +71,7 @@ def test_a_run_on_text_is_a_language_model_of_bytes() -> None:
     ids = torch.tensor([tokenizer.encode("a few bytes é")])
     assert (model.name, model.vocabulary, model.begin) == (run.id, 256, ())
     net = model.net
-    expected = net.head("next", net.features(ids + 2, None), None)
+    expected = net.head("next", net.hidden_states(ids + 2, None), None)
     torch.testing.assert_close(model.logits(ids), expected)
     (made,) = generate(model, [ids[0].tolist()], 3)
     assert made[0] == int(expected[0, -1].argmax()) and isinstance(tokenizer.decode(made), str)

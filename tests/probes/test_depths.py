@@ -30,14 +30,16 @@ class Within(Net):
     """Answers right where the asked key stands within `steps` of the end, and with value 0 elsewhere."""
 
     def __init__(self, run: Run, steps: int) -> None:
-        super().__init__(run.model, run.task.input, (Head("steps", 8, "step"),), flag=False, seed=0)
+        super().__init__(run.model, run.task.input, (Head("steps", 8, "step"),), mask_flag=False, seed=0)
         self.steps = steps
 
-    def features(self, x: torch.Tensor, mask: torch.Tensor | None, hidden: torch.Tensor | None = None) -> torch.Tensor:
+    def hidden_states(
+        self, x: torch.Tensor, mask: torch.Tensor | None, masked: torch.Tensor | None = None
+    ) -> torch.Tensor:
         return torch.nn.functional.one_hot(x, 64).float()
 
-    def head(self, name: str, features: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        x = features.argmax(-1)
+    def head(self, name: str, hidden_states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        x = hidden_states.argmax(-1)
         out = torch.zeros(*x.shape, 8)
         for row, words in enumerate(x):
             place = int((words == words[-1]).nonzero()[0])

@@ -68,18 +68,18 @@ class Oracle(Net):
 
     knows = 8
 
-    def features(self, x: Tensor, mask: Tensor | None, hidden: Tensor | None = None) -> Tensor:
+    def hidden_states(self, x: Tensor, mask: Tensor | None, masked: Tensor | None = None) -> Tensor:
         answer = x[:, :1] - 2
         guess = torch.where(answer < self.knows, answer, (answer + 1) % 8)
         return nn.functional.one_hot(guess, 8).float().expand(-1, x.shape[1], -1)
 
-    def head(self, name: str, features: Tensor, mask: Tensor | None) -> Tensor:
-        return features[:, 0]
+    def head(self, name: str, hidden_states: Tensor, mask: Tensor | None) -> Tensor:
+        return hidden_states[:, 0]
 
 
 def measure(name: str, model: Model, net: Net | None = None, task: Task = TASK) -> list[Row]:
     run = Run(task, model, protocols.scratch(recipe()), 0)
-    net = net or Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    net = net or Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
 
     def load(wanted: Task) -> Mapping[SplitName, Examples]:
         return wanted.build(None)
@@ -88,7 +88,7 @@ def measure(name: str, model: Model, net: Net | None = None, task: Task = TASK) 
 
 
 def oracle(knows: int = 8, model: Model = MODEL) -> Oracle:
-    net = Oracle(model, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    net = Oracle(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     net.knows = knows
     return net
 
@@ -114,7 +114,7 @@ def test_rules_are_scored_in_the_same_slices_as_the_model():
     task = ListOps(minimum=10, length=40, max_depth=3, train=400, val=10, test=300)
     splits = task.build(None)
     model = Model((RunningMean(),), 1, 8)
-    net = Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    net = Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     found = list(probes.find("slices").measure(net, Run(task, model, protocols.scratch(recipe()), 0), lambda t: splits))
     rules = {(r.get("model"), r.get("at")): r for r in found if r.get("protocol") == "none"}
     first = lambda part: [int(part.sequence(i)[0]) for i in range(len(part))]  # noqa: E731  its operator
@@ -166,7 +166,7 @@ def test_reach_is_the_distance_a_model_really_looks():
 
 
 def test_reach_of_a_network_that_diverged_is_absent():
-    net = Net(MODEL, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    net = Net(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(float("nan"))

@@ -23,7 +23,7 @@ CHARACTERS = Tokens(134)  # with <pad> and <mask>, the 136 symbols of the printe
 
 def parameters(shape: Shape, mixer: MixerConfig, spec: Input, classes: int, documents: int = 1) -> int:
     head = Head("label", classes, "sequence", documents)
-    net = Net(shape.model(mixer, "counted"), spec, (head,), flag=False, seed=0)
+    net = Net(shape.model(mixer, "counted"), spec, (head,), mask_flag=False, seed=0)
     return sum(p.numel() for p in net.parameters())
 
 

@@ -15,7 +15,7 @@ from tiny import recipe as tiny_recipe
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.data.batches import Buckets, Loaded, order
+from levelfield.data.batches import Buckets, SplitOnDevice, order
 from levelfield.mixers import MIXERS
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gla import GLA
@@ -41,14 +41,14 @@ RECIPE = tiny_recipe(4)
 def network(config: MixerConfig, block: Block | None = None) -> Net:
     model = Model((config,), 1, D, causal="causal" in config.directions, block=block or Block())
     task = FirstSymbol()
-    return Net(model, task.input, heads(Classify(), task), flag=False, seed=0)
+    return Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
 
 
 def batch_of(lengths: list[int]) -> Any:
     draws = np.random.default_rng(0)
     sequences = [draws.integers(0, 4, n).astype(np.uint8) for n in lengths]
     examples = Examples.of_sequences(sequences, np.zeros(len(lengths), np.int64))
-    return Loaded(examples, torch.device("cpu")).gather(torch.arange(len(lengths)))
+    return SplitOnDevice(examples, torch.device("cpu")).gather(torch.arange(len(lengths)))
 
 
 def dispatched(net: Net, batch: Any) -> int:
@@ -114,7 +114,7 @@ def of_layer(kind: str, causal: bool = False, feedforward: int = 0) -> float:
 
     def each(kind: str, feedforward: int) -> float:
         model = Model((Probe(kind),), 1, D, causal=causal, block=Block(feedforward=feedforward))
-        net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), flag=False, seed=0)
+        net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
         return cost(net, T, Classify(), FirstSymbol()).each
 
     return each(kind, feedforward) - each("none", 0)
@@ -237,7 +237,7 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
     lengths = (np.random.default_rng(1).lognormal(3.5, 0.8, 90).astype(int) + 1).clip(max=300)
     examples = Examples.of_sequences([np.zeros(n, np.uint8) for n in lengths], np.zeros(len(lengths), np.int64))
     given, net, seed = replace(RECIPE, batch=8, bucketed=bucketed), network(config), 5
-    split, buckets = Loaded(examples, torch.device("cpu")), Buckets(seed, examples, 8)
+    split, buckets = SplitOnDevice(examples, torch.device("cpu")), Buckets(seed, examples, 8)
     dispatched, useful, seen = 0.0, 0.0, 0
     for at in range(6):
         batch = split.gather(buckets.order(at) if bucketed else order(seed, at, batch=8, count=len(lengths)))
@@ -256,7 +256,7 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
 
 def test_layers_of_one_kind_are_counted_once() -> None:
     deep = replace(network(S4(state=4)).model, depth=5)
-    net = Net(deep, FirstSymbol().input, heads(Classify(), FirstSymbol()), flag=False, seed=0)
+    net = Net(deep, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
     cost(net, T, Classify(), FirstSymbol())
     assert len(flops._KNOWN) == 1
     assert cost(net, T, Classify(), FirstSymbol()).fixed == pytest.approx(5 * step(S4(state=4)).fixed, rel=0.01)
@@ -275,11 +275,11 @@ def test_counting_leaves_no_table_without_values(rotary: Any) -> None:
     """The first to ask for a length's angles is the count; training then needs their values."""
     length = flops.LONG + 1
     model = Model((Attention(heads=2, rotary=rotary),), 1, D, positions="sinusoidal")
-    net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), flag=False, seed=0)
+    net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
     assert cost(net, length, Classify(), FirstSymbol()).each > 3.5 * 4 * length**2 * D
-    features = net.features(torch.zeros(1, length, dtype=torch.int64), None)
-    features.sum().backward()
-    assert torch.isfinite(features).all()
+    hidden_states = net.hidden_states(torch.zeros(1, length, dtype=torch.int64), None)
+    hidden_states.sum().backward()
+    assert torch.isfinite(hidden_states).all()
 
 
 @pytest.mark.parametrize("gates", [4, 3])

@@ -18,12 +18,12 @@ from tiny import MODEL, FirstSymbol, recipe
 from torch import Generator, Tensor, nn
 
 from levelfield import protocols
-from levelfield.data.batches import Batch, Loaded
+from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.engine import tuning
 from levelfield.evaluate import evaluate
 from levelfield.files import read_json, read_rows, to_line, write_json
 from levelfield.model import Net
-from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, View, heads
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, heads
 from levelfield.probes.slices import Slices
 from levelfield.run import execute
 from levelfield.runs import rows as scored
@@ -34,15 +34,15 @@ from levelfield.spec import (
     Examples,
     MixerConfig,
     Output,
+    Progress,
     Recipe,
-    Report,
     Row,
     Run,
     Signal,
     SplitName,
     Tokens,
     Values,
-    silent,
+    no_progress,
 )
 from levelfield.train import Plan, State, copied, kept, make_optimizer, train
 
@@ -91,7 +91,7 @@ class _Failing(nn.Module):
 
 def failing(how: str, block: Block = BLOCK) -> Net:
     model = dataclasses.replace(MODEL, mixers=(Failing(how),), depth=1, block=block)
-    return Net(model, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    return Net(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
 
 
 def trained(net: Net, clip: float | None = 1.0, every: int = 20) -> tuple[State, list[dict[str, Tensor]]]:
@@ -99,7 +99,7 @@ def trained(net: Net, clip: float | None = 1.0, every: int = 20) -> tuple[State,
     numbers = dataclasses.replace(recipe(20), clip=clip)
     plan = Plan(Classify(), numbers, 20, warmup=0, validate_every=every, augment=False)
     state = State(net, make_optimizer(net, numbers, net.rules()), best=copied(net))
-    split = Loaded(TASK.build(None)["train"], CPU)
+    split = SplitOnDevice(TASK.build(None)["train"], CPU)
     return state, [copied(net) for _ in train(state, plan, split, TASK, 0, lambda: 0.5)]
 
 
@@ -156,10 +156,10 @@ def test_an_overflow_at_the_last_step_is_reported_as_divergence(tmp_path: Path, 
 
 def test_outputs_that_are_no_numbers_are_right_nowhere():
     """Sixteen of 64 labels are 0, which the largest of four NaN would point at."""
-    net = Net(MODEL, TASK.input, heads(Classify(), TASK), flag=False, seed=0)
+    net = Net(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         net.heads["label"].bias[0] = NAN  # pyright: ignore
-    split = Loaded(TASK.build(None)["val"], CPU)
+    split = SplitOnDevice(TASK.build(None)["val"], CPU)
     scores = evaluate(net, split, Classify(), TASK.input, batch=16, seed=0)
     assert (split.y == 0).any() and scores.mean == 0.0 and scores.fault == "diverged"
     half = scores.part(np.arange(64) < 32)
@@ -173,24 +173,24 @@ def test_every_score_counts_broken_outputs_as_wrong(broken: float):
     batch = Batch(x, torch.tensor([4, 4, 4]), None, torch.zeros(3, dtype=torch.int64))
     label = torch.tensor([[2.0, 1.0]] * 3)
     label[1, 1] = broken
-    scores = Classify().score(label, batch, View(x), Tokens(2))
+    scores = Classify().score(label, batch, ModelInput(x), Tokens(2))
     assert scores.values.tolist() == [1.0, 0.0, 1.0] and scores.sound.tolist() == [True, False, True]
     steps = torch.tensor([[[2.0, 1.0]] * 4] * 3)
     steps[1, 2, 1] = broken
     asked = dataclasses.replace(batch, y=torch.tensor([[0, -1, 0, 0], [0, 0, 0, -1], [0, 0, -1, 0]]))
-    scores = ClassifySteps().score(steps, asked, View(x), Tokens(2))
+    scores = ClassifySteps().score(steps, asked, ModelInput(x), Tokens(2))
     assert scores.values.tolist() == [1.0, pytest.approx(2 / 3), 1.0] and scores.sound.tolist() == [True, False, True]
     aside = dataclasses.replace(asked, y=torch.tensor([[0, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, 0]]))
-    assert ClassifySteps().score(steps, aside, View(x), Tokens(2)).sound.all()  # nothing is asked at that step
-    hidden = View(x, torch.ones(3, 4, dtype=torch.bool))
-    for objective, view in ((Masked(), hidden), (Causal(), View(x))):
+    assert ClassifySteps().score(steps, aside, ModelInput(x), Tokens(2)).sound.all()  # nothing is asked at that step
+    hidden = ModelInput(x, torch.ones(3, 4, dtype=torch.bool))
+    for objective, view in ((Masked(), hidden), (Causal(), ModelInput(x))):
         scores = objective.score(steps, batch, view, Tokens(2))
         count = int(scores.weights[1])
         assert scores.values.tolist() == [1.0, pytest.approx((count - 1) / count), 1.0]
         assert scores.sound.tolist() == [True, False, True]
     values = torch.tensor([[1.0], [broken], [1.0]])
     real = dataclasses.replace(batch, y=torch.ones(3, 1))
-    scores = Regress().score(values, real, View(x), Tokens(2))
+    scores = Regress().score(values, real, ModelInput(x), Tokens(2))
     assert scores.sound.tolist() == [True, False, True] and not scores.values[1].isfinite()
 
 
@@ -212,8 +212,8 @@ class Level(FirstSymbol):
     def input(self) -> Signal:
         return Signal(1, (4.0,), (4.0,))
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        splits = super().build(sources, report)
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        splits = super().build(sources, progress)
         made: dict[SplitName, Examples] = {}
         for name, examples in splits.items():
             means = [examples.sequence(i).mean() for i in range(len(examples))]

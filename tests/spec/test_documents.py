@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, linear
 from levelfield import protocols
 from levelfield import run as running
 from levelfield.data import prepared
-from levelfield.data.batches import Batch, Buckets, Loaded, encode
+from levelfield.data.batches import Batch, Buckets, SplitOnDevice, encode
 from levelfield.evaluate import evaluate, label_scores
 from levelfield.files import read_json, read_rows
 from levelfield.mixers.attention import Attention
@@ -67,7 +67,7 @@ def model(mixer: MixerConfig, pair: Pair = "concat", pooling: Any = "mean", hidd
 def build(config: Model, objective: Trainable | None = None, documents: int = 2) -> Net:
     """In float64 and evaluation mode, with every parameter off its special initial value."""
     found = [dataclasses.replace(head, documents=documents) for head in heads(objective or Classify(), TASK)]
-    net = Net(config, TASK.input, tuple(found), flag=False, seed=1).double().eval()
+    net = Net(config, TASK.input, tuple(found), mask_flag=False, seed=1).double().eval()
     draws = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -76,17 +76,17 @@ def build(config: Model, objective: Trainable | None = None, documents: int = 2)
 
 
 def batch_of(examples: Examples) -> Batch:
-    return Loaded(examples, CPU).gather(torch.arange(len(examples)))
+    return SplitOnDevice(examples, CPU).gather(torch.arange(len(examples)))
 
 
 def logits(net: Net, batch: Batch) -> Tensor:
-    return net.head("label", net.features(encode(batch.raw, batch.mask, TASK.input), batch.mask), batch.mask)
+    return net.head("label", net.hidden_states(encode(batch.raw, batch.mask, TASK.input), batch.mask), batch.mask)
 
 
 def pooled_alone(net: Net, document: np.ndarray) -> Tensor:
     """One document through the trunk with nothing beside it, pooled by hand: (D,)."""
     ids = torch.from_numpy(document.astype(np.int64))[None] + Tokens.OFFSET
-    steps = net.features(ids, None)[0]
+    steps = net.hidden_states(ids, None)[0]
     return {"mean": steps.mean(0), "max": steps.max(0).values, "last": steps[-1]}[net.model.pooling]
 
 
@@ -118,18 +118,18 @@ def test_a_document_knows_nothing_of_the_other(mixer: MixerConfig) -> None:
     net = build(model(mixer, "interaction"))
     others = [UNEQUAL.sequence(i) if i % 2 == 0 else np.full(3 * i, 2, np.uint8) for i in range(10)]
     before, after = batch_of(UNEQUAL), batch_of(Examples.of_sequences(others, UNEQUAL.y, documents=2))
-    features = [net.features(encode(b.raw, b.mask, TASK.input), b.mask) for b in (before, after)]
+    hidden_states = [net.hidden_states(encode(b.raw, b.mask, TASK.input), b.mask) for b in (before, after)]
     for i in range(0, 10, 2):
         length = int(before.lengths[i])
-        torch.testing.assert_close(features[0][i, :length], features[1][i, :length], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(hidden_states[0][i, :length], hidden_states[1][i, :length], rtol=1e-9, atol=1e-9)
     encoded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         encoded.append(output)
 
     net.encoder.register_forward_hook(keep)
-    features = net.features(encode(before.raw, before.mask, TASK.input), before.mask)
-    (gradient,) = torch.autograd.grad(features[0].square().sum(), encoded[-1])
+    hidden_states = net.hidden_states(encode(before.raw, before.mask, TASK.input), before.mask)
+    (gradient,) = torch.autograd.grad(hidden_states[0].square().sum(), encoded[-1])
     assert gradient[0].abs().sum() > 0 and gradient[1:].abs().sum() == 0
 
 
@@ -177,7 +177,7 @@ def test_the_causal_loss_by_hand() -> None:
     total, count = torch.zeros((), dtype=torch.float64), 0
     for i in range(10):
         document = torch.from_numpy(UNEQUAL.sequence(i).astype(np.int64))
-        outputs = net.head("next", net.features(document[None] + Tokens.OFFSET, None), None)[0]
+        outputs = net.head("next", net.hidden_states(document[None] + Tokens.OFFSET, None), None)[0]
         total = total + cross_entropy(outputs[:-1], document[1:], reduction="sum")
         count += len(document) - 1
     ours = training_loss(net, batch_of(UNEQUAL), Causal(), TASK.input, generator(0, "unused"))
@@ -190,9 +190,9 @@ def test_enriched_training_sums_both_losses() -> None:
     net = build(model(MIXERS["mean"]), objective)
     batch = batch_of(UNEQUAL)
     view = objective.view(batch, TASK.input, generator(5, "sum"))
-    features = net.features(view.x, batch.mask, view.hidden)
-    label = cross_entropy(net.head("label", features, batch.mask), batch.y.long())
-    hidden = DENOISE.loss(net.head(DENOISE.key, features, batch.mask), batch, view, TASK.input)
+    hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
+    label = cross_entropy(net.head("label", hidden_states, batch.mask), batch.y.long())
+    hidden = DENOISE.loss(net.head(DENOISE.key, hidden_states, batch.mask), batch, view, TASK.input)
     whole = training_loss(net, batch, objective, TASK.input, generator(5, "sum"))
     torch.testing.assert_close(whole.double(), (label + hidden).double(), rtol=1e-6, atol=1e-6)
 
@@ -201,7 +201,7 @@ def test_enriched_training_sums_both_losses() -> None:
 def test_evaluation_gives_one_score_a_pair_in_the_splits_order(objective: Trainable) -> None:
     config = dataclasses.replace(model(MIXERS["mean"]), causal=isinstance(objective, Causal))
     net = build(config, objective)
-    scores = evaluate(net, Loaded(UNEQUAL, CPU), objective, TASK.input, batch=2, seed=0)
+    scores = evaluate(net, SplitOnDevice(UNEQUAL, CPU), objective, TASK.input, batch=2, seed=0)
     assert scores.values.shape == scores.weights.shape == (5,)
     if isinstance(objective, Masked):
         assert scores.weights.sum() > 0 and all(scores.weights <= UNEQUAL.sizes)
@@ -259,7 +259,7 @@ def test_the_ledger_counts_both_documents(tmp_path: Path) -> None:
     where = store.directory(tmp_path, BUCKETED)
     execute(BUCKETED, where, tmp_path / "data", "cpu")
     ledger = read_json(where / "ledger.json")
-    split = Loaded(prepared.load(TASK, tmp_path / "data")["train"], CPU)
+    split = SplitOnDevice(prepared.load(TASK, tmp_path / "data")["train"], CPU)
     buckets = Buckets(derive_seed(1, "phase", 0), split.examples, BUCKETED.protocol.phases[0].recipe.batch)
     batches = [split.gather(buckets.order(step)) for step in range(20)]
     assert ledger["examples"] == sum(len(b.y) for b in batches)
@@ -280,7 +280,7 @@ def test_flops_of_a_pair_are_twice_those_of_a_document(pair: Pair) -> None:
 
 def flops(config: Model, task: Task) -> float:
     """Of an example of ten steps a document."""
-    net = Net(config, task.input, heads(Classify(), task), flag=False, seed=0)
+    net = Net(config, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     return task.documents * cost(net, 10, Classify(), task).each
 
 
@@ -308,7 +308,7 @@ def test_a_pair_is_refused_where_there_is_none(tmp_path: Path) -> None:
 def test_every_probe_takes_pairs(probe: Probe, tmp_path: Path) -> None:
     config = model(MIXERS["conv"], "interaction")
     run = Run(TASK, config, protocols.scratch(recipe()), 0)
-    net = Net(config, TASK.input, heads(Classify(), TASK), flag=False, seed=0).eval()
+    net = Net(config, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0).eval()
     rows = list(probe.measure(net, run, lambda task: prepared.load(task, tmp_path)))
     assert rows and all(np.isfinite(row.get("value", 0.0)) for row in rows)
     if probe.name == "slices":

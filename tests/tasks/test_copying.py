@@ -53,10 +53,10 @@ def test_scattered_items_are_a_uniform_subset():
 @every_form
 def test_a_changed_sequence_has_other_labels(task: Copying):
     examples = task.build(None)["val"]
-    assert np.array_equal(task.relabel(examples), examples.y)
+    assert np.array_equal(task.recompute_labels(examples), examples.y)
     x = examples.x.copy()
     x[np.flatnonzero(x)[1]] = 1 + x[np.flatnonzero(x)[1]] % 5
-    assert np.flatnonzero(task.relabel(replace(examples, x=x)) != examples.y).tolist() == [14]
+    assert np.flatnonzero(task.recompute_labels(replace(examples, x=x)) != examples.y).tolist() == [14]
 
 
 @every_form

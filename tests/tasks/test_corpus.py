@@ -24,7 +24,7 @@ from fingerprints import fingerprint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelfield.spec import SPLITS, Examples, UserError, digest, silent
+from levelfield.spec import SPLITS, Examples, UserError, digest, no_progress
 from levelfield.tasks._texts import imdb
 from levelfield.tasks._texts.corpus_files import documents
 from levelfield.tasks._texts.windows import LATEST, identify, windows
@@ -93,15 +93,15 @@ def in_json(folder: Path, texts: list[bytes]) -> Path:
 
 @pytest.mark.parametrize("form", [tar(""), tar("gz"), tar("xz"), in_zip, in_folder, in_lines, in_json])
 def test_every_form_gives_the_same_documents(form: Callable[[Path, list[bytes]], Path], tmp_path: Path) -> None:
-    assert documents(form(tmp_path, books(12)), silent) == books(12)
+    assert documents(form(tmp_path, books(12)), no_progress) == books(12)
 
 
 def test_a_file_named_by_itself_is_text_whatever_its_ending(tmp_path: Path) -> None:
     path = tmp_path / "enwik"
     path.write_bytes(b"\xff\x00 any bytes")
-    assert documents(path, silent) == [b"\xff\x00 any bytes"]
+    assert documents(path, no_progress) == [b"\xff\x00 any bytes"]
     with pytest.raises(UserError, match="There is no text in"):
-        documents(tmp_path, silent)
+        documents(tmp_path, no_progress)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_file_named_by_itself_is_text_whatever_its_ending(tmp_path: Path) -> N
 def test_damaged_files_are_named(name: str, data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError, match=message):
-        documents(tmp_path / name, silent)
+        documents(tmp_path / name, no_progress)
 
 
 @pytest.mark.parametrize(("at", "value"), [(0, 1), (2, 99)], ids=["a password", "an unknown method"])
@@ -136,7 +136,7 @@ def test_a_zip_that_cannot_be_unpacked_here_is_named(at: int, value: int, tmp_pa
         data[place + at] = value
     path.write_bytes(data)
     with pytest.raises(UserError, match=r"books.zip cannot be read \(.+\): copy it again, or unpack it") as caught:
-        documents(path, silent)
+        documents(path, no_progress)
     assert "\n" not in str(caught.value)
 
 
@@ -152,7 +152,7 @@ def test_files_that_macos_hides_are_no_text(tmp_path: Path) -> None:
             packed.write(folder / name, inner)
             tarred.add(folder / name, inner)
     for place in (folder, tmp_path / "a.zip", tmp_path / "a.tar"):
-        assert documents(place, silent) == [b"a text"]
+        assert documents(place, no_progress) == [b"a text"]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(2, 9))

@@ -44,11 +44,11 @@ def test_the_special_symbol_stands_anywhere_and_the_rest_is_uniform():
 
 def test_a_changed_sequence_has_another_label():
     examples = SMALL.build(None)["val"]
-    assert np.array_equal(SMALL.relabel(examples), examples.y)
+    assert np.array_equal(SMALL.recompute_labels(examples), examples.y)
     x = examples.x.copy()
     behind = examples.sequence(0).tolist().index(6) + 1
     x[behind] = (x[behind] + 1) % 6
-    assert np.flatnonzero(SMALL.relabel(replace(examples, x=x)) != examples.y).tolist() == [0]
+    assert np.flatnonzero(SMALL.recompute_labels(replace(examples, x=x)) != examples.y).tolist() == [0]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9, 15, 16])

@@ -45,10 +45,10 @@ def test_the_label_is_the_value_of_the_key(task: MQAR):
 
 def test_a_changed_sequence_has_other_labels():
     examples = SMALL.build(None)["val"]
-    assert np.array_equal(SMALL.relabel(examples), examples.y)
+    assert np.array_equal(SMALL.recompute_labels(examples), examples.y)
     x = examples.x.copy()
     x[1] = 1 + SMALL.keys + (int(x[1]) - SMALL.keys) % SMALL.values  # the first pair's value
-    changed = np.flatnonzero(SMALL.relabel(replace(examples, x=x)) != examples.y)
+    changed = np.flatnonzero(SMALL.recompute_labels(replace(examples, x=x)) != examples.y)
     assert changed.tolist() == [2 * SMALL.pairs + x[2 * SMALL.pairs : SMALL.length].tolist().index(x[0])]
 
 

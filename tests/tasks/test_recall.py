@@ -19,7 +19,7 @@ def look_up(sequence: list[int], within: int) -> int | None:
 def test_labels_are_the_values_of_the_last_key():
     task = Recall(keys=5, values=7, pairs=11, train=300, val=50, test=50)
     for examples in task.build(None).values():
-        again = task.relabel(examples)
+        again = task.recompute_labels(examples)
         for i in range(len(examples)):
             sequence = examples.sequence(i).tolist()
             value = look_up(sequence, 11)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelfield.spec import SPLITS, Examples, UserError, silent
+from levelfield.spec import SPLITS, Examples, UserError, no_progress
 from levelfield.tasks import _lra_release as release
 from levelfield.tasks._texts import citation_pairs as files
 from levelfield.tasks.retrieval import CHARACTERS, END, UNKNOWN, Retrieval, leading_bytes, leading_characters
@@ -129,7 +129,7 @@ def test_parsing_is_that_of_the_csv_module(rows: list[Row], block: int, length: 
     wanted = list(csv.reader(io.StringIO(data.decode(), newline="\n"), delimiter="\t", quoting=csv.QUOTE_NONE))
     before, files.BLOCK = files.BLOCK, block
     try:
-        pairs = files.parse(io.BytesIO(data), "here", len(rows), lambda t: leading_bytes(t, length), silent)
+        pairs = files.parse(io.BytesIO(data), "here", len(rows), lambda t: leading_bytes(t, length), no_progress)
     finally:
         files.BLOCK = before
     offsets = np.concatenate([[0], np.cumsum(pairs.lengths)])

@@ -178,7 +178,7 @@ def test_the_readmes_hash_puts_known_speakers_where_the_lists_have_them(split: s
 def test_without_lists_the_hash_decides(tree: Path, tmp_path: Path) -> None:
     task = Speech(steps=2_000, **PARTS)
     bare = fixture.write(tmp_path / "bare", lists=False)
-    assert files.survey(bare, speech.silent).by == "hash"
+    assert files.survey(bare, speech.no_progress).by == "hash"
     assert fingerprint(task.build(bare)) == fingerprint(task.build(tree))
 
 

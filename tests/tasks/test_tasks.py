@@ -24,7 +24,7 @@ from real_parts import part
 
 from levelfield import tasks
 from levelfield.data import conformance, prepared
-from levelfield.data.batches import Loaded
+from levelfield.data.batches import SplitOnDevice
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -172,7 +172,7 @@ def test_targets_are_in_range(task: Task) -> None:
 @every_task
 def test_targets_worked_out_anew_are_the_targets(task: Task) -> None:
     for examples in built(task).values():
-        again = task.relabel(examples)
+        again = task.recompute_labels(examples)
         if again is None:
             pytest.skip("the sequences do not determine the targets")
         assert again.shape == examples.y.shape
@@ -240,7 +240,7 @@ def test_chance_and_baselines(task: Task) -> None:
 @every_task
 def test_augmentation(task: Task) -> None:
     examples = built(task)["train"]
-    batch = Loaded(examples, torch.device("cpu")).gather(torch.arange(min(16, len(examples))))
+    batch = SplitOnDevice(examples, torch.device("cpu")).gather(torch.arange(min(16, len(examples))))
     if task.augmentation is None:
         with pytest.raises(UserError, match="augment"):
             task.augment(batch.raw, batch.lengths, torch.Generator())
@@ -269,7 +269,7 @@ def test_augmentation_of_one_row_does_not_need_the_others(task: Task) -> None:
     if task.augmentation is None:
         pytest.skip("no augmentation")
     examples = built(task)["train"]
-    batch = Loaded(examples, torch.device("cpu")).gather(torch.tensor([0]))
+    batch = SplitOnDevice(examples, torch.device("cpu")).gather(torch.tensor([0]))
     out = task.augment(batch.raw, batch.lengths, torch.Generator().manual_seed(0))
     assert out.shape == batch.raw.shape
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.spec import Examples, Label, Task, Tokens, silent
+from levelfield.spec import Examples, Label, Task, Tokens, no_progress
 
 {globals}
 
@@ -35,7 +35,7 @@ class Reviews(Task):
     max_length = 3
     chance = 0.5
 
-    def build(self, sources, report=silent):
+    def build(self, sources, progress=no_progress):
         rows = np.array([[int(x) for x in row] for row in csv.reader(Path({path}).read_text().splitlines())])
         cut = {{"train": rows[: -2 * self.part], "val": rows[-2 * self.part : -self.part], "test": rows[-self.part :]}}
         return {{k: Examples.of_equal_length(v[:, :3].astype(np.uint8), v[:, 3]) for k, v in cut.items()}}

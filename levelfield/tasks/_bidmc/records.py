@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.spec import Report, UserError
+from levelfield.spec import Progress, UserError
 
 ARCHIVE = "bidmc-ppg-and-respiration-dataset-1.0.0.zip"
 RATE = 125  # samples per second
@@ -56,7 +56,7 @@ def find(sources: Path) -> Path | None:
     return None
 
 
-def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Windows:
+def read(at: Path, targets: tuple[str, ...], stride: int, progress: Progress) -> Windows:
     """All windows, record by record. targets: of COLUMNS, or ("beats",). Raises UserError for what is missing."""
     files = _listing(at)
     parts: list[Windows] = []
@@ -73,7 +73,7 @@ def read(at: Path, targets: tuple[str, ...], stride: int, report: Report) -> Win
         y = _targets(files, name, targets, starts // RATE, x)
         whole = np.isfinite(x).all((1, 2)) & np.isfinite(y).all(1)
         parts.append(Windows(x[whole], y[whole], np.full(int(whole.sum()), record)))
-        report(f"reading records of {at.name}", done, len(_signals(files)))
+        progress(f"reading records of {at.name}", done, len(_signals(files)))
     if not any(len(part.x) for part in parts):
         raise UserError(f"No window of {at.name} has every value of {', '.join(targets)}: get the whole release.")
     if not whole_records == len(parts) == RECORDS:

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.spec import Report, UserError, silent
+from levelfield.spec import Progress, UserError, no_progress
 
 TEXT = "utf-8-sig"  # with or without a byte order mark
 
 
-def read(path: Path, length: int, channels: int, report: Report = silent) -> tuple[np.ndarray, np.ndarray]:
+def read(path: Path, length: int, channels: int, progress: Progress = no_progress) -> tuple[np.ndarray, np.ndarray]:
     """Every series of `length` steps and `channels` channels, and its target. Raises UserError with file and line."""
     series: list[np.ndarray] = []
     targets: list[float] = []
@@ -38,7 +38,7 @@ def read(path: Path, length: int, channels: int, report: Report = silent) -> tup
             series.append(np.stack([_numbers(part, length, where) for part in parts], axis=1))
             targets.append(float(_numbers(target, 1, where)[0]))
             if len(series) % 100 == 0:
-                report(f"reading {path.name}", len(series), max(len(series), 5_550))
+                progress(f"reading {path.name}", len(series), max(len(series), 5_550))
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged after {len(series)} series ({error}): download it again.") from error
     if not series:

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from levelfield.spec import Archive, Examples, Report, SplitName, UserError
+from levelfield.spec import Archive, Examples, Progress, SplitName, UserError
 from levelfield.tasks._images.safe_unpickle import unpickle_batch
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -94,7 +94,7 @@ def splits(
     train: int,
     test: int,
     convert: Callable[[np.ndarray], np.ndarray],
-    report: Report,
+    progress: Progress,
 ) -> Mapping[SplitName, Examples]:
     """Train, val and test from the first `train` and `test` official pictures; `convert` takes (N, 1024, 3) uint8.
 
@@ -106,7 +106,7 @@ def splits(
             "it from a folder that holds any of its forms with --from FOLDER."
         )
     part = "" if (train, test) == (TRAIN, TEST) else f" (a part: {train:,} of {TRAIN:,} train pictures)"
-    learn, held = read(sources, train, test, lambda what, done, total: report(what + part, done, total))
+    learn, held = read(sources, train, test, lambda what, done, total: progress(what + part, done, total))
     keep, val = carve(train)
     return {
         "train": _examples(learn, keep, convert),
@@ -129,10 +129,10 @@ def check_counts(train: int, test: int) -> None:
         raise UserError(f"CIFAR-10 offers train=10 to {TRAIN} and test=1 to {TEST}, not train={train}, test={test}.")
 
 
-def read(sources: Path, train: int, test: int, report: Report) -> tuple[Pictures, Pictures]:
+def read(sources: Path, train: int, test: int, progress: Progress) -> tuple[Pictures, Pictures]:
     """The first `train` train and `test` test pictures in official order, verified."""
     wanted: dict[str, tuple[int, Sequence[str]]] = {"train": (train, OFFICIAL_TRAIN), "test": (test, OFFICIAL_TEST)}
-    reader = _reader(sources, report)
+    reader = _reader(sources, progress)
     found = []
     for split, (count, official) in wanted.items():
         pictures = reader(split, count).first(count)
@@ -169,20 +169,20 @@ Reader = Callable[[str, int], Pictures]
 """reader(split, count): at least `count` pictures of "train" or "test" where the source has them."""
 
 
-def _reader(sources: Path, report: Report) -> Reader:
+def _reader(sources: Path, progress: Progress) -> Reader:
     """Finds out which form `sources` is in."""
     if not sources.exists():
         raise UserError(f"{sources} does not exist: name the folder that holds the CIFAR-10 files from {PAGE}.")
     if sources.is_file():
-        return _npz(sources) if sources.suffix == ".npz" else _batches(_archive(sources, report), sources, report)
+        return _npz(sources) if sources.suffix == ".npz" else _batches(_archive(sources, progress), sources, progress)
     for folder in (sources / place for place in PLACES):
         for name in ARCHIVES:
             if (folder / name).exists():
-                return _batches(_archive(folder / name, report), folder / name, report)
+                return _batches(_archive(folder / name, progress), folder / name, progress)
         if any(folder.glob("data_batch_*")):
-            return _batches(_folder(folder), folder, report)
+            return _batches(_folder(folder), folder, progress)
         if any(folder.glob("*.parquet")):
-            return _parquet(folder, report)
+            return _parquet(folder, progress)
         if found := sorted(folder.glob("*.npz")):
             return _npz(found[0])
     if any(sources.glob("train/*/*.jp*g")):
@@ -193,7 +193,7 @@ def _reader(sources: Path, report: Report) -> Reader:
 # Official batches, packed or unpacked.
 
 
-def _archive(path: Path, report: Report) -> Fetch:
+def _archive(path: Path, progress: Progress) -> Fetch:
     """The batches of a .tar.gz or .tar, read in one pass; nothing is written to disk."""
     wanted = [name + ending for name in (*TRAIN_BATCHES, *TEST_BATCHES) for ending in ("", ".bin")]
     held: dict[str, bytes] = {}
@@ -204,7 +204,7 @@ def _archive(path: Path, report: Report) -> Fetch:
                 if name in wanted and member.isfile() and member.size <= LARGEST_MEMBER:
                     file = archive.extractfile(member)
                     held[name] = file.read() if file else b""
-                    report(f"unpacking {path.name}", len(held), 6)
+                    progress(f"unpacking {path.name}", len(held), 6)
             while stream.read(2**20):  # to the checksum of the whole, which lies behind what a tar reader reads
                 pass
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -236,7 +236,7 @@ def _folder(folder: Path) -> Fetch:
     return fetch
 
 
-def _batches(fetch: Fetch, where: Path, report: Report) -> Reader:
+def _batches(fetch: Fetch, where: Path, progress: Progress) -> Reader:
     """From `data_batch_1` to 5 and `test_batch`: pickles, or binary records where the names end in .bin."""
     binary = fetch("data_batch_1.bin") is not None
     ending, decode = (".bin", _binary) if binary else ("", _pickled)
@@ -251,7 +251,7 @@ def _batches(fetch: Fetch, where: Path, report: Report) -> Reader:
             if data is None:
                 raise UserError(f"{where} has no {name}{ending}: unpack or download the official archive from {PAGE}.")
             parts.append(decode(data, f"{name}{ending} in {where}"))
-            report(f"reading {name}", len(parts), len(names))
+            progress(f"reading {name}", len(parts), len(names))
         return Pictures(np.concatenate([p.pixels for p in parts]), np.concatenate([p.labels for p in parts]))
 
     return reader
@@ -298,7 +298,7 @@ def _npz(path: Path) -> Reader:
     return reader
 
 
-def _parquet(folder: Path, report: Report) -> Reader:
+def _parquet(folder: Path, progress: Progress) -> Reader:
     """Columns `img` or `image` (bytes, or a struct with them: lossless PNG or WebP) and `label` or `labels`."""
 
     def reader(split: str, count: int) -> Pictures:
@@ -311,7 +311,7 @@ def _parquet(folder: Path, report: Report) -> Reader:
             pixels[done], labels[done] = _decode(picture, f"row {done} of {split} in {folder}"), label
             done += 1
             if done % 1000 == 0:
-                report(f"decoding {split} pictures", done, count)
+                progress(f"decoding {split} pictures", done, count)
         return Pictures(pixels[:done], labels[:done])
 
     return reader

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, SplitName, UserError, silent
+from levelfield.spec import Examples, Progress, SplitName, UserError, no_progress
 from levelfield.tasks import _lra_release as release
 from levelfield.tasks._listops.expressions import CLOSE, tokenize
 
@@ -26,19 +26,21 @@ Rows = tuple[Path, np.ndarray, np.ndarray, np.ndarray]
 """What one file holds: its name for messages, tokens (total,) uint8, offsets (N + 1,), written labels (N,)."""
 
 
-def read_all(sources: Path | None, counts: Sequence[tuple[SplitName, int]], report: Report) -> dict[SplitName, Rows]:
+def read_all(
+    sources: Path | None, counts: Sequence[tuple[SplitName, int]], progress: Progress
+) -> dict[SplitName, Rows]:
     """The first rows of the three files; in one pass out of the release's archive where the folder holds that alone."""
     archive = release.find(sources) if sources is not None else None
     if sources is None or archive is None or _paths(sources, "train"):
-        return {split: read(find(sources, split), count, report) for split, count in counts}
+        return {split: read(find(sources, split), count, progress) for split, count in counts}
     found: dict[SplitName, Rows] = {}
     wanted: dict[str, tuple[SplitName, int]]
     wanted = {f"listops-1000/basic_{split}.tsv": (split, count) for split, count in counts}
     with release.damage(archive):
-        for name, file in release.members(archive, report):
+        for name, file in release.members(archive, progress):
             if name in wanted:
                 split, count = wanted.pop(name)
-                found[split] = parse(file, archive / name, count, report)
+                found[split] = parse(file, archive / name, count, progress)
             if not wanted:
                 return found
     raise UserError(f"{archive} has no {' nor '.join(wanted)}: download it again from {release.URL}.")
@@ -62,13 +64,13 @@ def _paths(sources: Path, split: str) -> list[Path]:
     return [path for path in places if path.exists()]
 
 
-def read(path: Path, count: int, report: Report = silent) -> Rows:
+def read(path: Path, count: int, progress: Progress = no_progress) -> Rows:
     """The first `count` rows of an official file; see `parse`."""
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-        return parse(file, path, count, report)
+        return parse(file, path, count, progress)
 
 
-def parse(file: IO[bytes], path: Path, count: int, report: Report = silent) -> Rows:
+def parse(file: IO[bytes], path: Path, count: int, progress: Progress = no_progress) -> Rows:
     """The first `count` rows of an open file that messages call `path`.
 
     Raises UserError naming file and line where a row is not an expression's tokens, a tab and a digit.
@@ -84,7 +86,7 @@ def parse(file: IO[bytes], path: Path, count: int, report: Report = silent) -> R
             tokens, labels[len(sequences)] = _parse(line.rstrip(b"\r\n"), where)
             sequences.append(tokens)
             if len(sequences) % 1000 == 0 or len(sequences) == count:
-                report(f"reading {path.name}", len(sequences), count)
+                progress(f"reading {path.name}", len(sequences), count)
     except (lzma.LZMAError, EOFError) as error:
         raise UserError(f"{path} is damaged after line {len(sequences) + 1} ({error}): copy it again.")
     if len(sequences) < count:

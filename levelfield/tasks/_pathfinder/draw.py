@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from levelfield.spec import Report, derive_seed, silent
+from levelfield.spec import Progress, derive_seed, no_progress
 from levelfield.tasks._pathfinder.settings import Parameters
 
 
@@ -126,7 +126,7 @@ class Facts:
 
 
 def fill(
-    p: Parameters, images: np.ndarray, seed: int, purpose: str, seen: set[int], report: Report = silent,
+    p: Parameters, images: np.ndarray, seed: int, purpose: str, seen: set[int], progress: Progress = no_progress,
     workers: int | None = None,
 ) -> Facts:  # fmt: skip
     """Draws `images`, (n, size * size) uint8, in place, none of them equal to another or to one in `seen`.
@@ -148,7 +148,7 @@ def fill(
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for size in pool.map(work, range(0, count, block)):
             done += size
-            report(f"drawing {purpose}", done, count)
+            progress(f"drawing {purpose}", done, count)
     further = count
     for at in _repeated(facts.hashes, seen):
         while True:

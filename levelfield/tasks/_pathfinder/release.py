@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.spec import Report, UserError, silent
+from levelfield.spec import Progress, UserError, no_progress
 from levelfield.tasks import _lra_release as archives
 from levelfield.tasks._pathfinder.settings import Difficulty
 
@@ -35,7 +35,7 @@ Listed = tuple[Path, int]  # an image's file and its label
 
 
 def find_release(
-    sources: Path | None, size: int, difficulties: Sequence[Difficulty] = ("hard",), report: Report = silent
+    sources: Path | None, size: int, difficulties: Sequence[Difficulty] = ("hard",), progress: Progress = no_progress
 ) -> Path:
     """The folder `pathfinder<size>`; out of the release's archive where that is all there is. UserError without either.
 
@@ -55,7 +55,9 @@ def find_release(
     found = [c for c in candidates if c.is_dir()]
     if not found and (archive := archives.find(sources)) is not None:
         for difficulty in difficulties:
-            at = archives.unpack(archive, f"{name}/{FOLDERS[difficulty]}", lambda n: bool(_MEMBER.fullmatch(n)), report)
+            at = archives.unpack(
+                archive, f"{name}/{FOLDERS[difficulty]}", lambda n: bool(_MEMBER.fullmatch(n)), progress
+            )
             found = [at.parent]
     if not found:
         hint = " (unpack the .tar.xz first)" if any(sources.glob(f"{name}/*.tar*")) else ""
@@ -134,7 +136,7 @@ def _without_empty(listed: list[Listed], root: Path) -> list[Listed]:
     return kept
 
 
-def read_images(listed: list[Listed], into: np.ndarray, what: str, report: Report = silent) -> np.ndarray:
+def read_images(listed: list[Listed], into: np.ndarray, what: str, progress: Progress = no_progress) -> np.ndarray:
     """Fills `into`, (n, size * size) uint8, with the images in order; returns their labels (n,) int64."""
     block = 256
 
@@ -147,7 +149,7 @@ def read_images(listed: list[Listed], into: np.ndarray, what: str, report: Repor
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for count in pool.map(work, range(0, len(listed), block)):
             done += count
-            report(f"reading {what}", done, len(listed))
+            progress(f"reading {what}", done, len(listed))
     return np.array([label for _, label in listed], np.int64)
 
 

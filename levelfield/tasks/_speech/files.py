@@ -25,7 +25,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from levelfield.spec import Report, SplitName, UserError
+from levelfield.spec import Progress, SplitName, UserError
 
 ARCHIVE = "speech_commands_v0.02.tar.gz"
 PATTERN = "speech_commands*.tar*"
@@ -85,7 +85,7 @@ def find(sources: Path | None, task: str, page: str) -> Path:
     raise UserError(f"{sources} holds neither {ARCHIVE} nor a folder for each word: get the archive from {page}.")
 
 
-def survey(at: Path, report: Report) -> Survey:
+def survey(at: Path, progress: Progress) -> Survey:
     """Which clips there are and where they belong. Raises UserError for words and lists that are not as released."""
     names: list[str] = []
     listed: dict[str, SplitName] = {}
@@ -106,7 +106,7 @@ def survey(at: Path, report: Report) -> Survey:
     split: dict[SplitName, list[str]] = {"train": [], "val": [], "test": []}
     for name in names:
         split[listed.get(name, "train") if lists else partition(name)].append(name)
-    report(f"listing {at.name}", len(names), len(names))
+    progress(f"listing {at.name}", len(names), len(names))
     return Survey({key: tuple(value) for key, value in split.items()}, "lists" if lists else "hash")
 
 

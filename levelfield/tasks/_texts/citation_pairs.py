@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Report, SplitName, UserError
+from levelfield.spec import SPLITS, Progress, SplitName, UserError
 from levelfield.tasks import _lra_release as release
 
 ARCHIVE = release.NAMES[0]
@@ -49,7 +49,9 @@ class Pairs:
     sizes: np.ndarray
 
 
-def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, report: Report) -> dict[SplitName, Pairs]:
+def read(
+    sources: Path | None, counts: dict[SplitName, int], encode: Encode, progress: Progress
+) -> dict[SplitName, Pairs]:
     """The first `counts[split]` rows of each file: from TSV files, plain or .xz, or else from the archive, streamed.
 
     Raises UserError where a file is absent, damaged or too short, and for the first bad row with its line.
@@ -60,15 +62,15 @@ def read(sources: Path | None, counts: dict[SplitName, int], encode: Encode, rep
             "folder and run `levelfield data prepare retrieval --from FOLDER`."
         )
     if sources.is_file():
-        return _from_archive(release.itself(sources), counts, encode, report)
+        return _from_archive(release.itself(sources), counts, encode, progress)
     paths: dict[SplitName, Path] = {}
     for split in SPLITS:
         if found := _find(sources, (NAMES[split], f"{NAMES[split]}.xz")):
             paths[split] = found
     if len(paths) == len(SPLITS):
-        return {split: _from_file(paths[split], counts[split], encode, report) for split in SPLITS}
+        return {split: _from_file(paths[split], counts[split], encode, progress) for split in SPLITS}
     if archive := _find(sources, release.NAMES):
-        return _from_archive(archive, counts, encode, report)
+        return _from_archive(archive, counts, encode, progress)
     missing = " nor ".join(NAMES[split] for split in SPLITS if split not in paths)
     raise UserError(f"{sources} holds neither {missing} nor {ARCHIVE}: get the archive at {release.URL}.")
 
@@ -82,25 +84,27 @@ def _find(sources: Path, names: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _from_file(path: Path, count: int, encode: Encode, report: Report) -> Pairs:
+def _from_file(path: Path, count: int, encode: Encode, progress: Progress) -> Pairs:
     with release.damage(path), lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
-        return parse(stream, path.name, count, encode, report)
+        return parse(stream, path.name, count, encode, progress)
 
 
-def _from_archive(path: Path, counts: dict[SplitName, int], encode: Encode, report: Report) -> dict[SplitName, Pairs]:
+def _from_archive(
+    path: Path, counts: dict[SplitName, int], encode: Encode, progress: Progress
+) -> dict[SplitName, Pairs]:
     """In one pass that ends with the third file; nothing is written to disk."""
     wanted: dict[str, SplitName] = {f"tsv_data/{NAMES[split]}": split for split in SPLITS}
     found: dict[SplitName, Pairs] = {}
     with release.damage(path):
         for name, file in release.members(path):
             if split := wanted.pop(name, None):
-                found[split] = parse(file, f"{NAMES[split]} in {path.name}", counts[split], encode, report)
+                found[split] = parse(file, f"{NAMES[split]} in {path.name}", counts[split], encode, progress)
             if not wanted:
                 return found
     raise UserError(f"{path} has no {' nor '.join(wanted)}: download {ARCHIVE} again from {release.URL}.")
 
 
-def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Report) -> Pairs:
+def parse(stream: IO[bytes], where: str, count: int, encode: Encode, progress: Progress) -> Pairs:
     """The first `count` rows of a stream. `where` names it in messages."""
     x: list[np.ndarray] = []
     lengths, labels, sizes = (np.empty(shape, np.int64) for shape in (2 * count, count, count))
@@ -121,7 +125,7 @@ def parse(stream: IO[bytes], where: str, count: int, encode: Encode, report: Rep
             labels[row], sizes[row] = label, end - text - 2
             papers.append((block[first + 1 : second], block[second + 1 : text]))
         x.append(np.concatenate(kept))
-        report(f"reading {where}", len(papers), count)
+        progress(f"reading {where}", len(papers), count)
     if len(papers) < count:
         raise UserError(
             f"{where} has {len(papers):,} pairs and the task asks for {count:,}: it is cut short or another set; "

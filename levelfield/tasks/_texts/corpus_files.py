@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from levelfield.spec import Report, UserError
+from levelfield.spec import Progress, UserError
 
 ENDINGS, ARCHIVES = (".txt", ".jsonl"), (".tar", ".tgz", ".txz", ".zip")
 PACKED = (".gz", ".xz")
@@ -39,7 +39,7 @@ DAMAGED = (  # RuntimeError: of zipfile, for a password or a method that it does
 )
 
 
-def documents(place: Path, report: Report) -> list[bytes]:
+def documents(place: Path, progress: Progress) -> list[bytes]:
     """Every document of a file or folder that is not empty. Raises UserError where there are none or one is damaged."""
     paths = (
         [place]
@@ -59,7 +59,7 @@ def documents(place: Path, report: Report) -> list[bytes]:
             raise UserError(
                 f"{path} cannot be read ({str(error).splitlines()[0]}): copy it again, or unpack it."
             ) from error
-        report("reading text", done, len(paths))
+        progress("reading text", done, len(paths))
     if not found:
         raise UserError(
             f"There is no text in {place}: give a folder or archive with .txt or .jsonl files, or one file."

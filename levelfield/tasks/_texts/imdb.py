@@ -21,7 +21,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from levelfield.spec import Archive, Report, SplitName, UserError, silent
+from levelfield.spec import Archive, Progress, SplitName, UserError, no_progress
 
 PAGE = "https://ai.stanford.edu/~amaas/data/sentiment/"
 ARCHIVES = (
@@ -70,7 +70,12 @@ class Review(NamedTuple):
 
 
 def read(
-    sources: Path | None, task: str, *, kinds: Sequence[str] = KINDS, whole: bool = True, report: Report = silent
+    sources: Path | None,
+    task: str,
+    *,
+    kinds: Sequence[str] = KINDS,
+    whole: bool = True,
+    progress: Progress = no_progress,
 ) -> list[Review]:
     """The reviews of both official splits in order of split, number and kind.
 
@@ -82,9 +87,9 @@ def read(
     for name, text in _files(place, kinds):
         found.append(_review(name, text))
         if len(found) % 1000 == 0 and len(found) < total:
-            report("reading IMDb reviews", len(found), total)
+            progress("reading IMDb reviews", len(found), total)
     _check(found, place, kinds if whole else ())
-    report("reading IMDb reviews", len(found), len(found))
+    progress("reading IMDb reviews", len(found), len(found))
     return sorted(found, key=attrgetter("split", "number", "kind"))
 
 

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from levelfield.spec import Examples, Report, SplitName, Task, Tokens, Unlabelled, UserError, silent
+from levelfield.spec import Examples, Progress, SplitName, Task, Tokens, Unlabelled, UserError, no_progress
 
 LATEST = 8  # windows of a document that a slice tells apart
 Texts = Mapping[SplitName, Sequence[bytes]]
@@ -54,11 +54,11 @@ class Windows(Task):
         return replace(self, length=length, most=self.most if examples is None else examples)
 
     @abstractmethod
-    def texts(self, sources: Path | None, report: Report) -> Texts:
+    def texts(self, sources: Path | None, progress: Progress) -> Texts:
         """The documents of each split. Raises UserError where there are none."""
 
-    def build(self, sources: Path | None, report: Report = silent) -> Mapping[SplitName, Examples]:
-        texts = self.texts(sources, report)
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        texts = self.texts(sources, progress)
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
         order: tuple[SplitName, ...] = ("test", "val", "train")  # so that train gives way where a window repeats
