@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.layers.constants import table
-from levelfield.ops.layers.recurrent import Carried
-from levelfield.ops.layers.residual_gate import OnStream
+from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.residual_gate import ResidualGate
 from levelfield.rng import generator, seeded
 from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
 
@@ -143,16 +143,16 @@ class ResidualBlock(nn.Module):
         y = self.norm(x, mask) if self.prenorm else x
         return self._around(x, self.mixer(y, mask, *self._stream(x)), mask)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next steps, as of `Carried`. Raises UserError where the mixer is none."""
-        if not isinstance(self.mixer, Carried):
-            raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is no Carried layer.")
-        y, state = self.mixer.advance(self.norm(x, None) if self.prenorm else x, state, *self._stream(x))
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next steps, as of `RecurrentLayer`. Raises UserError where the mixer is none."""
+        if not isinstance(self.mixer, RecurrentLayer):
+            raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is no recurrent layer.")
+        y, state = self.mixer.step(self.norm(x, None) if self.prenorm else x, state, *self._stream(x))
         return self._around(x, y, None), state
 
     def _stream(self, x: Tensor) -> tuple[Tensor, ...]:
         """What the mixer is shown besides its input."""
-        return (x,) if isinstance(self.mixer, OnStream) else ()
+        return (x,) if isinstance(self.mixer, ResidualGate) else ()
 
     def _around(self, x: Tensor, mixed: Tensor, mask: Tensor | None) -> Tensor:
         """What comes after the mixer: its residual and the feed-forward."""
@@ -212,7 +212,7 @@ class Net(nn.Module):
             y = block(y, mask)
         return y if self.norm is None else self.norm(y, mask)
 
-    def advance(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """`hidden_states` of the next n >= 1 steps of a causal model in eval mode, and the state after them.
 
         x: (B, n) ids or (B, n, C) values without padding; state: None at the start -> (B, n, D). In pieces of any
@@ -228,7 +228,7 @@ class Net(nn.Module):
         y, after = self.encoder(x, None, start), []
         for block, layer in zip(self.blocks, before, strict=True):
             assert isinstance(block, ResidualBlock)
-            y, kept = block.advance(y, layer)
+            y, kept = block.step(y, layer)
             after.append(kept)
         return y if self.norm is None else self.norm(y, None), State(start + x.shape[1], tuple(after))
 

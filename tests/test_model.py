@@ -190,7 +190,7 @@ def test_a_network_in_pieces_is_the_network_at_once(model: Model, pieces: tuple[
     x = torch.randint(2, 10, (2, 30), generator=torch.Generator().manual_seed(0))
     state, parts = None, []
     for piece in x.split(pieces, dim=1):
-        y, state = net.advance(piece, state)
+        y, state = net.step(piece, state)
         parts.append(y)
         carried = sum(part[0].numel() for layer in state.layers for part in layer.values())
         assert carried == state_size(model, state.steps)
@@ -200,23 +200,23 @@ def test_a_network_in_pieces_is_the_network_at_once(model: Model, pieces: tuple[
 def test_values_go_on_too() -> None:
     net = net_of(dataclasses.replace(CAUSAL, positions="sinusoidal"), Masked(ratio=0.5), mask_flag=True)
     x = torch.randn(2, 9, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    first, state = net.advance(x[:, :5], None)
-    second, _ = net.advance(x[:, 5:], state)
+    first, state = net.step(x[:, :5], None)
+    second, _ = net.step(x[:, 5:], state)
     torch.testing.assert_close(torch.cat([first, second], 1), net.hidden_states(x, None), rtol=1e-9, atol=1e-9)
 
 
 def test_what_cannot_go_on_from_a_state_is_refused() -> None:
     x = torch.full((1, 5), 3)
     with pytest.raises(UserError, match="set causal=True"):
-        net_of(dataclasses.replace(CAUSAL, causal=False)).advance(x, None)
+        net_of(dataclasses.replace(CAUSAL, causal=False)).step(x, None)
     with pytest.raises(UserError, match="eval mode"):
-        net_of(CAUSAL).train().advance(x, None)
-    with pytest.raises(UserError, match="no Carried layer"):
-        net_of(dataclasses.replace(MODEL, causal=True)).advance(x, None)
+        net_of(CAUSAL).train().step(x, None)
+    with pytest.raises(UserError, match="no recurrent layer"):
+        net_of(dataclasses.replace(MODEL, causal=True)).step(x, None)
     bounded = net_of(dataclasses.replace(CAUSAL, positions="learned", max_positions=8))
-    _, state = bounded.advance(x, None)
+    _, state = bounded.step(x, None)
     with pytest.raises(UserError, match="at most 8 steps, not 10"):
-        bounded.advance(x, state)
+        bounded.step(x, state)
 
 
 def test_a_hybrid_repeats_its_pattern():

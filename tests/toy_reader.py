@@ -30,7 +30,7 @@ class Saying(LanguageModel):
     def __init__(self, says: Says, logit: float = 1.0) -> None:
         self.says, self.logit, self.prompts = says, logit, 0
 
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
         assert last
         read, ends = state or ([[] for _ in ids], [0] * len(ids))
         read = [[*old, *new] for old, new in zip(read, ids.tolist(), strict=True)]

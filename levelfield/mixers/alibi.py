@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.softmax import attend_sloped
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig
 
 
@@ -56,7 +56,7 @@ def slopes(heads: int) -> Tensor:
     return torch.tensor((first + between)[:heads])
 
 
-class AlibiLayer(Carried):
+class AlibiLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     slopes: Tensor
@@ -73,7 +73,7 @@ class AlibiLayer(Carried):
         q, k, v = self.qkv(x).chunk(3, -1)
         return self._attended(q, k, v, None if self.causal else mask)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys` and `values` of all steps so far, (B, T, D) each."""
         q, k, v = self.qkv(x).chunk(3, -1)
         if state is not None:

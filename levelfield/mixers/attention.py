@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend, attend_blocks, attend_window
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 
@@ -132,7 +132,7 @@ EXAMPLES = (
 )
 
 
-class AttentionLayer(Carried):
+class AttentionLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D) through fused attention kernels.
 
     In the causal direction padding must come after the real steps, as batches have it: then no real step can see it
@@ -158,7 +158,7 @@ class AttentionLayer(Carried):
         q, k, v = parts
         return self._attended(self._turned(q, 0), self._turned(k, 0), v, None if self.causal else mask)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the keys and values that the next step sees: all, turned; or those of blocks or a window, unturned.
 
         Products of turned queries and keys depend on distances alone, so the first step kept can count as the first.

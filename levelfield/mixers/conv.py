@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 
@@ -68,7 +68,7 @@ class Conv(MixerConfig):
 EXAMPLES = (Conv(kernel=3, hidden=24), Conv(kernel=7, hidden=16, groups=4), Conv(kernel=1, hidden=8))
 
 
-class ConvLayer(Carried):
+class ConvLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Steps before the first, after the last, and padded ones count as zero."""
 
     def __init__(self, config: Conv, width: int, causal: bool, generator: Generator) -> None:
@@ -85,7 +85,7 @@ class ConvLayer(Carried):
         y = self.conv(F.pad(x.transpose(1, 2), self.around))
         return self.out(torch.relu(y).transpose(1, 2))
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the last kernel - 1 inputs, which are zero before the first."""
         before = x.new_zeros(x.shape[0], self.around[0], x.shape[2]) if state is None else state["inputs"]
         joined = torch.cat([before, x], 1)

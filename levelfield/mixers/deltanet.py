@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -74,7 +74,7 @@ class DeltaNet(MixerConfig):
 EXAMPLES = (DeltaNet(heads=2), DeltaNet(heads=1, expand_k=0.5, expand_v=2.0, conv=2, negative=True), DeltaNet(conv=1))
 
 
-class DeltaNetLayer(Carried):
+class DeltaNetLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
     the names and shapes of flash-linear-attention's checkpoints."""
 
@@ -92,9 +92,9 @@ class DeltaNetLayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
         kept = state or {}
         maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))

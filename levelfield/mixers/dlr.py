@@ -23,9 +23,9 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.diagonal import shared_kernel
-from levelfield.ops.ssm.step import advance_diagonal
+from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
@@ -73,7 +73,7 @@ class DLR(MixerConfig):
 EXAMPLES = (DLR(state=16), DLR(state=8, init="random"))
 
 
-class DLRLayer(Carried):
+class DLRLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: DLR, width: int, causal: bool, generator: Generator) -> None:
@@ -102,11 +102,11 @@ class DLRLayer(Carried):
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps N complex numbers for every feature, as real and imaginary parts."""
         before = None if state is None else state["state"]
         with torch.autocast(x.device.type, enabled=False):
             u = x.transpose(1, 2).to(self.skip.dtype)
-            y, after = advance_diagonal(self._exponents(), torch.view_as_complex(self.readout[0]), u, before)
+            y, after = step_diagonal(self._exponents(), torch.view_as_complex(self.readout[0]), u, before)
             y = y + self.skip.unsqueeze(-1) * u
         return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}

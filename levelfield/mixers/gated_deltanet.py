@@ -28,7 +28,7 @@ from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.ops.ssm.selective import step_bias
@@ -82,7 +82,7 @@ class GatedDeltaNet(MixerConfig):
 EXAMPLES = (GatedDeltaNet(heads=2), GatedDeltaNet(heads=1, expand_k=0.5, expand_v=0.5, conv=2, negative=True))
 
 
-class GatedDeltaNetLayer(Carried):
+class GatedDeltaNetLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
     the names and shapes of flash-linear-attention's checkpoints."""
 
@@ -106,9 +106,9 @@ class GatedDeltaNetLayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
         kept = state or {}
         maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))

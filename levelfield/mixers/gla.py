@@ -23,7 +23,7 @@ from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import state_size
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -69,7 +69,7 @@ class GLA(MixerConfig):
 EXAMPLES = (GLA(heads=2), GLA(heads=1, expand_k=1.0, expand_v=2.0, gate_rank=3, gate_divisor=1.0))
 
 
-class GLALayer(Carried):
+class GLALayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: GLA, width: int, generator: Generator) -> None:
@@ -89,9 +89,9 @@ class GLALayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V)."""
         decay = F.logsigmoid(self.gk_proj(x).to(self.norm_weight.dtype)) / self.config.gate_divisor
         parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x), decay)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 KERNEL_STD = 1e-5
@@ -66,7 +66,7 @@ class GMLP(MixerConfig):
 EXAMPLES = (GMLP(hidden=24, channels=2, bound=48), GMLP(hidden=16, channels=4, bound=40))
 
 
-class GMLPLayer(Carried):
+class GMLPLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D) for T up to the bound."""
 
     def __init__(self, config: GMLP, width: int, causal: bool, generator: Generator) -> None:
@@ -89,7 +89,7 @@ class GMLPLayer(Carried):
             value = value.masked_fill(~mask.unsqueeze(-1), 0)
         return self._gated(x, self._convolved(value))
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps what was convolved of all steps so far. Raises UserError beyond the bound."""
         values = F.gelu(self.value(x))
         if state is not None:

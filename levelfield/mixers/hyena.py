@@ -26,7 +26,7 @@ from torch import Generator, Tensor, nn
 from levelfield.ops.conv.depthwise import causal_taps
 from levelfield.ops.conv.fft import conv_last, fft_conv
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 TARGET = 1e-2  # what is left of a kernel where its decay counts as over
@@ -98,7 +98,7 @@ EXAMPLES = (
 )
 
 
-class HyenaLayer(Carried):
+class HyenaLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D) for T up to the bound."""
 
     positions: Tensor
@@ -144,7 +144,7 @@ class HyenaLayer(Carried):
             v = fft_conv(u.transpose(1, 2), kernel).transpose(1, 2).to(u.dtype)
         return self.out(v * gates[0])
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the last short - 1 projections, and all that went into the long convolutions."""
         u, back = self.project(x), self.short.kernel_size[0] - 1
         before = u.new_zeros(len(u), back, u.shape[2]) if state is None else state["short"]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from levelfield.mixers._heads import check_width
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig
 
@@ -51,7 +51,7 @@ class Linear(MixerConfig):
 EXAMPLES = (Linear(heads=2), Linear(heads=4, bias=False))
 
 
-class LinearLayer(Carried):
+class LinearLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     def __init__(self, config: Linear, width: int, causal: bool, generator: Generator) -> None:
@@ -63,11 +63,11 @@ class LinearLayer(Carried):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if self.causal:
-            return self.advance(x, None)[0]
+            return self.step(x, None)[0]
         q, k, v = self._features(x)
         return self._joined(attend_features(q, k, v, mask, EPS), x)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the sums over the steps so far, (B, H, d, d + 1), the last column that of the denominator."""
         q, k, v = self._features(x)
         y, sums = attend_features_causal(q, k, v, None, None if state is None else state["sums"], EPS)

@@ -25,7 +25,7 @@ from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.softmax import attend, attend_window
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 
@@ -69,7 +69,7 @@ EXAMPLES = (
 )
 
 
-class LongformerLayer(Carried):
+class LongformerLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     def __init__(self, config: Longformer, width: int, causal: bool, generator: Generator) -> None:
@@ -85,7 +85,7 @@ class LongformerLayer(Carried):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if self.causal:
-            return self.advance(x, None)[0]
+            return self.step(x, None)[0]
         first = min(self.config.global_steps, x.shape[1])
         q, k, v = split_heads(x, self.qkv, self.config.heads)
         parts = []
@@ -96,7 +96,7 @@ class LongformerLayer(Carried):
             parts.append(self._near(q[:, :, first:], k, v, mask))
         return self._joined(parts)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps `keys` and `values` that the next step sees, (B, H, steps, d), the global steps' ones first.
 
         While the next step is a global one itself, also `global_keys` and `global_values` of all steps so far.

@@ -25,7 +25,7 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -73,7 +73,7 @@ class LRU(MixerConfig):
 EXAMPLES = (LRU(state=8), LRU(state=5, radius_min=0.9, radius_max=0.999, max_phase=0.5))
 
 
-class LRULayer(Carried):
+class LRULayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: LRU, width: int, causal: bool, generator: Generator) -> None:
@@ -100,7 +100,7 @@ class LRULayer(Carried):
         y, _ = self.states_and_output(x, None)
         return gelu_glu(y.transpose(1, 2), self.output.weight, self.output.bias)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps N complex numbers."""
         y, last = self.states_and_output(x, None if state is None else state["state"])
         return gelu_glu(y.transpose(1, 2), self.output.weight, self.output.bias), {"state": last}

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.selective import selective_scan, step_bias
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -76,7 +76,7 @@ class Mamba(MixerConfig):
 EXAMPLES = (Mamba(state=3), Mamba(state=2, expand=1, conv=2, rank=3))
 
 
-class MambaLayer(Carried):
+class MambaLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: Mamba, width: int, generator: Generator) -> None:
@@ -96,9 +96,9 @@ class MambaLayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E), and `memory`, (B, E, N)."""
         kept = state or {}
         inner, gate = self.in_proj(x).chunk(2, dim=-1)

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.ops.ssm.selective import step_bias
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -98,7 +98,7 @@ class GatedNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(channels))
 
 
-class Mamba2Layer(Carried):
+class Mamba2Layer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: Mamba2, width: int, generator: Generator) -> None:
@@ -118,9 +118,9 @@ class Mamba2Layer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E + 2 G N), and `memory`, (B, H, N, P)."""
         c, kept = self.config, state or {}
         gate, mixed, dt = self.in_proj(x).split(self.sizes, dim=-1)

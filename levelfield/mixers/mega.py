@@ -12,9 +12,9 @@ The EMA keeps N averages of every channel. In their real form (ma2023, section 3
     a[t] = (1 - p d) e^(i theta) a[t - 1] + p beta x[t],   EMA = Re sum_n gamma a / sqrt(N),   p, d in (0, 1)
 
 Mega's block is (1 - u) s + u h, the gate being the residual. Here `Block` adds s, so the layer gives u (h - s); where
-the norm comes before the layer, `Block` hands it the stream itself (`OnStream`), so that both orders are the published
-ones. Dropout is the block's, on u (h - s) as a whole; the published code drops parts of m and of h. Its LRA models also
-cut the EMA's kernel after 1,024 steps (4,096 on PathX) to save time, which is left out.
+the norm comes before the layer, `Block` hands it the stream itself (`ResidualGate`), so that both orders are the
+published ones. Dropout is the block's, on u (h - s) as a whole; the published code drops parts of m and of h. Its LRA
+models also cut the EMA's kernel after 1,024 steps (4,096 on PathX) to save time, which is left out.
 
     Mega(keys=64, values=160, bound=2002)                      # LRA ListOps in ma2023
     Mega(attention="laplace", chunk=128)                       # Mega-chunk: each step sees its own 128 steps
@@ -37,10 +37,10 @@ from levelfield.ops.attention.relative import attend_chunks, attend_distances
 from levelfield.ops.attention.rotary import rotary_bias
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
-from levelfield.ops.layers.residual_gate import OnStream
+from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.residual_gate import ResidualGate
 from levelfield.ops.ssm.diagonal import diagonal_kernel
-from levelfield.ops.ssm.step import advance_diagonal
+from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, UserError
 
 STD = 0.02  # of all maps, of scale and shift, of the bias
@@ -102,7 +102,7 @@ EXAMPLES = (
 )
 
 
-class MegaLayer(OnStream, Carried):
+class MegaLayer(ResidualGate, RecurrentLayer):
     """(B, T, D) -> (B, T, D), to be added to the stream. In the causal direction padding comes after the real steps."""
 
     def __init__(self, config: Mega, width: int, causal: bool, generator: Generator) -> None:
@@ -129,11 +129,11 @@ class MegaLayer(OnStream, Carried):
         seen = self._attended(*self._heads(mixed), F.silu(self.value(x)), None if self.causal else mask)
         return self._gated(mixed, seen, x if stream is None else stream)
 
-    def advance(
+    def step(
         self, x: Tensor, state: dict[str, Tensor] | None, stream: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the averages, (B, D, N) or complex as (B, D, N, 2), and what the next step sees: keys and values."""
-        mixed, average = self.average.advance(x, None if state is None else state["average"])
+        mixed, average = self.average.step(x, None if state is None else state["average"])
         (q, k), v = self._heads(mixed), F.silu(self.value(x))
         if state is not None:
             k, v = torch.cat([state["keys"], k], 1), torch.cat([state["values"], v], 1)
@@ -209,14 +209,14 @@ class Average(nn.Module):
             y = fft_conv(x.transpose(1, 2), past, *(later[:, 1:] for later in future))
         return F.silu(y.transpose(1, 2))
 
-    def advance(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """The next steps from the averages before them, (B, D, N) or (B, D, N, 2), and the averages after them."""
         with torch.autocast(x.device.type, enabled=False):
             (powers,), (weight,) = self._powers()
             if state is not None and self.turn is None:
                 state = torch.stack([state, torch.zeros_like(state)], -1)
             u = x.transpose(1, 2).to(self.skip.dtype)
-            y, after = advance_diagonal(powers, weight, u, state)
+            y, after = step_diagonal(powers, weight, u, state)
             y = F.silu(y + self.skip.unsqueeze(-1) * u)
         return y.transpose(1, 2), after if self.turn is not None else after[..., 0]
 

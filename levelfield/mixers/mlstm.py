@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.block_diagonal import by_blocks
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.linear_attention.mlstm import mlstm
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -151,7 +151,7 @@ class Cell(nn.Module):
             return self.outnorm(h.transpose(1, 2)), state
 
 
-class MLSTMLayer(Carried):
+class MLSTMLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
     the names and shapes of the authors' code."""
 
@@ -169,9 +169,9 @@ class MLSTMLayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, K + 1) with the normaliser as its last column, `peak`, (B, H), the stabiliser, and
         `tail`, (B, W - 1, E), the last inputs of the convolution."""
         up, gate = (F.linear(x, weight) for weight in self.proj_up.weight.chunk(2))

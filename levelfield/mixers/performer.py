@@ -26,7 +26,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig, UserError
 
@@ -76,7 +76,7 @@ def orthogonal_rows(rows: int, columns: int, generator: Generator) -> Tensor:
     return lengths * torch.cat(blocks)[:rows]
 
 
-class PerformerLayer(Carried):
+class PerformerLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     random: Tensor
@@ -91,14 +91,14 @@ class PerformerLayer(Carried):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if self.causal:
-            return self.advance(x, None)[0]
+            return self.step(x, None)[0]
         q, k, v = self._logarithms(x)
         if mask is not None:
             k = k.masked_fill(~(mask | ~mask.any(-1, keepdim=True))[:, None, :, None], -math.inf)
         top = k.detach().amax((2, 3), keepdim=True)
         return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, EPS), x)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the sums over the steps so far, (B, H, features, d + 1), divided by exp(top), and top, (B, H)."""
         q, k, v = self._logarithms(x)
         peaks = k.detach().amax(3)

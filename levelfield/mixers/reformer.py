@@ -25,7 +25,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.lsh import angular_hash, lsh_attention, lsh_attention_onward
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 EPS = 1e-6  # of the mean square that keys are divided by, as in the authors' code
@@ -75,7 +75,7 @@ EXAMPLES = (
 )
 
 
-class ReformerLayer(Carried):
+class ReformerLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     rotations: Tensor
@@ -97,7 +97,7 @@ class ReformerLayer(Carried):
         y = lsh_attention(q, _unit(q), v, buckets, mask, self.causal, self.chunk, self.across, self.repeats)
         return self._joined(y, x)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps queries and values, (B, T, H, d), and buckets, (B, H, R, T), of the steps so far."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.conv.depthwise import causal_taps
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.rglru import gated_scan
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -78,7 +78,7 @@ class RGLRU(MixerConfig):
 EXAMPLES = (RGLRU(), RGLRU(heads=1, hidden=24, kernel=2, decay_min=0.5), RGLRU(heads=2, kernel=1))
 
 
-class RGLRULayer(Carried):
+class RGLRULayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D), causal; padding comes after the real steps. Parameters are named and laid out as in
     transformers' RecurrentGemma, whose `temporal_block` this is."""
 
@@ -100,9 +100,9 @@ class RGLRULayer(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the recurrence's state, (B, W), and the convolution's last kernel - 1 inputs, (B, kernel - 1, W)."""
         gate, u = F.gelu(self.linear_y(x), approximate="tanh"), self.linear_x(x)
         with torch.autocast(x.device.type, enabled=False):

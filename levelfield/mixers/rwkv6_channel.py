@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -67,7 +67,7 @@ class RWKV6Channel(MixerConfig):
 EXAMPLES = (RWKV6Channel(hidden=12, layers=2), RWKV6Channel(layers=3, blocks=2))
 
 
-class RWKV6ChannelMix(Carried):
+class RWKV6ChannelMix(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV6Channel, width: int, layer: int, generator: Generator) -> None:
@@ -80,9 +80,9 @@ class RWKV6ChannelMix(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `last`, the input before, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])
         hidden = torch.relu(self.key(torch.addcmul(x, back, self.time_maa_k))).square()

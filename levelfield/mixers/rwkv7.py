@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.ops.linear_attention.delta_per_key import delta_by_key
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -93,7 +93,7 @@ EXAMPLES = (
 )
 
 
-class RWKV7TimeMix(Carried):
+class RWKV7TimeMix(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV7, width: int, layer: int, generator: Generator) -> None:
@@ -126,9 +126,9 @@ class RWKV7TimeMix(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `last`, the input before, (B, D), and `memory`, (B, H, K, K), keys first."""
         kept = state or {}
         back, last = step_back(x, kept.get("last"))

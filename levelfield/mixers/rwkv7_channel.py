@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
@@ -63,7 +63,7 @@ class RWKV7Channel(MixerConfig):
 EXAMPLES = (RWKV7Channel(hidden=12, layers=2), RWKV7Channel(layers=3, blocks=2))
 
 
-class RWKV7ChannelMix(Carried):
+class RWKV7ChannelMix(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV7Channel, width: int, layer: int, generator: Generator) -> None:
@@ -75,9 +75,9 @@ class RWKV7ChannelMix(Carried):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.advance(x, None)[0]
+        return self.step(x, None)[0]
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `last`, the input before, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])
         return self.value(torch.relu(self.key(torch.addcmul(x, back, self.x_k))).square()), {"last": last}

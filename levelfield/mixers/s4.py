@@ -26,11 +26,11 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.diagonal import diagonal_kernel
 from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr
-from levelfield.ops.ssm.step import advance_dense, advance_diagonal, dense
+from levelfield.ops.ssm.step import dense, step_dense, step_diagonal
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
@@ -93,7 +93,7 @@ EXAMPLES = (
 )
 
 
-class S4Layer(Carried):
+class S4Layer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S4, width: int, causal: bool, generator: Generator) -> None:
@@ -123,10 +123,10 @@ class S4Layer(Carried):
         readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
         if low_rank is not None:
             return dplr_kernel(poles, low_rank, drive, readout, dt, length)
-        log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
+        log_a, gain = discretise(poles, dt, self.config.discretisation)
         return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the state itself: of the dplr form, real parts before imaginary ones; of the diagonal form, without b,
         which is then a factor of c."""
         before = None if state is None else state["state"]
@@ -136,10 +136,10 @@ class S4Layer(Carried):
             if low_rank is not None:
                 *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
                 ends = torch.cat([readout.real, -readout.imag], -1)
-                y, after = advance_dense(dense(*parts), start, ends, u, before)
+                y, after = step_dense(dense(*parts), start, ends, u, before)
             else:
-                log_a, gain = step_diagonal(poles, dt, self.config.discretisation)
-                y, after = advance_diagonal(log_a, readout * (gain * drive).to(readout.dtype), u, before)
+                log_a, gain = discretise(poles, dt, self.config.discretisation)
+                y, after = step_diagonal(log_a, readout * (gain * drive).to(readout.dtype), u, before)
             y = y + self.skip.unsqueeze(-1) * u
         return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}
 
@@ -181,7 +181,7 @@ def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
     return torch.complex(-decay, frequency), torch.zeros_like(n) + 0j, torch.ones_like(n) + 0j
 
 
-def step_diagonal(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:
+def discretise(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:
     """log of the stepped poles and the factor of b, (..., N) each; poles (..., N), dt (..., 1). gu2022b, section 2."""
     if discretisation == "zoh":
         return dt * poles, torch.expm1(dt * poles) / poles

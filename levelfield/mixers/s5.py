@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from levelfield.ops.layers.autocast import working_type
 from levelfield.ops.layers.glu import gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.hippo import normal_legs
 from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -86,7 +86,7 @@ EXAMPLES = (
 )
 
 
-class S5Layer(Carried):
+class S5Layer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S5, width: int, causal: bool, generator: Generator) -> None:
@@ -111,7 +111,7 @@ class S5Layer(Carried):
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         return self._activated(self.states_and_output(x, None)[0]).to(working_type(x))
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps N complex numbers."""
         y, last = self.states_and_output(x, None if state is None else state["state"])
         return self._activated(y).to(working_type(x)), {"state": last}

@@ -25,7 +25,7 @@ from levelfield.ops.conv.fft import conv_last
 from levelfield.ops.conv.upsample import upsample
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 
@@ -85,7 +85,7 @@ EXAMPLES = (
 )
 
 
-class SGConvLayer(Carried):
+class SGConvLayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D) for T up to the bound. Padded steps count as zero, in both directions."""
 
     decay: Tensor
@@ -119,7 +119,7 @@ class SGConvLayer(Carried):
         self._check(x.shape[1])
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the inputs of all steps so far. Raises UserError beyond the bound."""
         inputs = x if state is None else torch.cat([state["inputs"], x], 1)
         self._check(inputs.shape[1])

@@ -26,10 +26,10 @@ from levelfield.ops.attention.windowed_bias import attend_table, chunk_table, di
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import embedding, linear
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr
-from levelfield.ops.ssm.step import advance_dense, dense
+from levelfield.ops.ssm.step import dense, step_dense
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 BLOCK = 128  # queries of a window that are taken at once
@@ -104,7 +104,7 @@ EXAMPLES = (
 )
 
 
-class SPADELayer(Carried):
+class SPADELayer(RecurrentLayer):
     """(B, T, D) -> (B, T, D). Padded steps count as zero for the state and are not looked at."""
 
     def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
@@ -121,12 +121,12 @@ class SPADELayer(Carried):
         near = self.near(x, mask)
         return near if self.far is None else self._joined(self.far(x, mask), near)
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the state, real parts before imaginary ones, and the keys and values that the next step sees."""
-        near, kept = self.near.advance(x, state)
+        near, kept = self.near.step(x, state)
         if self.far is None:
             return near, kept
-        far, kept["state"] = self.far.advance(x, None if state is None else state["state"])
+        far, kept["state"] = self.far.step(x, None if state is None else state["state"])
         return self._joined(far, near), kept
 
     def _joined(self, far: Tensor, near: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ class NearAttention(nn.Module):
         y = attend_table(*split_heads(x, self.qkv, self.config.heads), self._table(), self._hidden(mask), self.before)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keys and values are kept as (B, H, steps, d). The first one kept is the first of a block."""
         q, k, v = split_heads(x, self.qkv, self.config.heads)
         if state is not None:
@@ -214,12 +214,12 @@ class StateSpace(nn.Module):
             y = fft_conv(x.transpose(1, 2), *(way.T for way in taps.transpose(1, 2).unbind(0)))
         return y.transpose(1, 2)
 
-    def advance(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         with torch.autocast(x.device.type, enabled=False):
             poles, drive, low_rank, dt = self._continuous()
             readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)
             *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
-            y, after = advance_dense(dense(*parts), start, torch.cat([readout.real, -readout.imag], -1), u, before)
+            y, after = step_dense(dense(*parts), start, torch.cat([readout.real, -readout.imag], -1), u, before)
         return (y + self.skip.unsqueeze(-1) * u).transpose(1, 2), after
 
     def _continuous(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -220,5 +220,5 @@ def _decode(
         if len(places) < len(rows):
             state = model.rows(state, torch.tensor(places, device=model.device))
             rows = [rows[place] for place in places]
-        logits, state = model.advance(torch.tensor(following, device=model.device)[:, None], state)
+        logits, state = model.step(torch.tensor(following, device=model.device)[:, None], state)
         step += 1

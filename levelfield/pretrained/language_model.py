@@ -2,7 +2,7 @@
 
     model.logits(ids)                          # (B, n) -> (B, n, V)
     logits, state = model.start(prompt)        # (B, V) after the last step, chunk by chunk
-    logits, state = model.advance(ids, state)  # the next steps of every row
+    logits, state = model.step(ids, state)  # the next steps of every row
     copies = model.rows(state, index)          # some rows again, to go on from them in several ways
 
 A model of the transformers library, a checkpoint of `mamba_ssm`, RWKV-6 and a model trained here answer alike, so that
@@ -77,7 +77,7 @@ class LanguageModel(ABC):
         return True
 
     @abstractmethod
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
         """The next n >= 1 steps. ids: (B, n) int64; state: None at the start.
 
         -> logits (B, V) after the last step, or (B, n, V) if not `last`, and the state after them. The state that was
@@ -103,7 +103,7 @@ class LanguageModel(ABC):
         self.check_length(ids.shape[1])
         logits = ids.new_empty(0)
         for piece in ids.to(self.device).split(self._chunk(ids), dim=1):
-            logits, state = self.advance(piece, state)
+            logits, state = self.step(piece, state)
         return logits, state
 
     @final
@@ -114,11 +114,11 @@ class LanguageModel(ABC):
         ids, state, parts = ids.to(self.device), None, []
         before = 0 if last is None else ids.shape[1] - last
         if not self.pieces:
-            return self.advance(ids, None, last=False)[0][:, before:]
+            return self.step(ids, None, last=False)[0][:, before:]
         if before:
             _, state = self.start(ids[:, :before])
         for piece in ids[:, before:].split(self._chunk(ids), dim=1):
-            part, state = self.advance(piece, state, last=False)
+            part, state = self.step(piece, state, last=False)
             parts.append(part)
         return torch.cat(parts, 1)
 

@@ -3,7 +3,7 @@
     net = Net(model, Tokens(symbols), (Head("next", symbols, "step"),), mask_flag=False, seed=0).eval()
     Own("mine", net, net.heads["next"], size=symbols, shift=Tokens.OFFSET)
 
-Every layer is `Carried`, so a prompt is read in pieces of any size and generation goes on from the state.
+Every layer is `RecurrentLayer`, so a prompt is read in pieces of any size and generation goes on from the state.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Own(LanguageModel):
     def ends(self) -> frozenset[int]:
         return self.stops
 
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            features, after = self.net.advance(ids + self.shift, state)
+            features, after = self.net.step(ids + self.shift, state)
             return self.read(features[:, -1] if last else features), after
 
     def rows(self, state: State, index: Tensor) -> State:

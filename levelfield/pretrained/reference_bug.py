@@ -18,7 +18,7 @@ from torch import Tensor
 
 from levelfield.mixers.attention import AttentionLayer
 from levelfield.model import State
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.pretrained.language_model import LanguageModel
 from levelfield.pretrained.native_model import Own
 from levelfield.spec import UserError
@@ -38,17 +38,17 @@ def reproduce(model: Own) -> AsPublished:
 
 
 @final
-class Remembering(Carried):
+class Remembering(RecurrentLayer):
     """Attention whose state also has what went into its convolution, twice as far back as the next step needs it."""
 
     def __init__(self, layer: AttentionLayer) -> None:
         super().__init__()
         self.layer = layer
 
-    def advance(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         assert self.layer.short is not None
         reach = 2 * (self.layer.config.short_conv - 1)
-        y, after = self.layer.advance(x, state)
+        y, after = self.layer.step(x, state)
         went_in = self.layer.qkv(x[:, -reach:]).to(after["short"].dtype)
         before = went_in.new_zeros(len(x), reach, went_in.shape[2]) if state is None else state["went_in"]
         return y, after | {"went_in": torch.cat([before, went_in], 1)[:, -reach:]}
@@ -88,8 +88,8 @@ class AsPublished(LanguageModel):
     def ragged(self) -> bool:
         return False
 
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
-        return self.model.advance(ids, state, last)
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
+        return self.model.step(ids, state, last)
 
     def rows(self, state: State, index: Tensor) -> State:
         return self.model.rows(state, index)

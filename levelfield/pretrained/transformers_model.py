@@ -88,7 +88,7 @@ class Hub(LanguageModel):
     def pieces(self) -> bool:
         return not self.whole
 
-    def advance(self, ids: Tensor, state: Seen | None, last: bool = True) -> tuple[Tensor, Seen]:
+    def step(self, ids: Tensor, state: Seen | None, last: bool = True) -> tuple[Tensor, Seen]:
         batches = ids.split(1) if self.alone else (ids,)
         caches = state.caches if state else (None,) * len(batches)
         steps = state.steps if state else 0
@@ -145,7 +145,7 @@ class Hub(LanguageModel):
         swap = torch.tensor([1, 0], device=self.device)
         parts, state, turned = [], None, False
         for piece in ids.split(list(sizes), dim=1):
-            logits, state = self.advance(piece.flip(0) if turned else piece, state, last=False)
+            logits, state = self.step(piece.flip(0) if turned else piece, state, last=False)
             parts.append(logits.flip(0) if turned else logits)
             state, turned = self.rows(state, swap), not turned
         return torch.cat(parts, 1)

@@ -76,7 +76,7 @@ def test_pieces_of_any_sizes_are_the_whole() -> None:
     x = torch.randn(2, 23, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     state, parts = None, []
     for piece in x.split([9, 1, 1, 12], 1):
-        y, state = layer.advance(piece, state)
+        y, state = layer.step(piece, state)
         parts.append(y)
     torch.testing.assert_close(torch.cat(parts, 1), layer(x), rtol=1e-10, atol=1e-12)
 

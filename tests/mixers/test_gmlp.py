@@ -106,7 +106,7 @@ def test_parameters_match_the_count_of_the_published_sizes(
 
 def test_steps_beyond_the_bound_are_refused_from_a_state_on_too() -> None:
     layer, x = _layer(GMLP(8, 2, bound=5), True), _normal(1, 4, WIDTH)
-    _, state = layer.advance(x, None)
-    _, state = layer.advance(x[:, :1], state)
+    _, state = layer.step(x, None)
+    _, state = layer.step(x[:, :1], state)
     with pytest.raises(UserError, match="at most 5 steps, not 6"):
-        layer.advance(x[:, :1], state)
+        layer.step(x[:, :1], state)

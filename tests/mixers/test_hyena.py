@@ -130,8 +130,8 @@ def test_starting_values() -> None:
 def test_beyond_the_bound_it_fails_with_the_remedy() -> None:
     config = Hyena(bound=9, hidden=4, features=3)
     layer = _layer(config)
-    _, state = layer.advance(_normal(1, 9, WIDTH), None)
-    for call in (lambda: layer(_normal(1, 10, WIDTH)), lambda: layer.advance(_normal(1, 1, WIDTH), state)):
+    _, state = layer.step(_normal(1, 9, WIDTH), None)
+    for call in (lambda: layer(_normal(1, 10, WIDTH)), lambda: layer.step(_normal(1, 1, WIDTH), state)):
         with pytest.raises(UserError, match=r"at most 9 steps, not 10: raise Hyena\(bound"):
             call()
     kernel = config.learned_kernel(layer, 30)

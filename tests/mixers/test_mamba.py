@@ -97,7 +97,7 @@ def test_long_sequences_are_chunks_of_the_same(config: MixerConfig) -> None:
     x = torch.randn(1, 301, WIDTH, generator=Generator().manual_seed(4), dtype=torch.float64)
     y, state = layer(x), None
     for t in range(301):
-        step, state = layer.advance(x[:, t : t + 1], state)
+        step, state = layer.step(x[:, t : t + 1], state)
         if t > 295:
             torch.testing.assert_close(step[:, 0], y[:, t], rtol=1e-9, atol=1e-9)
 

@@ -169,8 +169,8 @@ def test_in_its_block_the_gate_is_the_residual(prenorm: bool) -> None:
     expected = (1 - u) * x + u * h
     expected = expected if prenorm else block.norm(expected, None)
     torch.testing.assert_close(block(x, None), expected)
-    first, state = block.advance(x[:, :4], None)
-    second, _ = block.advance(x[:, 4:], state)
+    first, state = block.step(x[:, :4], None)
+    second, _ = block.step(x[:, 4:], state)
     torch.testing.assert_close(torch.cat([first, second], 1), expected)
 
 

@@ -15,7 +15,7 @@ from traffic import growth
 
 from levelfield.contract import check
 from levelfield.mixers import MIXERS, find
-from levelfield.ops.layers.recurrent import Carried
+from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError, describe, digest
 
 WIDTH = 16
@@ -89,7 +89,7 @@ CARRIED = [
     config
     for config in EXAMPLES
     if "causal" in config.directions
-    and isinstance(config.build(WIDTH, causal=True, layer=0, generator=Generator()), Carried)
+    and isinstance(config.build(WIDTH, causal=True, layer=0, generator=Generator()), RecurrentLayer)
 ]
 
 
@@ -100,7 +100,7 @@ def test_advancing_in_pieces_is_forward_at_once(config: MixerConfig, pieces: tup
     x = _normal(3, sum(pieces), WIDTH, seed=3).double()
     state, parts, done = None, [], 0
     for n in pieces:
-        y, state = layer.advance(x[:, done : done + n], state)
+        y, state = layer.step(x[:, done : done + n], state)
         done += n
         parts.append(y)
         assert sum(part[0].numel() * (2 if part.is_complex() else 1) for part in state.values()) == config.state_size(
@@ -112,30 +112,30 @@ def test_advancing_in_pieces_is_forward_at_once(config: MixerConfig, pieces: tup
 @pytest.mark.parametrize("config", CARRIED, ids=str)
 def test_states_of_a_batch_are_separate_and_stay_as_they_were(config: MixerConfig) -> None:
     layer, x = _stirred(config), _normal(3, 14, WIDTH, seed=4).double()
-    _, state = layer.advance(x[:, :9], None)
+    _, state = layer.step(x[:, :9], None)
     before = {name: part.clone() for name, part in state.items()}
-    together, _ = layer.advance(x[:, 9:], state)
+    together, _ = layer.step(x[:, 9:], state)
     assert state.keys() == before.keys() and all(torch.equal(state[name], before[name]) for name in before)
     for row in range(3):
         one = {name: part[row : row + 1] for name, part in state.items()}
-        alone, _ = layer.advance(x[row : row + 1, 9:], one)
+        alone, _ = layer.step(x[row : row + 1, 9:], one)
         torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("config", CARRIED, ids=str)
 def test_gradients_pass_through_the_state(config: MixerConfig) -> None:
     layer, x = _stirred(config), _normal(2, 11, WIDTH, seed=5).double().requires_grad_()
-    first, state = layer.advance(x[:, :6], None)
-    second, _ = layer.advance(x[:, 6:], state)
+    first, state = layer.step(x[:, :6], None)
+    second, _ = layer.step(x[:, 6:], state)
     (pieces,) = torch.autograd.grad(torch.cat([first, second], 1).sin().sum(), x)
     (whole,) = torch.autograd.grad(layer(x, None).sin().sum(), x)
     torch.testing.assert_close(pieces, whole, rtol=1e-8, atol=1e-9)
 
 
-def _stirred(config: MixerConfig) -> Carried:
+def _stirred(config: MixerConfig) -> RecurrentLayer:
     """A layer in float64 whose parameters are away from their initial values, so that none hides a fault."""
     layer = _net(config, True).double()
-    assert isinstance(layer, Carried)
+    assert isinstance(layer, RecurrentLayer)
     generator = Generator().manual_seed(2)
     with torch.no_grad():
         for value in layer.parameters():
@@ -231,8 +231,8 @@ def test_under_autocast_outputs_have_its_type_and_gradients_are_those_of_float32
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             y = net(x)
             assert y.dtype == (torch.bfloat16 if half else torch.float32)
-            if half and isinstance(net, Carried) and causal:
-                assert net.advance(x[:, :3], None)[0].dtype == torch.bfloat16
+            if half and isinstance(net, RecurrentLayer) and causal:
+                assert net.step(x[:, :3], None)[0].dtype == torch.bfloat16
         grads.append(torch.autograd.grad(y.float().sin().sum(), leaves, allow_unused=True, materialize_grads=True))
     least = 1e-5 * max(exact.norm() for exact in grads[0])
     for exact, rounded in zip(*grads, strict=True):

@@ -143,8 +143,8 @@ def test_a_long_piece_goes_on_from_a_state(repeats: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(lsh, "ONWARD", 7)
     config = Reformer(heads=2, chunk=4, rounds=3, buckets=4, repeats=repeats)
     layer, x = _layer(config, 6, True).double(), _x(2, 60, 6)
-    first, state = layer.advance(x[:, :9], None)
-    second, state = layer.advance(x[:, 9:], state)
+    first, state = layer.step(x[:, :9], None)
+    second, state = layer.step(x[:, 9:], state)
     torch.testing.assert_close(torch.cat([first, second], 1), layer(x), rtol=1e-10, atol=1e-10)
     assert sum(part[0].numel() for part in state.values()) == Reformer(2, 4, 3, 4).state_size(6, 60)
 

@@ -184,8 +184,8 @@ def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() 
             y = y + torch.stack([one(mixer, row) for row in norm(y, None)])  # pyright: ignore[reportArgumentType]
     assert net.norm is not None
     torch.testing.assert_close(net.hidden_states(x, None), net.norm(y, None), rtol=1e-9, atol=1e-9)
-    first, state = net.advance(x[:, :23], None)
-    torch.testing.assert_close(torch.cat([first, net.advance(x[:, 23:], state)[0]], 1), net.hidden_states(x, None))
+    first, state = net.step(x[:, :23], None)
+    torch.testing.assert_close(torch.cat([first, net.step(x[:, 23:], state)[0]], 1), net.hidden_states(x, None))
 
 
 @pytest.mark.parametrize("config", [CONFIGS[0], CHANNELS], ids=str)

@@ -195,8 +195,8 @@ def test_a_pattern_of_both_goes_on_from_a_state() -> None:
     net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0).eval()
     twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
-    first, state = net.advance(x[:, :23], None)
-    whole = torch.cat([first, net.advance(x[:, 23:], state)[0]], 1)
+    first, state = net.step(x[:, :23], None)
+    whole = torch.cat([first, net.step(x[:, 23:], state)[0]], 1)
     torch.testing.assert_close(whole, net.hidden_states(x, None), rtol=1e-9, atol=1e-9)
 
 

@@ -138,8 +138,8 @@ def test_rates_are_the_sources() -> None:
 def test_beyond_the_bound_it_fails_with_the_remedy() -> None:
     config = SGConv(4, bound=9)
     layer = _layer(config, True)
-    _, state = layer.advance(_normal(1, 9, WIDTH), None)
-    for call in (lambda: layer(_normal(1, 10, WIDTH)), lambda: layer.advance(_normal(1, 1, WIDTH), state)):
+    _, state = layer.step(_normal(1, 9, WIDTH), None)
+    for call in (lambda: layer(_normal(1, 10, WIDTH)), lambda: layer.step(_normal(1, 1, WIDTH), state)):
         with pytest.raises(UserError, match=r"at most 9 steps, not 10: raise SGConv\(bound"):
             call()
     kernel = config.learned_kernel(layer, 30)

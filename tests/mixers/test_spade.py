@@ -160,7 +160,7 @@ def test_pieces_from_a_state_equal_the_whole(config: SPADE) -> None:
     layer, x = _layer(config, True), _normal(2, 23, WIDTH)
     state, parts = None, []
     for piece in x.split([6, 1, 1, 9, 6], 1):
-        y, state = layer.advance(piece, state)
+        y, state = layer.step(piece, state)
         parts.append(y)
         assert sum(part[0].numel() for part in state.values()) == config.state_size(
             WIDTH, sum(p.shape[1] for p in parts)

@@ -101,9 +101,9 @@ class Counting(LanguageModel):
     def __init__(self, inner: Own) -> None:
         self.inner, self.tokens, self.calls, self.widest = inner, 0, 0, 0
 
-    def advance(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
         self.tokens, self.calls, self.widest = self.tokens + ids.numel(), self.calls + 1, max(self.widest, len(ids))
-        return self.inner.advance(ids, state, last)
+        return self.inner.step(ids, state, last)
 
     def rows(self, state: Any, index: Tensor) -> Any:
         return self.inner.rows(state, index)

@@ -119,8 +119,8 @@ def test_it_is_the_model_of_transformers_and_so_is_its_cache() -> None:
         torch.testing.assert_close(
             net.hidden_states(ids, None), expected, rtol=1e-5, atol=1e-5
         )  # its angles are float32
-        first, state = net.advance(ids[:, :100], None)
-        rest, _ = net.advance(ids[:, 100:], state)
+        first, state = net.step(ids[:, :100], None)
+        rest, _ = net.step(ids[:, 100:], state)
         torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-5, atol=1e-5)
         print(f"largest error {(net.features(ids, None) - expected).abs().max():.1e}")
 

@@ -45,7 +45,7 @@ def test_logits_are_those_of_the_equations(name: str, tmp_path: Path) -> None:
     expected = torch.stack([naive_logits(CASES[name], weights, row.tolist()) for row in ids])
     torch.testing.assert_close(model.logits(ids), expected, rtol=1e-9, atol=1e-9)
     first, state = model.start(ids[:, :7])
-    rest, _ = model.advance(ids[:, 7:], state, last=False)
+    rest, _ = model.step(ids[:, 7:], state, last=False)
     torch.testing.assert_close(torch.cat([first[:, None], rest], 1), expected[:, 6:], rtol=1e-9, atol=1e-9)
     assert (model.name, model.vocabulary, model.begin, model.ends) == (name, VOCABULARY, (), frozenset())
 

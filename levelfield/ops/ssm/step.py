@@ -20,7 +20,7 @@ from torch import Tensor
 BLOCK = 64
 
 
-def advance_diagonal(log_a: Tensor, weight: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def step_diagonal(log_a: Tensor, weight: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """x <- exp(log_a) x + u, y = Re sum_n weight x, in the weight's precision.
 
     log_a: (H, N), or (N,) where all channels share it, complex; weight: (H, N) complex; u: (B, H, T); state:
@@ -45,7 +45,7 @@ def advance_diagonal(log_a: Tensor, weight: Tensor, u: Tensor, state: Tensor | N
     return torch.cat(parts, 2).transpose(0, 1), torch.view_as_real(states.transpose(0, 1).contiguous())
 
 
-def advance_dense(a: Tensor, start: Tensor, ends: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+def step_dense(a: Tensor, start: Tensor, ends: Tensor, u: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """x <- A x + b u, y = c x, all real. a: (H, M, M); start (b), ends (c): (H, M); u: (B, H, T); state: (B, H, M), or
     None for zero -> y (B, H, T) and the state after them."""
     u = u.to(a.dtype).transpose(0, 1).contiguous()  # (H, B, T)
