@@ -61,7 +61,7 @@ def kinds() -> dict[str, type]:
     tasks.modules()  # a class is found once its file has been imported
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
     below = [*MIXERS, *(each for base in (Task, Objective) for each in _below(base))]
-    own = [each for each in [*values, *below] if each.__module__.startswith(f"{__package__}.")]
+    own = [each for each in [*values, *below] if each.__module__.startswith("levelfield.")]
     return {each.__name__: each for each in own}
 
 
