@@ -220,3 +220,21 @@ def naive_mamba(w: Weights, x: Tensor) -> Tensor:
         memory = memory * torch.exp(-dt[t, :, None] * w["A_log"].exp()) + (dt[t] * u[t])[:, None] * b[t]
         rows.append(memory @ c[t] + w["D"] * u[t])
     return (torch.stack(rows) * F.silu(z)) @ w["out_proj.weight"].T
+
+
+def rwkv6_shapes(width: int = 12, head: int = 4, mix: int = 3, decay: int = 5) -> dict[str, tuple[int, ...]]:
+    """The tensors of an RWKV-6 of 50 symbols and two layers. mix, decay: ranks of its small maps."""
+    shapes: dict[str, tuple[int, ...]] = {"emb.weight": (50, width), "head.weight": (50, width)}
+    shapes |= {f"{name}.{kind}": (width,) for name in ("blocks.0.ln0", "ln_out") for kind in ("weight", "bias")}
+    for i in range(2):
+        b, a, f = f"blocks.{i}.", f"blocks.{i}.att.", f"blocks.{i}.ffn."
+        shapes |= {f"{b}{name}.{kind}": (width,) for name in ("ln1", "ln2", "att.ln_x") for kind in ("weight", "bias")}
+        shapes |= {f"{a}time_maa_{part}": (1, 1, width) for part in ("x", *"wkvrg")}
+        shapes |= {f"{a}time_maa_w1": (width, 5 * mix), f"{a}time_maa_w2": (5, mix, width)}
+        shapes |= {f"{a}time_decay": (1, 1, width), f"{a}time_decay_w1": (width, decay)}
+        shapes |= {f"{a}time_decay_w2": (decay, width), f"{a}time_faaaa": (width // head, head)}
+        shapes |= {f"{a}{m}.weight": (width, width) for m in ("receptance", "key", "value", "gate", "output")}
+        shapes |= {f"{f}time_maa_{part}": (1, 1, width) for part in "kr"}
+        shapes |= {f"{f}key.weight": (3 * width, width), f"{f}value.weight": (width, 3 * width)}
+        shapes[f"{f}receptance.weight"] = (width, width)
+    return shapes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kept
 import pytest
 import torch
 from torch import Tensor
@@ -94,26 +95,16 @@ def test_heads_divide_the_width() -> None:
         Alibi(heads=3).build(8, causal=True, layer=0, generator=torch.Generator())
 
 
-def test_bloom_gives_the_same() -> None:
+@kept.modes
+def test_bloom_gives_the_same(mode: kept.Mode) -> None:
     """The attention of BLOOM, weights copied across: its rows of queries, keys and values interleave by head."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed: its BLOOM is compared")
-    from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
-
-    width, heads, length = 24, 6, 41
-    torch.manual_seed(0)
-    config = transformers.BloomConfig(hidden_size=width, n_head=heads, attention_dropout=0.0, hidden_dropout=0.0)
-    theirs = BloomAttention(config, layer_idx=0).double().eval()
-    ours = build(heads, width, causal=True)
-    with torch.no_grad():
-        theirs.query_key_value.bias.normal_()
-        theirs.dense.bias.normal_()
-        for mine, other in ((ours.qkv.weight, "weight"), (ours.qkv.bias, "bias")):
-            rows = getattr(theirs.query_key_value, other).unflatten(0, (heads, 3, width // heads))
-            mine.copy_(rows.transpose(0, 1).flatten(0, 2))
-        ours.out.load_state_dict(theirs.dense.state_dict())
-    x = torch.randn(2, length, width, dtype=torch.float64)
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    hidden = torch.zeros(length, length, dtype=torch.float64).masked_fill(later, -1e30)
-    alibi = build_alibi_tensor(torch.ones(2, length), heads, torch.float64)
-    expected = theirs(x, torch.zeros_like(x), alibi=alibi, attention_mask=hidden[None, None])[0]
-    torch.testing.assert_close(ours(x), expected, rtol=0, atol=1e-6)
+    theirs, heads, width = kept.case("bloom", mode), 6, 24
+    weights, ours = theirs.weights, build(heads, width, causal=True)
+    for end in ("weight", "bias"):
+        rows = weights.pop(f"query_key_value.{end}").unflatten(0, (heads, 3, width // heads))
+        weights |= {f"qkv.{end}": rows.transpose(0, 1).flatten(0, 2), f"out.{end}": weights.pop(f"dense.{end}")}
+    ours.load_state_dict(weights, strict=False)  # slopes are not theirs
+    x = theirs["x"].detach().requires_grad_()
+    y = ours(x)
+    torch.testing.assert_close(y, theirs["y"], rtol=0, atol=1e-5)  # its softmax is in float32
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x)[0], theirs["gradient"], rtol=0, atol=1e-5)

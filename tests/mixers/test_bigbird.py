@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import kept
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -119,24 +120,20 @@ def test_random_blocks_are_saved_with_the_weights() -> None:
     assert random_blocks(layer, 30) == random_blocks(other, 30)
 
 
+@kept.modes
 @pytest.mark.parametrize("length", [48, 45])
-def test_the_same_function_as_transformers_class(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_function_as_transformers_class(length: int, mode: kept.Mode) -> None:
     """Its random blocks are replaced by ours; its last block is padded where the length is no multiple of the block."""
-    peer = pytest.importorskip("transformers.models.big_bird.modeling_big_bird", reason="needs transformers")
-    ours = _layer(BigBird(heads=4, block=4, random=2), 16)
-    settings = peer.BigBirdConfig(hidden_size=16, num_attention_heads=4, block_size=4, num_random_blocks=2)
-    theirs = peer.BigBirdBlockSparseAttention(settings).double()
-    parts = zip(("query", "key", "value"), ours.qkv.weight.chunk(3), ours.qkv.bias.chunk(3), strict=True)
-    for name, weight, bias in parts:
-        theirs.get_submodule(name).load_state_dict({"weight": weight, "bias": bias})
-    chosen = [torch.tensor(head[1:-1]).numpy() for head in random_blocks(ours, 12)]
-    monkeypatch.setattr(theirs, "_bigbird_block_rand_mask_with_head", lambda **settings: chosen)
-    mask = torch.arange(48)[None] < length
-    blocked, band, rows, keys = peer.BigBirdModel.create_masks_for_block_sparse_attn(mask.double(), 4)
-    x = _x(1, 48, 16)
-    with torch.no_grad():
-        y = ours.out(theirs(x, band, rows, keys, blocked, blocked)[0])
-    torch.testing.assert_close(ours(x[:, :length], None), y[:, :length], rtol=1e-10, atol=1e-10)
+    theirs, ours = kept.case("bigbird", mode, str(length)), _layer(BigBird(heads=4, block=4, random=2), 16)
+    parts = {end: [theirs.weights[f"{name}.{end}"] for name in ("query", "key", "value")] for end in ("weight", "bias")}
+    eye = {"out.weight": torch.eye(16), "out.bias": torch.zeros(16)}
+    qkv = {f"qkv.{end}": torch.cat(values) for end, values in parts.items()}
+    ours.load_state_dict(eye | qkv | {"seeds": theirs["seeds"]})
+    assert [head[1:-1] for head in random_blocks(ours, 12)] == theirs["blocks"].tolist()
+    x = theirs["x"].detach().requires_grad_()
+    y = ours(x[:, :length], None)
+    torch.testing.assert_close(y, theirs["y"], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x)[0], theirs["gradient"], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("mask", [False, True])

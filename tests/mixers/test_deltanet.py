@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import kept
 import pytest
 import torch
 import twins
@@ -172,17 +173,15 @@ def test_finite_over_64_thousand_steps(config: Config) -> None:
     twins.far(_build(config))
 
 
-def test_gated_rule_is_that_of_transformers() -> None:
+@kept.modes
+@pytest.mark.parametrize("way", ["chunk", "recurrent"])
+def test_gated_rule_is_that_of_transformers(way: str, mode: kept.Mode) -> None:
     """Qwen3-Next's, by chunks and step by step, from a state, in float32 as it computes."""
-    qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="needs transformers")
-    q, k, v, beta, log_decay, state = (None if x is None else x.float() for x in _inputs(133, 1.0))
-    assert q is not None and k is not None and v is not None and beta is not None and log_decay is not None
+    theirs = kept.case("qwen3_next", mode, way)
+    q, k, v, beta, log_decay, state = (theirs[name] for name in ("q", "k", "v", "beta", "log_decay", "state"))
     y, last = delta_rule(q * q.shape[-1] ** -0.5, k, v, beta, log_decay, state)
-    turned = [x.transpose(1, 2) for x in (q, k, v, log_decay, beta)]
-    for rule in (qwen.torch_chunk_gated_delta_rule, qwen.torch_recurrent_gated_delta_rule):
-        theirs, after = rule(*turned, initial_state=state, output_final_state=True)
-        torch.testing.assert_close(y.transpose(1, 2), theirs, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(last, after, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(y, theirs["y"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(last, theirs["last"], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

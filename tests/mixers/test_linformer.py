@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from functools import partial
 from typing import Literal
 
+import kept
 import pytest
 import torch
 import twins
@@ -105,32 +105,25 @@ def test_long_sequences_stay_finite() -> None:
     assert x.grad is not None and torch.isfinite(y).all() and torch.isfinite(x.grad).all()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("linformer") is None, reason="needs the package linformer")
+@kept.modes
 @pytest.mark.parametrize("share", ["heads", "kv"])
 @pytest.mark.parametrize("length", [40, 64])
-def test_equals_the_linformer_package(share: Literal["heads", "kv"], length: int) -> None:
+def test_equals_the_linformer_package(share: Literal["heads", "kv"], length: int, mode: kept.Mode) -> None:
     """Which shares maps between heads always, and has one for keys and values together with `share_kv`.
 
     Its own `share_kv` also makes the values the keys, which the paper does not: our value map is set to our key map.
     """
-    from linformer import LinformerSelfAttention  # pyright: ignore[reportMissingImports]
-
-    layer = _layer(Linformer(heads=2, rank=7, bound=64, share=share, bias=False), 12)
-    peer = LinformerSelfAttention(dim=12, seq_len=64, k=7, heads=2, share_kv=share == "kv").double()
-    with torch.no_grad():
-        peer.to_q.weight.copy_(layer.query.weight)
-        peer.to_k.weight.copy_(layer.key.weight)
-        peer.proj_k.copy_(layer.compress_k[0].T)
-        peer.to_out.weight.copy_(layer.out.weight)
-        peer.to_out.bias.zero_()
-        if layer.compress_v is None:
-            layer.value.weight.copy_(layer.key.weight)
-        else:
-            peer.to_v.weight.copy_(layer.value.weight)
-            peer.proj_v.copy_(layer.compress_v[0].T)
-    x = _x(2, length, 12).requires_grad_()
-    ours, theirs = layer(x), peer(x)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    pull = _x(2, length, 12)
-    (mine,), (other,) = torch.autograd.grad(ours, x, pull), torch.autograd.grad(theirs, x, pull)
-    torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+    theirs = kept.case("linformer", mode, f"{share} {length}")
+    layer, w = _layer(Linformer(heads=2, rank=7, bound=64, share=share), 12), theirs.weights
+    copies = {"query.weight": w["to_q.weight"], "key.weight": w["to_k.weight"], "compress_k": w["proj_k"].T[None]}
+    copies["value.weight"] = w.get("to_v.weight", copies["key.weight"])
+    if share == "heads":
+        copies["compress_v"] = w["proj_v"].T[None]
+    copies |= {"out.weight": w["to_out.weight"], "out.bias": w["to_out.bias"]}
+    copies |= {f"{name}.bias": torch.zeros(12) for name in ("query", "key", "value")}
+    layer.load_state_dict(copies)
+    x = theirs["x"].detach().requires_grad_()
+    y = layer(x)
+    torch.testing.assert_close(y, theirs["y"], rtol=1e-12, atol=1e-12)
+    (gradient,) = torch.autograd.grad(y.sin().sum(), x)
+    torch.testing.assert_close(gradient, theirs["gradient"], rtol=1e-12, atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import kept
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -80,27 +81,24 @@ def test_equals_attention_over_the_steps_it_sees_in_value_and_gradient(
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
+@kept.modes
 @pytest.mark.parametrize("global_steps", [0, 3])
-def test_the_same_function_as_transformers_class(global_steps: int) -> None:
-    peer = pytest.importorskip("transformers.models.longformer.modeling_longformer", reason="needs transformers")
+def test_the_same_function_as_transformers_class(global_steps: int, mode: kept.Mode) -> None:
+    theirs = kept.case("longformer", mode, str(global_steps))
     ours = _layer(Longformer(heads=4, window=8, global_steps=global_steps), False, 16)
-    settings = peer.LongformerConfig(
-        hidden_size=16, num_attention_heads=4, attention_window=[8], attention_probs_dropout_prob=0.0
-    )
-    theirs = peer.LongformerSelfAttention(settings, 0).double()
-    for names, layer in ((("query", "key", "value"), ours.qkv), (("", "", ""), ours.qkv_global)):
-        if layer is not None:
-            names = names if names[0] else ("query_global", "key_global", "value_global")
-            for name, weight, bias in zip(names, layer.weight.chunk(3), layer.bias.chunk(3), strict=True):
-                theirs.get_submodule(name).load_state_dict({"weight": weight, "bias": bias})
-    x, lengths = _x(2, 40, 16), torch.tensor([40, 29])
-    steps = torch.arange(40).expand(2, -1)
-    code = torch.where(steps >= lengths[:, None], -10000.0, torch.where(steps < global_steps, 10000.0, 0.0)).double()
-    with torch.no_grad():
-        y = theirs(x, code, code < 0, code > 0, bool(global_steps))[0]
-    mask = code >= 0
+    copies = {"out.weight": torch.eye(16), "out.bias": torch.zeros(16)}
+    for name, ending in (("qkv", ""), ("qkv_global", "_global")) if global_steps else (("qkv", ""),):
+        for end in ("weight", "bias"):
+            parts = [theirs.weights[f"{part}{ending}.{end}"] for part in ("query", "key", "value")]
+            copies[f"{name}.{end}"] = torch.cat(parts)
+    ours.load_state_dict(copies)
+    mask = torch.arange(40) < theirs["lengths"][:, None]
+    x = theirs["x"].detach().requires_grad_()
+    y = ours(x, mask) * mask[..., None]
     # its softmax is in float32
-    torch.testing.assert_close(ours(x, mask)[mask], ours.out(y)[mask], rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(y, theirs["y"], rtol=2e-6, atol=2e-6)
+    (gradient,) = torch.autograd.grad(y.sin().sum(), x)
+    torch.testing.assert_close(gradient[mask], theirs["gradient"][mask], rtol=1e-5, atol=1e-5)
 
 
 def test_maps_of_global_steps_start_as_the_others() -> None:

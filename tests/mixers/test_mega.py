@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
+from typing import Literal
 
+import kept
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -229,72 +229,41 @@ def test_what_bounds_the_length() -> None:
         built(Mega(state=1, keys=2, bound=50), False)(normal(1, 51, WIDTH))
 
 
-@pytest.fixture(scope="module")
-def theirs() -> ModuleType:
-    return pytest.importorskip("transformers.models.deprecated.mega.modeling_mega", reason="needs transformers 4")
-
-
+@kept.modes
 @pytest.mark.parametrize("chunk", [None, 8])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("positions", ["simple", "rotary"])
 @pytest.mark.parametrize("weigh", ["softmax", "laplace"])
 def test_parity_with_transformers(
-    theirs: ModuleType, monkeypatch: pytest.MonkeyPatch, weigh: Weigh, positions: str, causal: bool, chunk: int | None
+    weigh: Weigh, positions: Literal["simple", "rotary"], causal: bool, chunk: int | None, mode: kept.Mode
 ) -> None:
     """Its transforms and angles set to float64. Its biases of chunks lie at the front of a table for all steps."""
-    from transformers.models.deprecated.mega.configuration_mega import MegaConfig  # pyright: ignore
-
-    monkeypatch.setattr(Tensor, "float", lambda self: self)
-    length, bound = 24, 40
-    config = Mega(state=3, keys=6, values=14, attention=weigh, bound=bound, chunk=chunk)
-    layer = built(replace(config, positions=positions), causal)
-    settings = MegaConfig(
-        hidden_size=WIDTH,
-        ema_projection_size=3,
-        bidirectional=not causal,
-        shared_representation_size=6,
-        intermediate_size=14,
-        use_chunking=bool(chunk),
-        chunk_size=chunk or -1,
-        attention_activation=weigh,
-        relative_positional_bias=positions,
-        max_positions=bound,
-        normalize_before_mega=False,
-        dropout_prob=0.0,
-        hidden_dropout_prob=0.0,
-    )
-    peer = theirs.MegaMovingAverageGatedAttention(settings).double().eval()
-    peer.norm = torch.nn.Identity()
-    _copy(layer, peer)
-    x = normal(2, length, WIDTH).requires_grad_()
-    mask = torch.arange(length) < torch.tensor([[length], [17]])
-    past = torch.ones(chunk or length, chunk or length, dtype=torch.float64).tril() if causal else None
-    y = peer(x.transpose(0, 1), padding_mask=mask.double(), causal_mask=past)[0].transpose(0, 1)
-    ours = x + layer(x, mask)
-    torch.testing.assert_close(ours[mask], y[mask], rtol=1e-9, atol=1e-9)
-    (a,), (b,) = (torch.autograd.grad(out[mask].sin().sum(), x) for out in (ours, y))
-    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+    theirs = kept.case("mega", mode, f"{weigh} {positions} {causal} {chunk}")
+    config = Mega(state=3, keys=6, values=14, attention=weigh, bound=40, chunk=chunk, positions=positions)
+    layer = built(config, causal)
+    _copy(theirs.weights, layer)
+    x, mask = theirs["x"].detach().requires_grad_(), theirs["mask"]
+    y = (x + layer(x, mask)) * mask[..., None]
+    torch.testing.assert_close(y, theirs["y"], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x)[0], theirs["gradient"], rtol=1e-8, atol=1e-9)
 
 
-def _copy(layer: MegaLayer, peer: Any) -> None:
-    ema, bias, part = peer.ema_gate, peer.rel_pos_bias, layer.average
+def _copy(theirs: kept.Tensors, layer: MegaLayer) -> None:
+    ema, bias, part = "ema_gate.", "rel_pos_bias.", layer.average
     assert part.drive is not None
-    pairs = [(ema.damping_factor, part.decay), (ema.decay_factor, part.damp), (ema.ema_expansion_matrix, part.drive)]
-    pairs += [(ema.kernel_projection_matrix, part.readout), (ema.residual_weight, part.skip)]
-    pairs += [(peer.qk_weight, layer.scale), (peer.qk_bias, layer.shift)]
+    pairs = {"damping_factor": part.decay, "decay_factor": part.damp, "ema_expansion_matrix": part.drive}
+    pairs |= {"kernel_projection_matrix": part.readout, "residual_weight": part.skip}
+    pairs = {ema + name: target for name, target in pairs.items()}
+    pairs |= {"qk_weight": layer.scale, "qk_bias": layer.shift}
     for name, ours in (("v_proj", layer.value), ("mx_proj", layer.mix), ("h_proj", layer.out)):
-        peer.get_submodule(name).load_state_dict(ours.state_dict())
+        pairs |= {f"{name}.weight": ours.weight, f"{name}.bias": ours.bias}
     with torch.no_grad():
-        for target, source in pairs:
-            target.copy_(source.reshape(target.shape))
+        for name, target in pairs.items():
+            target.copy_(theirs[name].reshape(target.shape))
         if layer.config.positions == "simple":
-            bias.rel_pos_bias[: len(layer.bias)] = layer.bias
+            layer.bias.copy_(theirs[bias + "rel_pos_bias"][: len(layer.bias)])
         else:
-            bias.alpha.copy_(layer.bias[:1])
-            bias.b_param.copy_(layer.bias[1:])
-            half = layer.bias.shape[1] // 2
-            angles = torch.arange(64, dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half).double() / half)
-            bias.sine, bias.cosine, bias._float_tensor = angles.sin(), angles.cos(), bias._float_tensor.double()
+            layer.bias.copy_(torch.cat([theirs[bias + "alpha"], theirs[bias + "b_param"]]))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import kept
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -198,55 +199,25 @@ def test_long_sequences_stay_exact(causal: bool) -> None:
     assert ((y.double() - exact).abs().amax(-1) < 1e-4).double().mean() > 0.999  # all but where rounding moved a hash
 
 
+@kept.modes
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("padded", [0, 9])
-def test_equals_transformers(rounds: int, padded: int) -> None:
+def test_equals_transformers(rounds: int, padded: int, mode: kept.Mode) -> None:
     """All but the steps in a round's first chunk, which there sees the last chunk as well (of the round before).
 
     The paper's equation of chunks does not wrap around, and padding could not stay invisible if it did. With padding,
     theirs gives it a bucket of its own, as ours does, so only steps of first chunks differ again.
     """
-    modeling = pytest.importorskip("transformers.models.reformer.modeling_reformer", reason="needs transformers")
-    from transformers import ReformerConfig  # pyright: ignore[reportMissingImports]
-
-    length, chunk, heads, width, buckets = 64, 8, 2, 12, 6
-    settings = ReformerConfig(
-        hidden_size=width,
-        num_attention_heads=heads,
-        attention_head_size=width // heads,
-        lsh_attn_chunk_length=chunk,
-        lsh_num_chunks_before=1,
-        lsh_num_chunks_after=0,
-        lsh_attention_probs_dropout_prob=0.0,
-        num_hashes=rounds,
-        num_buckets=buckets,
-        is_decoder=False,
-        hash_seed=5,
-    )
-    peer = modeling.LSHSelfAttention(settings, 0).double()
-    layer = _layer(Reformer(heads, chunk, rounds, buckets), width, False).double()
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(5)  # as theirs does before it draws
-        layer.rotations.copy_(torch.randn(layer.rotations.shape, dtype=torch.float64))
-        layer.out.weight.copy_(torch.eye(width))
-        layer.query_key.weight.copy_(peer.query_key.weight)
-        layer.value.weight.copy_(peer.value.weight)
-    x = (3 * _x(2, length, width)).requires_grad_()
-    mask = torch.arange(length) < torch.tensor([length, length - padded])[:, None]
-    with torch.random.fork_rng():
-        theirs = peer(x, mask if padded else None).hidden_states
+    theirs = kept.case("reformer", mode, f"{rounds} rounds, {padded} padded")
+    layer = _layer(Reformer(2, 8, rounds, 6), 12, False).double()
+    layer.load_state_dict(theirs.weights | {"out.weight": torch.eye(12), "rotations": theirs["rotations"]})
+    x, pull = theirs["x"].detach().requires_grad_(), theirs["pull"]
+    mask = torch.arange(64) < torch.tensor([64, 64 - padded])[:, None]
     ours = layer(x, mask if padded else None)
-    with torch.no_grad():
-        hashes = lsh.angular_hash(layer.query_key(x).unflatten(-1, (heads, -1)), layer.rotations)
-        hashes = hashes.masked_fill(~mask[:, None, None], buckets)
-        places = hashes.argsort(dim=-1, stable=True).argsort(-1)
-        same = (places >= chunk).all(2).transpose(1, 2) & mask[:, :, None]
-        pull = _x(2, length, heads, 1, seed=7) * same[..., None]
-        pull = pull.expand(2, length, heads, width // heads).flatten(2)
-    assert same.double().mean() > 0.5
-    torch.testing.assert_close(ours * (pull != 0), theirs * (pull != 0), rtol=1e-9, atol=1e-9)
-    (mine,), (other,) = torch.autograd.grad(ours, x, pull), torch.autograd.grad(theirs, x, pull)
-    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+    assert (pull != 0).double().mean() > 0.5
+    torch.testing.assert_close(ours * (pull != 0), theirs["y"], rtol=1e-9, atol=1e-9)
+    (gradient,) = torch.autograd.grad(ours, x, pull)
+    torch.testing.assert_close(gradient, theirs["gradient"], rtol=1e-9, atol=1e-9)
 
 
 def test_rules_that_were_added_change_no_id_at_their_defaults() -> None:

@@ -1,10 +1,8 @@
-"""The real-gated linear recurrent unit against de2024's equations, and against transformers where it is installed."""
+"""The real-gated linear recurrent unit against de2024's equations, and against transformers."""
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
+import kept
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -62,21 +60,12 @@ def test_the_layer_is_the_papers_equations(config: RGLRU, length: int) -> None:
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
-def test_weights_of_recurrentgemma_load_by_name_and_compute_the_same() -> None:
-    from transformers import RecurrentGemmaConfig  # pyright: ignore[reportMissingImports]
-    from transformers.models.recurrent_gemma import modeling_recurrent_gemma  # pyright: ignore[reportMissingImports]
-
-    config = RecurrentGemmaConfig(hidden_size=16, lru_width=24, num_attention_heads=4)
-    theirs: Any = modeling_recurrent_gemma.RecurrentGemmaRecurrentBlock(config, 0)
-    with torch.no_grad():
-        for value in theirs.parameters():
-            value.normal_(0, 0.5, generator=Generator().manual_seed(3))
+@kept.modes
+def test_weights_of_recurrentgemma_load_by_name_and_compute_the_same(mode: kept.Mode) -> None:
+    theirs = kept.case("recurrentgemma_block", mode)
     ours = _layer(RGLRU(heads=4, hidden=24), width=16)
-    ours.load_state_dict(theirs.state_dict())
-    x = torch.randn(2, 50, 16, generator=Generator().manual_seed(4))
-    expected, _ = theirs(x, torch.arange(50).expand(2, -1), None, use_cache=False)
-    torch.testing.assert_close(ours(x, None), expected, rtol=1e-4, atol=1e-4)
+    ours.load_state_dict(theirs.weights)
+    torch.testing.assert_close(ours(theirs["x"], None), theirs["y"], rtol=1e-4, atol=1e-4)
 
 
 def test_decays_start_evenly_between_their_bounds() -> None:

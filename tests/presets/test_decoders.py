@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+import kept
 import pytest
-import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from levelfield.model import Net
@@ -25,15 +24,11 @@ def test_parameters_are_those_of_the_checkpoint(make: Callable[[], Decoder]) -> 
     assert decoder.model.causal and decoder.context in (2048, 4096)
 
 
-def test_the_counts_are_those_of_transformers() -> None:
-    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' own models")
-    shape = {"hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 6912}
-    with torch.device("meta"):
-        llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=32000, **shape))
-        settings = transformers.RecurrentGemmaConfig(num_key_value_heads=1, intermediate_size=15360)  # which it halves
-        gemma = transformers.RecurrentGemmaForCausalLM(settings)
-    assert sum(p.numel() for p in llama.parameters()) == sheared_llama_2_7b().parameters
-    assert sum(p.numel() for p in gemma.parameters()) == recurrentgemma_2b().parameters
+@kept.modes
+def test_the_counts_are_those_of_transformers(mode: kept.Mode) -> None:
+    theirs = kept.case("decoder_counts", mode)
+    assert theirs["sheared_llama_2_7b"] == sheared_llama_2_7b().parameters
+    assert theirs["recurrentgemma_2b"] == recurrentgemma_2b().parameters
 
 
 def test_the_hybrids_place_their_layers() -> None:

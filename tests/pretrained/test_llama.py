@@ -1,12 +1,11 @@
-"""Attention and Block as LLaMA and Transformer++, against a LLaMA written from its equations and, where it is
-installed, against that of the transformers library."""
+"""Attention and Block as LLaMA and Transformer++, against a LLaMA written from its equations and against that of
+transformers."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import pytest
+import kept
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
@@ -97,53 +96,32 @@ def test_it_is_llama_written_out() -> None:
     )
 
 
-def test_it_is_the_model_of_transformers_and_so_is_its_cache() -> None:
-    transformers: Any = pytest.importorskip("transformers", reason="compares with transformers' LlamaModel")
-    theirs = transformers.LlamaModel(
-        transformers.LlamaConfig(
-            vocab_size=11,
-            hidden_size=WIDTH,
-            intermediate_size=HIDDEN,
-            num_hidden_layers=DEPTH,
-            num_attention_heads=HEADS,
-            num_key_value_heads=KV_HEADS,
-            rms_norm_eps=EPS,
-        )
-    )
-    weights = _weights()
-    theirs = theirs.double().eval()
-    theirs.load_state_dict(weights)
-    net, ids = _ours(weights), torch.randint(2, 11, (3, 150), generator=Generator().manual_seed(1))
+@kept.modes
+def test_it_is_the_model_of_transformers_and_so_is_its_cache(mode: kept.Mode) -> None:
+    theirs = kept.case("llama", mode)
+    net, ids = _ours(theirs.weights), theirs["ids"]
     with torch.no_grad():
-        expected = theirs(ids).last_hidden_state
         torch.testing.assert_close(
-            net.hidden_states(ids, None), expected, rtol=1e-5, atol=1e-5
+            net.hidden_states(ids, None), theirs["y"], rtol=1e-5, atol=1e-5
         )  # its angles are float32
-        first, state = net.step(ids[:, :100], None)
-        rest, _ = net.step(ids[:, 100:], state)
-        torch.testing.assert_close(torch.cat([first, rest], 1), expected, rtol=1e-5, atol=1e-5)
-        print(f"largest error {(net.features(ids, None) - expected).abs().max():.1e}")
+        first, state = net.advance(ids[:, :40], None)
+        rest, _ = net.advance(ids[:, 40:], state)
+        torch.testing.assert_close(torch.cat([first, rest], 1), theirs["y"], rtol=1e-5, atol=1e-5)
 
 
-def test_it_is_the_local_attention_of_recurrentgemma() -> None:
+@kept.modes
+def test_it_is_the_local_attention_of_recurrentgemma(mode: kept.Mode) -> None:
     """One head of keys for four of queries, half of each head turned, a window, and a bias at the end alone."""
-    pytest.importorskip("transformers", reason="compares with transformers' RecurrentGemmaAttention")
-    from transformers.models.recurrent_gemma import modeling_recurrent_gemma as source  # pyright: ignore
-
-    config = source.RecurrentGemmaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=1)
-    config._attn_implementation = "sdpa"
-    theirs = source.RecurrentGemmaAttention(config, 0).double()
+    theirs = kept.case("recurrentgemma_attention", mode)
     ours = Attention(heads=4, kv_heads=1, window=6, rotary="per_head", rotary_width=4, bias=False, out_bias=True).build(
         32, causal=True, layer=0, generator=Generator()
     )
     assert isinstance(ours, AttentionLayer)
+    q, k, v, o = (theirs.weights[f"{name}_proj.weight"] for name in "qkvo")
+    qkv = torch.cat([neighbours_from_halves(q, 4, 4), neighbours_from_halves(k, 1, 4), v])
     ours = ours.double()
-    q, k, v, o = theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.o_proj
-    maps = neighbours_from_halves(q.weight, 4, 4), neighbours_from_halves(k.weight, 1, 4), v.weight
-    ours.load_state_dict({"qkv.weight": torch.cat(maps), "out.weight": o.weight, "out.bias": o.bias})
-    x, steps = torch.randn(2, 20, 32, dtype=torch.float64, generator=Generator().manual_seed(0)), torch.arange(20)
-    near = (steps <= steps[:, None]) & (steps > steps[:, None] - 6)
-    with torch.no_grad():
-        expected, _ = theirs(x, steps[None], near[None, None])
-        torch.testing.assert_close(ours(x), expected, rtol=1e-5, atol=1e-6)
-        print(f"largest error {(ours(x) - expected).abs().max():.1e}")
+    ours.load_state_dict({"qkv.weight": qkv, "out.weight": o, "out.bias": theirs.weights["o_proj.bias"]})
+    x = theirs["x"].detach().requires_grad_()
+    y = ours(x)
+    torch.testing.assert_close(y, theirs["y"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x)[0], theirs["gradient"], rtol=1e-5, atol=1e-5)

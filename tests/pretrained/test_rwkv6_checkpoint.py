@@ -1,15 +1,14 @@
-"""RWKV-6 from its published layouts: logits against its equations, and against the authors' package where it is."""
+"""RWKV-6 from its published layouts: logits against its equations, and against the authors' package."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from typing import Any
 
+import kept
 import pytest
 import torch
-from foreign_files import write_vocabulary
+from foreign_files import rwkv6_shapes, write_vocabulary
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,22 +20,9 @@ VOCABULARY, DEPTH = 50, 2
 PARTS = ("w", "k", "v", "r", "g")
 
 
-def random_weights(width: int = 12, head: int = 4, mix: int = 3, decay: int = 5) -> Weights:
-    shapes: dict[str, tuple[int, ...]] = {"emb.weight": (VOCABULARY, width), "head.weight": (VOCABULARY, width)}
-    shapes |= {f"{name}.{kind}": (width,) for name in ("blocks.0.ln0", "ln_out") for kind in ("weight", "bias")}
-    for i in range(DEPTH):
-        b, a, f = f"blocks.{i}.", f"blocks.{i}.att.", f"blocks.{i}.ffn."
-        shapes |= {f"{b}{name}.{kind}": (width,) for name in ("ln1", "ln2", "att.ln_x") for kind in ("weight", "bias")}
-        shapes |= {f"{a}time_maa_{part}": (1, 1, width) for part in ("x", *PARTS)}
-        shapes |= {f"{a}time_maa_w1": (width, 5 * mix), f"{a}time_maa_w2": (5, mix, width)}
-        shapes |= {f"{a}time_decay": (1, 1, width), f"{a}time_decay_w1": (width, decay)}
-        shapes |= {f"{a}time_decay_w2": (decay, width), f"{a}time_faaaa": (width // head, head)}
-        shapes |= {f"{a}{m}.weight": (width, width) for m in ("receptance", "key", "value", "gate", "output")}
-        shapes |= {f"{f}time_maa_{part}": (1, 1, width) for part in "kr"}
-        shapes |= {f"{f}key.weight": (3 * width, width), f"{f}value.weight": (width, 3 * width)}
-        shapes[f"{f}receptance.weight"] = (width, width)
+def random_weights() -> Weights:
     generator = torch.Generator().manual_seed(0)
-    return {name: torch.randn(shape, generator=generator) / 2 for name, shape in shapes.items()}
+    return {name: torch.randn(shape, generator=generator) / 2 for name, shape in rwkv6_shapes().items()}
 
 
 def naive_logits(weights: Weights, ids: list[int]) -> Tensor:
@@ -120,18 +106,12 @@ def test_logits_are_those_of_the_equations(layout: str, tmp_path: Path) -> None:
     assert tokenizer.encode("abcab") == [258, 257] and tokenizer.decode([258, 257, 0]) == "abcab"
 
 
-def test_it_is_the_authors_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RWKV_JIT_ON", "RWKV_CUDA_ON"):
-        monkeypatch.setitem(os.environ, name, "0")
-    peer: Any = pytest.importorskip("rwkv.model", reason="compares with the package rwkv")
-    weights = random_weights(width=128, head=64, mix=32, decay=64)  # its loader knows these sizes only
-    weights = {name: value / 4 if value.ndim == 2 and "emb" not in name else value for name, value in weights.items()}
-    path = write(tmp_path / "model", weights, "file")
+@kept.modes
+def test_it_is_the_authors_package(mode: kept.Mode, tmp_path: Path) -> None:
+    theirs = kept.case("rwkv", mode)
+    path = write(tmp_path / "model", {name: value.float() for name, value in theirs.weights.items()}, "file")
     model, _ = load(path)
-    theirs = peer.RWKV(model=path.removesuffix(".pth"), strategy="cpu fp32", verbose=False)
-    ids = list(range(3, 40))
-    expected, _ = theirs.forward(ids, None, full_output=True)
-    torch.testing.assert_close(model.logits(torch.tensor([ids]))[0], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.logits(theirs["ids"][None])[0], theirs["logits"], rtol=1e-4, atol=1e-4)
 
 
 def test_another_rwkv_is_told_apart(tmp_path: Path) -> None:
