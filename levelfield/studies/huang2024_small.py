@@ -136,10 +136,9 @@ def probes(run: Run) -> Sequence[Probe]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Which models lose half of the task at twice its length, and in which haystack they do so farther on."""
-    found = findings(rows)
-    if not any(finding.seen for finding in found):
+    if not _learnt(Table.of(rows, "length"), _trained(rows)):
         return f"Nothing can be said: no model has learnt the task at the training length, {_trained(rows)} steps."
-    return f"{told(found)} {_farther(rows)}"
+    return f"{told(findings(rows))} {_farther(rows)}"
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
@@ -160,12 +159,18 @@ def _claim(model: str, table: Table, trained: int) -> Claim:
     facts = f"{model}: {table.cells[short]} at {trained} steps, {table.cells[long]} at {2 * trained}."
     if not _able(short, table):
         return Claim(None, f"{facts} It has not learnt the task.")
-    return Claim(some([_falls(short, table, 2, place) for place in _haystacks(table)]), facts)
+    falls = [fall for haystack in _haystacks(table) if (fall := _falls(short, table, 2, haystack))]
+    return Claim(some(falls), facts) if falls else Claim(None, f"{facts} No haystack was asked at both lengths.")
 
 
 def _able(short: Key, table: Table) -> bool:
     """Whether a model finds enough at the training length for a fall to be spoken of."""
     return short in table.cells and table.cells[short].median >= LEARNT and table.learnt(short)
+
+
+def _learnt(table: Table, trained: int) -> list[Key]:
+    """The cells at the training length of the models that have learnt the task."""
+    return [key for model in _models(table) if _able(key := Key(NAME, model, "scratch", str(trained)), table)]
 
 
 def _haystacks(table: Table) -> list[str]:
@@ -174,11 +179,13 @@ def _haystacks(table: Table) -> list[str]:
     return sorted(f",{end}" for end in ends if end.startswith("format=") and "," not in end) or [""]
 
 
-def _falls(short: Key, table: Table, times: int, haystack: str) -> Contrast:
-    """More where less than CLIFF of the gain over guessing at the training length is left at so many times it."""
-    one, more = (
-        table.cells[short._replace(place=f"{length}{haystack}")] for length in (short.place, times * int(short.place))
-    )
+def _falls(short: Key, table: Table, times: int, haystack: str) -> Contrast | None:
+    """More where less than CLIFF of the gain over guessing at the training length is left at so many times it; None
+    where the haystack was not asked at both lengths."""
+    lengths = short.place, times * int(short.place)
+    one, more = (table.cells.get(short._replace(place=f"{length}{haystack}")) for length in lengths)
+    if one is None or more is None:
+        return None
     return Contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * table.floor(NAME), paired=True)
 
 
@@ -186,13 +193,12 @@ def _farther(rows: Sequence[Row]) -> str:
     """By haystack, who loses more than half from which length on, of all lengths that were asked."""
     table, trained = Table.of(rows, "length"), _trained(rows)
     lengths = sorted({int(key.place) for key in table.cells if key.place.isdigit() and int(key.place) > trained})
-    learnt = [key for model in _models(table) if _able(key := Key(NAME, model, "scratch", str(trained)), table)]
     asked = {
-        (key.model, haystack, length): _falls(key, table, length // trained, haystack)
-        for key in learnt
+        (key.model, haystack, length): fall
+        for key in _learnt(table, trained)
         for haystack in _haystacks(table)
         for length in lengths
-        if key._replace(place=f"{length}{haystack}") in table.cells
+        if (fall := _falls(key, table, length // trained, haystack))
     }
     decided = holm(asked)
     seen = _first({key: question.seen() for key, question in asked.items()})

@@ -115,16 +115,45 @@ def test_arms_of_the_small_study_are_of_equal_size() -> None:
         assert max(sizes.values()) / min(sizes.values()) < 1.02, sizes
 
 
-def test_the_verdict_names_who_falls() -> None:
-    def row(model: str, length: int, value: float) -> Row:
-        base = Row(run=model, task="needle", model=model, protocol="scratch", metric="accuracy", split="test")
-        return base | Row(at=f"length={length}", value=value, seed=0)
+def asked(model: str, at: str, value: float, seed: int = 0) -> Row:
+    base = Row(run=model, task="needle", model=model, protocol="scratch", metric="accuracy", split="test")
+    return base | Row(at=at, value=value, seed=seed)
 
-    curves = {"falls": (0.9, 0.95, 0.2, 0.1), "holds": (1.0, 1.0, 0.9, 0.6), "never": (0.1, 0.1, 0.1, 0.1)}
-    rows = [row(m, 32 * 2**i, v) for m, values in curves.items() for i, v in enumerate(values)]
-    text = huang2024_small.verdict(rows)
-    assert text.startswith("Partly: of 2 models")
-    assert "1 lose more than half of it at 128 (falls); holds do not" in text
-    assert "the best is holds with 60.0 %" in text
-    assert text.endswith("Not learnt: never.")
+
+CURVES = {"falls": (0.9, 0.95, 0.2, 0.1), "holds": (1.0, 1.0, 0.9, 0.6), "never": (0.1, 0.1, 0.1, 0.1)}
+
+
+def curves(seeds: int) -> list[Row]:
+    return [
+        asked(model, f"length={32 * 2**place}", value - 0.001 * seed, seed)
+        for model, values in CURVES.items()
+        for place, value in enumerate(values)
+        for seed in range(seeds)
+    ]
+
+
+def test_the_verdict_names_who_falls() -> None:
+    text = huang2024_small.verdict(curves(3))
+    assert text.startswith("Yes on falls; no on holds; nothing can be said on never.")
+    assert "falls: 94.9 % (94.8 to 95.0 over 3 seeds) at 64 steps, 19.9 %" in text
+    assert "It has not learnt the task." in text
+    assert text.endswith(
+        "more than half is lost by falls from 128 steps on. Beyond noise that is shown of falls from 128 steps on."
+    )
     assert huang2024_small.verdict([]).startswith("Nothing can be said")
+
+
+def test_the_verdict_on_one_seed_decides_nothing() -> None:
+    text = huang2024_small.verdict(curves(1))
+    assert text.startswith("Not decided on falls, holds; nothing can be said on never.")
+    assert "the numbers say yes on falls and no on holds, but noise could do the same" in text
+    assert text.endswith("Beyond noise that is shown of none.")
+
+
+def test_the_verdict_leaves_out_a_haystack_that_was_asked_at_one_length() -> None:
+    once = asked("holds", "length=64,format=essay", 1.0)
+    text = huang2024_small.verdict([*curves(1), once])
+    assert text.startswith("Nothing can be said on falls, holds, never.")
+    assert "No haystack was asked at both lengths." in text
+    both = [asked("falls", f"length={length},format=noise", value) for length, value in ((64, 1.0), (128, 0.1))]
+    assert "by falls from 128 steps on among noise." in huang2024_small.verdict([*curves(1), once, *both])
