@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Probe,
         Protocol,
         Recipe,
+        ReportView,
         Row,
         Run,
         Signal,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         Tokens,
         UserError,
         Values,
-        View,
     )
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "Probe",
     "Protocol",
     "Recipe",
+    "ReportView",
     "Row",
     "Run",
     "Signal",
@@ -58,7 +59,6 @@ __all__ = [
     "Tokens",
     "UserError",
     "Values",
-    "View",
     "compare",
 ]
 

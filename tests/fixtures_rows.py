@@ -35,13 +35,13 @@ from levelfield.spec import (
     Protocol,
     Published,
     Recipe,
+    ReportView,
     Row,
     Run,
     SplitName,
     Study,
     Task,
     Tokens,
-    View,
     describe,
     no_progress,
 )
@@ -245,9 +245,9 @@ def gap() -> tuple[Study, Results]:
         runs=lambda effort: runs,
         published=(Published("amos2025", "2"), Published("miralles2025", "4")),
         views=(
-            View("compare", "Ours beside the printed numbers"),
-            View("gap", "From scratch to self-pretrained"),
-            View("training", "Training curves"),
+            ReportView("compare", "Ours beside the printed numbers"),
+            ReportView("gap", "From scratch to self-pretrained"),
+            ReportView("training", "Training curves"),
         ),
         verdict=lambda rows: "Self-pretraining lifts attention by 18 points on ListOps and S4 by 3.",
         deviations=("Sequences of 200 steps instead of 2,000.", "Width 64 instead of 512."),
@@ -274,7 +274,7 @@ def locality() -> tuple[Study, Results]:
         claim="Most of the score on these tasks is within reach of a short kernel.",
         runs=lambda effort: runs,
         published=(Published("miralles2025", "1"),),
-        views=(View("curve", "How far must a model see?", axis="kernel"),),
+        views=(ReportView("curve", "How far must a model see?", axis="kernel"),),
     )
     return study, results
 
@@ -300,8 +300,8 @@ def extrapolation() -> tuple[Study, Results]:
         claim="A model that is trained at one length does not work at another.",
         runs=lambda effort: runs,
         views=(
-            View("curve", "Beyond the training length", axis="length"),
-            View("slices", "By root operator", axis="root"),
+            ReportView("curve", "Beyond the training length", axis="length"),
+            ReportView("slices", "By root operator", axis="root"),
         ),
     )
     return study, assemble(runs, "extrapolation", score, extra)

@@ -19,7 +19,7 @@ from levelfield.longcontext.survey import ANATOMY, Checkpoint, Survey
 from levelfield.report import printed_tables
 from levelfield.ruler import Questions
 from levelfield.spec import EFFORTS, Effort, Row, UserError
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 
 Say = Callable[[str], None]
 ESSAYS = "PaulGrahamEssays"  # how the paper's own haystack is called
@@ -76,10 +76,10 @@ def command(name: str, checkpoint: Checkpoint, exams: Sequence[Exam], effort: Ef
     return " ".join([*words, "--essays", f"{ESSAYS}.json"])
 
 
-def answers(survey: Survey, out: Path) -> list[Answer]:
+def answers(survey: Survey, out: Path) -> list[MeasuredCell]:
     """Of everybody who was asked in `out`, in the places of the tables. What was asked in another way than the paper's
     has nothing printed beside it."""
-    made: list[Answer] = []
+    made: list[MeasuredCell] = []
     folders = sorted((out / "ruler").glob("*/")) if (out / "ruler").is_dir() else []
     for folder in folders:
         checkpoint, note = _recognised(survey, folder)
@@ -124,9 +124,9 @@ def _size(group: Sequence[Prediction]) -> Iterator[str]:
     yield from sorted({str(e) for p in group if (e := p.slices.get("essays")) and not str(e).startswith(ESSAYS)})
 
 
-def verdict(survey: Survey, found: Sequence[Answer], printed: Sequence[Row]) -> str:
+def verdict(survey: Survey, found: Sequence[MeasuredCell], printed: Sequence[Row]) -> str:
     """Of the models that were asked, if any; and of the printed ones by their numbers."""
-    theirs = [Answer(row, row.get("model", ""), "printed", None) for row in printed]
+    theirs = [MeasuredCell(row, row.get("model", ""), "printed", None) for row in printed]
     ours = f"Of the models asked here: {survey.verdict(found)} " if found else ""
     return f"{ours}By the printed numbers: {survey.verdict(theirs)}"
 
@@ -134,20 +134,20 @@ def verdict(survey: Survey, found: Sequence[Answer], printed: Sequence[Row]) -> 
 def write_report(survey: Survey, out: Path, to: Path, say: Say) -> None:
     """Says the tables and writes them."""
     printed = [row for p in survey.published for row in published.rows(p.paper, p.table)]
-    contents = printed_tables.Contents(
+    data = printed_tables.TableData(
         survey.name,
         survey.claim,
         survey.deviations,
         printed,
-        {printed_tables.place(row): row.get("value", 0.0) for row in survey.recomputed()},
-        {printed_tables.place(row): sign for row in printed if (sign := survey.marks(row))},
+        {printed_tables.cell_key(row): row.get("value", 0.0) for row in survey.recomputed()},
+        {printed_tables.cell_key(row): sign for row in printed if (sign := survey.marks(row))},
         survey.legend,
         survey.across,
         found := answers(survey, out),
         verdict(survey, found, printed),
     )
-    say(printed_tables.summary(contents))
-    if not contents.answers:
+    say(printed_tables.summary(data))
+    if not data.measured:
         say(f"No model has been asked in {out} yet: `levelfield plan {survey.name}` says how.")
-    for path in printed_tables.build(contents, to / survey.name):
+    for path in printed_tables.build(data, to / survey.name):
         say(f"Wrote {path}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from levelfield.spec import Effort, Published, Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 
 if TYPE_CHECKING:
     from levelfield.longcontext.exam import Exam
@@ -68,12 +68,12 @@ class Survey:
     deviations: tuple[str, ...]  # where it knowingly differs from the printed experiment
     checkpoints: tuple[Checkpoint, ...]
     exams: Callable[[Checkpoint, Effort], tuple[Exam, ...]]
-    answers: Callable[[Checkpoint, Sequence[Row]], list[Answer]]
+    answers: Callable[[Checkpoint, Sequence[Row]], list[MeasuredCell]]
     recomputed: Callable[[], Sequence[Row]]
     marks: Callable[[Row], str]
     legend: Mapping[str, str]
     across: str
-    verdict: Callable[[Sequence[Answer]], str]
+    verdict: Callable[[Sequence[MeasuredCell]], str]
 
     def recognise(self, name: str, layers: str, parameters: int) -> Checkpoint:
         """The printed model with these layers and so many parameters; else one that no table has.

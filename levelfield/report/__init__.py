@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.report import axis_curves, heatmaps, plots, tables, training_curves, tuning
-from levelfield.report.against_printed import Beside, Match, all_beside
+from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test
-from levelfield.report.page import Contents, Picture, page
-from levelfield.report.plots import Drawing
+from levelfield.report.page import FigureSection, PageData, page
+from levelfield.report.plots import Figure
 from levelfield.runs.results import Results
-from levelfield.spec import Effort, Study, UserError, View
+from levelfield.spec import Effort, ReportView, Study, UserError
 
-DEFAULT_VIEWS = (View("compare", "Every seed of every arm"), View("training", "Training curves"))
+DEFAULT_VIEWS = (ReportView("compare", "Every seed of every arm"), ReportView("training", "Training curves"))
 
 
 def build(
@@ -33,25 +33,25 @@ def build(
     """Writes the report into the folder `out` and returns the files, the page first.
 
     references: the runs that have the settings of the printed cells, each an arm and its description; without one a
-    printed number has no difference beside it.
+    printed number has no difference counterparts it.
     Raises UserError where nothing has finished, or a run has rows but no ledger.
     """
     if not any(not is_baseline(row) for row in results.rows):
         failed = next((f" One of {len(results.failures)} failures: {why}" for why in results.failures.values()), "")
         raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.{failed}")
     by_metric = [gather(results, metric) for metric in _metrics(results)]
-    theirs = Beside(study.published, references)
-    beside = {cells.metric: all_beside(cells, results, theirs) for cells in by_metric}
-    pictures = list(_pictures(_Measured(study, effort, results, by_metric, theirs, beside)))
+    printed = PrintedSources(study.published, references)
+    counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
+    sections = list(_sections(_Measured(study, effort, results, by_metric, printed, counterparts)))
     cost = training_curves.cost(results, by_metric[0])
     search = tuning.figure(results)
-    drawings = {p.file: p.drawing for p in pictures if p.drawing} | ({"cost": cost} if cost else {})
-    drawings |= {"tuning": search} if search else {}
-    texts = _texts(study, effort, results, by_metric, beside)
-    names = [*texts, *(f"figures/{name}.{ending}" for name in drawings for ending in ("svg", "png"))]
+    figures = {p.file: p.figure for p in sections if p.figure} | ({"cost": cost} if cost else {})
+    figures |= {"tuning": search} if search else {}
+    texts = _texts(study, effort, results, by_metric, counterparts)
+    names = [*texts, *(f"figures/{name}.{ending}" for name in figures for ending in ("svg", "png"))]
     verdict = _verdict(study, results)
-    contents = Contents(study, effort, results, by_metric, beside, pictures, cost, search, verdict, names)
-    return _write(out, {"report.html": page(contents), **texts}, drawings)
+    contents = PageData(study, effort, results, by_metric, counterparts, sections, cost, search, verdict, names)
+    return _write(out, {"report.html": page(contents), **texts}, figures)
 
 
 def _metrics(results: Results) -> list[str]:
@@ -83,24 +83,24 @@ class _Measured:
     effort: Effort
     results: Results
     tables: Sequence[Cells]  # one per metric
-    theirs: Beside
-    beside: Mapping[str, Mapping[Arm, Sequence[Match]]]  # metric -> arm -> printed numbers
+    printed: PrintedSources
+    counterparts: Mapping[str, Mapping[Arm, Sequence[Counterpart]]]  # metric -> arm -> printed numbers
 
 
-def _pictures(measured: _Measured) -> Iterator[Picture]:
+def _sections(measured: _Measured) -> Iterator[FigureSection]:
     """The study's views; a name is never used twice. One that has nothing to show says so in its place."""
     used: set[str] = set()
     for view in measured.study.views or DEFAULT_VIEWS:
         cells = next((c for c in measured.tables if c.metric == view.metric), measured.tables[0])
-        found = [(name, detail, drawing) for name, detail, drawing in _draw(view, measured, cells) if drawing]
-        for name, detail, drawing in found:
+        found = [(name, detail, figure) for name, detail, figure in _draw(view, measured, cells) if figure]
+        for name, detail, figure in found:
             slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
             while slug in used:
                 slug += "-2"
             used.add(slug)
-            yield Picture(f"{view.title}: {detail}" if detail else view.title, view.note, slug, drawing)
+            yield FigureSection(f"{view.title}: {detail}" if detail else view.title, view.note, slug, figure)
         if not found:
-            yield Picture(view.title, NOT_DRAWN[view.kind].format(axis=view.axis, metric=view.metric), "", None)
+            yield FigureSection(view.title, NOT_DRAWN[view.kind].format(axis=view.axis, metric=view.metric), "", None)
 
 
 NOT_DRAWN: Mapping[str, str] = {
@@ -115,16 +115,16 @@ NOT_DRAWN: Mapping[str, str] = {
 }
 
 
-def _draw(view: View, measured: _Measured, cells: Cells) -> Iterator[tuple[str, str, Drawing | None]]:
-    """(file name, what to add to the title, drawing) of each figure that a view asks for."""
+def _draw(view: ReportView, measured: _Measured, cells: Cells) -> Iterator[tuple[str, str, Figure | None]]:
+    """(file name, what to add to the title, figure) of each figure that a view asks for."""
     results = measured.results
     match view.kind:
         case "compare":
-            yield "compare", "", plots.compare(cells, measured.beside.get(cells.metric, {}))
+            yield "compare", "", plots.compare(cells, measured.counterparts.get(cells.metric, {}))
         case "gap":
             yield "gap", "", plots.gap(cells)
         case "curve":
-            yield f"curve-{view.axis}", "", axis_curves.curve(results, cells, view.axis, view.metric, measured.theirs)
+            yield f"curve-{view.axis}", "", axis_curves.curve(results, cells, view.axis, view.metric, measured.printed)
         case "training":
             for task in cells.tasks:
                 yield (
@@ -140,8 +140,6 @@ def _draw(view: View, measured: _Measured, cells: Cells) -> Iterator[tuple[str, 
                 yield f"slices-{axis}", f"by {axis}", along or training_curves.slices(results, cells, axis)
         case "heat":
             yield f"heat-{view.axis}", "", heatmaps.heat(results, cells, view.axis)
-        case "samples":
-            raise UserError(f"Study {measured.study.name} asks for samples, which results do not hold: drop the view.")
 
 
 def _texts(
@@ -149,14 +147,14 @@ def _texts(
     effort: Effort,
     results: Results,
     by_metric: Sequence[Cells],
-    beside: Mapping[str, Mapping[Arm, Sequence[Match]]],
+    counterparts: Mapping[str, Mapping[Arm, Sequence[Counterpart]]],
 ) -> dict[str, str]:
     """File name -> text of everything that is not a picture."""
-    records = [r for c in by_metric for r in tables.summary_records(c, beside[c.metric], study.name, effort)]
+    records = [r for c in by_metric for r in tables.summary_records(c, counterparts[c.metric], study.name, effort)]
     blocks = []
     for cells in by_metric:
         for task in (t for t in cells.tasks if cells.of(t)):
-            scores, ledger = tables.main_tables(cells, beside[cells.metric], task)
+            scores, ledger = tables.main_tables(cells, counterparts[cells.metric], task)
             heading = f"### {task}: test {cells.metric.replace('_', ' ')}"
             blocks.append(f"{heading}\n\n{scores.markdown()}\nLedger, one run:\n\n{ledger.markdown()}")
     texts = {
@@ -167,15 +165,15 @@ def _texts(
     return texts | ({"trials.csv": tables.to_csv(results.trials)} if results.trials else {})
 
 
-def _write(out: Path, texts: Mapping[str, str], drawings: Mapping[str, Drawing]) -> list[Path]:
+def _write(out: Path, texts: Mapping[str, str], figures: Mapping[str, Figure]) -> list[Path]:
     written: list[Path] = []
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             written.append(out / name)
             written[-1].write_text(text, encoding="utf-8")
-        for name, drawing in drawings.items():
-            written += drawing.write(out / "figures", name)
+        for name, figure in figures.items():
+            written += figure.write(out / "figures", name)
         for path in {out / "trials.csv", *(out / "figures").glob("*.svg"), *(out / "figures").glob("*.png")}:
             if path not in written:  # of an earlier report, which showed other things
                 path.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """Our cells beside the printed numbers: ours, theirs, the difference, and what still differs.
 
-    for match in printed_beside(cell, spec, "accuracy", Beside(study.published, references)):
-        match.value, match.difference, match.apart, match.status, match.origin, match.caveats
+    for match in counterparts_of(cell, spec, "accuracy", PrintedSources(study.published, references)):
+        match.value, match.difference, match.unlike, match.status, match.origin, match.caveats
 
 A printed row is matched by what a model is, not by what it is called: `published/aliases.csv` says which mixer and
 which field values a printed name stands for. Whether the run is then the printed one is asked of the references: the
 runs of the shipped studies at effort `paper`. Only a run with all settings of its reference has a difference to the
-printed number; any other says what is not as printed (`apart`). Nothing is ever called reproduced: whether a difference
-matters is for the reader, who is given n, the interval and the caveats beside it.
+printed number; any other says what is not as printed (`unlike`). Nothing is ever called
+reproduced: whether a difference matters is for the reader, who is given n, the interval and the caveats beside it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from levelfield.spec import Published, Row
 
 
 @dataclass(frozen=True)
-class Match:
+class Counterpart:
     """One printed cell beside ours. value is None for cells printed without a number.
 
-    apart: settings in which our run is not the printed one. difference: ours - theirs, where nothing is apart.
+    unlike: settings in which our run is not the printed one. difference: ours - theirs, where nothing is unlike.
     """
 
     paper: str
@@ -41,7 +41,7 @@ class Match:
     status: str
     origin: str
     caveats: tuple[str, ...]
-    apart: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
 
     @property
     def table_name(self) -> str:
@@ -54,13 +54,13 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PrintedSources:
     """What may stand beside a study's cells: the tables it answers to, and the runs that have the printed settings.
 
     references: an arm and its description (`spec.describe`) each.
     """
 
-    answers: Sequence[Published] = ()
+    tables: Sequence[Published] = ()
     references: Sequence[tuple[Arm, Mapping[str, Any]]] = ()
 
 
@@ -109,7 +109,7 @@ def _protocol_caveats(arm: Arm, spec: Mapping[str, Any], row: Row, names: Sequen
     return None
 
 
-def place(at: str, names: Sequence[Alias]) -> dict[str, str]:
+def our_location(at: str, names: Sequence[Alias]) -> dict[str, str]:
     """A printed `at` in our names: "kernel_size=5" is {"kernel": "5"}, "direction=causal" is {"causal": "true"}."""
     whole = {a.printed: a.ours for a in names if a.column == "at"}
     return {
@@ -130,67 +130,75 @@ def _placed(wanted: Mapping[str, str], at: str, spec: Mapping[str, Any]) -> bool
 def match(arm: Arm, spec: Mapping[str, Any], row: Row, at: str = "") -> list[str] | None:
     """The caveats under which a printed row is the same cell as ours, or None."""
     names = published.aliases(row.get("source", ""), row.get("table", ""))
-    if arm.task != row.get("task") or not _placed(place(row.get("at", ""), names), at, spec):
+    if arm.task != row.get("task") or not _placed(our_location(row.get("at", ""), names), at, spec):
         return None
     model, protocol = _model_caveats(arm, spec, row, names), _protocol_caveats(arm, spec, row, names)
     return None if model is None or protocol is None else [*model, *protocol]
 
 
-def apart(spec: Mapping[str, Any], row: Row, beside: Beside, along: str = "") -> tuple[str, ...]:
+def unlike_printed(spec: Mapping[str, Any], row: Row, printed: PrintedSources, along: str = "") -> tuple[str, ...]:
     """What is not as printed in a run that a printed row may belong to; () where it is the printed run.
 
     along: a field whose value the row's place gives, such as the kernel of a curve.
     """
     if not spec:
         return (UNRECORDED,)
-    stand = (reference for arm, reference in beside.references if match(arm, reference, row) is not None)
+    stand = (reference for arm, reference in printed.references if match(arm, reference, row) is not None)
     return min((unlike(spec, reference, along) for reference in stand), key=len, default=(UNKNOWN,))
 
 
-def printed_beside(cell: Cell, spec: Mapping[str, Any], metric: str, beside: Beside) -> list[Match]:
+def counterparts_of(cell: Cell, spec: Mapping[str, Any], metric: str, printed: PrintedSources) -> list[Counterpart]:
     """Printed rows that answer to one of our cells. A row quoted by several tables is listed once."""
-    found: dict[tuple[str, float | None], Match] = {}
-    for answer in beside.answers:
-        for row in published.rows(answer.paper, answer.table):
+    found: dict[tuple[str, float | None], Counterpart] = {}
+    for table in printed.tables:
+        for row in published.rows(table.paper, table.table):
             caveats = match(cell.arm, spec, row) if row.get("metric") == metric else None
             if caveats is None:
                 continue
             value, origin = row_value(row), row.get("origin", "")
-            unlike = apart(spec, row, beside)
-            ours = cell.summary.median if cell.summary and not unlike else None
-            difference = ours - value if ours is not None and value is not None else None
-            first = answer.paper if origin == "this_paper" else origin
-            name, status = row.get("model", ""), row.get("status", "")
-            new = Match(answer.paper, answer.table, name, value, difference, status, origin, tuple(caveats), unlike)
+            different = unlike_printed(spec, row, printed)
+            ours = cell.summary.median if cell.summary and not different else None
+            first = table.paper if origin == "this_paper" else origin
+            new = Counterpart(
+                paper=table.paper,
+                table=table.table,
+                model=row.get("model", ""),
+                value=value,
+                difference=ours - value if ours is not None and value is not None else None,
+                status=row.get("status", ""),
+                origin=origin,
+                caveats=tuple(caveats),
+                unlike=different,
+            )
             old = found.get((first, value))
-            if old is None or len(unlike) < len(old.apart):
+            if old is None or len(different) < len(old.unlike):
                 found[first, value] = new
     return list(found.values())
 
 
-def all_beside(cells: Cells, results: Results, beside: Beside) -> dict[Arm, list[Match]]:
+def all_counterparts(cells: Cells, results: Results, printed: PrintedSources) -> dict[Arm, list[Counterpart]]:
     """Matches of every cell; a cell without any is absent."""
-    found: dict[Arm, list[Match]] = {}
+    found: dict[Arm, list[Counterpart]] = {}
     for cell in cells.cells:
         spec = next((results.specs[s.run] for s in cell.scores if s.run in results.specs), {})
-        if matches := printed_beside(cell, spec, cells.metric, beside):
+        if matches := counterparts_of(cell, spec, cells.metric, printed):
             found[cell.arm] = matches
     return found
 
 
 def printed_curve(
-    arm: Arm, spec: Mapping[str, Any], axis: str, metric: str, beside: Beside
+    arm: Arm, spec: Mapping[str, Any], axis: str, metric: str, printed: PrintedSources
 ) -> list[tuple[float, float]]:
     """(axis value, printed value) of the same arm along an axis such as kernel or length, sorted; none for a run that
     is not the printed one."""
     points = set()
-    for answer in beside.answers:
-        for row in published.rows(answer.paper, answer.table):
-            names = published.aliases(answer.paper, answer.table)
-            position = place(row.get("at", ""), names).get(axis, "")
+    for table in printed.tables:
+        for row in published.rows(table.paper, table.table):
+            names = published.aliases(table.paper, table.table)
+            position = our_location(row.get("at", ""), names).get(axis, "")
             value = row_value(row)
             if row.get("metric") != metric or not position.isdigit() or value is None:
                 continue
-            if match(arm, spec, row, f"{axis}={position}") is not None and not apart(spec, row, beside, axis):
+            if match(arm, spec, row, f"{axis}={position}") is not None and not unlike_printed(spec, row, printed, axis):
                 points.add((float(position), value))
     return sorted(points)

@@ -1,6 +1,6 @@
 """Figures of scores along an axis: kernel size, sequence length, distance, lag.
 
-    curve(results, cells, "kernel", "accuracy", beside)     # locality: what a bounded kernel can score
+    curve(results, cells, "kernel", "accuracy", printed)     # locality: what a bounded kernel can score
     curve(results, cells, "length", "accuracy")             # extrapolation, with the training length marked
     curve(results, cells, "fraction", "accuracy")           # scarce data: any field of the runs is an axis
 
@@ -17,10 +17,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from levelfield.report import style
-from levelfield.report.against_printed import Beside, pairs, printed_curve
+from levelfield.report.against_printed import PrintedSources, pairs, printed_curve
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
-from levelfield.report.plots import Drawing, merged_rules
+from levelfield.report.plots import Figure, merged_rules
 from levelfield.report.tables import baseline_name
 from levelfield.runs.results import Results
 from levelfield.spec import Row
@@ -28,7 +28,7 @@ from levelfield.spec import Row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTHING = Beside()  # where no printed number is asked for
+NOTHING = PrintedSources()  # where no printed number is asked for
 AXES = {
     "kernel": "kernel size (steps)",
     "length": "sequence length (steps)",
@@ -102,7 +102,7 @@ def _family(model: str, x: float | str) -> str:
     return bare.rstrip("-_= ") or model
 
 
-def lines_along(results: Results, task: str, axis: str, metric: str, beside: Beside = NOTHING) -> Lines:
+def lines_along(results: Results, task: str, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Lines:
     """Everything that one task's panel shows. Places with more keys than needed are left to other views."""
     arms = arms_of(results)
     rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
@@ -127,7 +127,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, beside: Bes
         found.setdefault(name, {}).setdefault(x, {})[run] = value
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))
-    return _lines(found, sample, results, axis, metric, beside)
+    return _lines(found, sample, results, axis, metric, printed)
 
 
 def _lines(
@@ -136,7 +136,7 @@ def _lines(
     results: Results,
     axis: str,
     metric: str,
-    beside: Beside,
+    printed: PrintedSources,
 ) -> Lines:
     along, rules, level = [], [], {}
     for (model, protocol), by_x in found.items():
@@ -146,8 +146,8 @@ def _lines(
             rules.append(Line(baseline_name(model), protocol, points))
         elif numeric:
             arm, run = sample[model, protocol]
-            printed = printed_curve(arm, results.specs.get(run, {}), axis, metric, beside)
-            along.append(Line(model, protocol, points, tuple(printed)))
+            beside = printed_curve(arm, results.specs.get(run, {}), axis, metric, printed)
+            along.append(Line(model, protocol, points, tuple(beside)))
         else:
             level[model, protocol] = median(by_x["all"].values())
     # A single point is no curve, and what was never varied under a protocol is no yardstick for it.
@@ -156,10 +156,10 @@ def _lines(
     return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
 
 
-def curve(results: Results, cells: Cells, axis: str, metric: str, beside: Beside = NOTHING) -> Drawing | None:
+def curve(results: Results, cells: Cells, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Figure | None:
     """A panel per task, with the training length marked on an axis of lengths."""
     tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
-    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, beside)).along}
+    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, printed)).along}
     if not found:
         return None
     names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]
@@ -180,7 +180,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, beside: Beside
             panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
         style.protocol_legend(figure, names)
         drawn = style.render(figure, f"curve-{axis}-{metric}")
-    return Drawing(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
+    return Figure(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
 
 
 def _training_length(results: Results, task: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from levelfield.report import style
 from levelfield.report.against_printed import pairs
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value
-from levelfield.report.plots import Drawing, score_label
+from levelfield.report.plots import Figure, score_label
 from levelfield.runs.results import Results
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dic
     return found
 
 
-def heat(results: Results, cells: Cells, axis: str) -> Drawing | None:
+def heat(results: Results, cells: Cells, axis: str) -> Figure | None:
     """A panel per task and model; the median of the seeds in every cell."""
     found = grids(results, cells.metric, axis)
     if not found:
@@ -64,7 +64,7 @@ def draw(
     label: str,
     counts: Mapping[str, Counts] = NOTHING,
     beyond: float | None = None,
-) -> Drawing:
+) -> Figure:
     """panels: title -> (value of `axis`, length) -> scores; where values are numbers, all show the same. limits: the
     scores at the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
     whole = _places(panels.values())
@@ -89,7 +89,7 @@ def draw(
             words = f"{BEYOND} beyond the {beyond:,.0f} positions that the model was made for"
             figure.suptitle(words, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, f"heat-{axis}")
-    return Drawing(*drawn, f"{label} by length and {axis} for {', '.join(panels)}.")
+    return Figure(*drawn, f"{label} by length and {axis} for {', '.join(panels)}.")
 
 
 def _places(grids: Iterable[Grid]) -> Places:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from levelfield.report import heatmaps
 from levelfield.report.against_printed import pairs
-from levelfield.report.plots import Drawing
+from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, to_csv
 from levelfield.spec import Row
@@ -44,16 +44,16 @@ class Part:
     baselines: Sequence[Row]
 
     @property
-    def drawings(self) -> dict[str, Drawing]:
+    def figures(self) -> dict[str, Figure]:
         found = {"tasks": tasks(self.rows), "depth": depths(self.rows)}
-        return {name: drawing for name, drawing in found.items() if drawing is not None}
+        return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def build(model: str, parts: Sequence[Part], to: Path) -> Iterator[Path]:
     """Writes the files and yields their paths, the page first. Figures that earlier answers left there and that are not
     drawn any more are removed."""
     to.mkdir(parents=True, exist_ok=True)
-    drawn = {part.name: part.drawings for part in parts}
+    drawn = {part.name: part.figures for part in parts}
     texts = {
         "report.html": page(model, parts, drawn),
         "rows.csv": to_csv([dict(row) for part in parts for row in (*part.rows, *part.baselines)]),
@@ -65,16 +65,16 @@ def build(model: str, parts: Sequence[Part], to: Path) -> Iterator[Path]:
         (to / name).write_text(text, encoding="utf-8")
         yield to / name
     written = []
-    for part, drawings in drawn.items():
-        for name, drawing in drawings.items():
-            written += drawing.write(to, f"{name}-{part}".removesuffix("-"))
+    for part, figures in drawn.items():
+        for name, figure in figures.items():
+            written += figure.write(to, f"{name}-{part}".removesuffix("-"))
             yield written[-1]
     stale = (path for name in FIGURES for ending in ("svg", "png") for path in to.glob(f"{name}*.{ending}"))
     for path in set(stale) - set(written):
         path.unlink()
 
 
-def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Drawing]]) -> str:
+def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]]) -> str:
     """One document with all tables and figures in it."""
     css = files("levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     body = []
@@ -82,8 +82,8 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Dra
         table, notes = scores(part.rows, part.baselines)
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
         body += [f'<p class="note">{escape(note)}</p>' for note in notes]
-        for name, drawing in drawn[part.name].items():
-            picture = f'<div class="scroll">{inline(drawing.svg, drawing.alt)}</div>'
+        for name, figure in drawn[part.name].items():
+            picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         if gaps := middle(part.rows):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
@@ -158,7 +158,7 @@ def _length(row: Row) -> int | None:
     return int(place["length"]) if set(place) == {"length"} else None
 
 
-def tasks(rows: Sequence[Row]) -> Drawing | None:
+def tasks(rows: Sequence[Row]) -> Figure | None:
     """One panel: tasks downwards, lengths to the right."""
     grid, counts = Grid(), Counts()
     for row in rows:
@@ -170,7 +170,7 @@ def tasks(rows: Sequence[Row]) -> Drawing | None:
     return _drawn({model: grid}, {model: counts}, "task", rows) if grid else None
 
 
-def depths(rows: Sequence[Row]) -> Drawing | None:
+def depths(rows: Sequence[Row]) -> Figure | None:
     """A panel for each task that hides one needle: depth downwards, lengths to the right."""
     panels: dict[str, Grid] = {}
     counts: dict[str, Counts] = {}
@@ -183,5 +183,5 @@ def depths(rows: Sequence[Row]) -> Drawing | None:
     return _drawn(panels, counts, "depth", rows) if panels else None
 
 
-def _drawn(panels: Mapping[str, Grid], counts: Mapping[str, Counts], axis: str, rows: Sequence[Row]) -> Drawing:
+def _drawn(panels: Mapping[str, Grid], counts: Mapping[str, Counts], axis: str, rows: Sequence[Row]) -> Figure:
     return heatmaps.draw(panels, axis, (0.0, 100.0), LABEL, counts, positions(rows))

@@ -1,7 +1,7 @@
 """The HTML page: one file, nothing loaded from anywhere, complete without JavaScript, on screens light, dark and small,
 and on paper.
 
-It answers in this order: what came out, what was claimed, the numbers with what they cost, the pictures, what differs
+It answers in this order: what came out, what was claimed, the numbers with what they cost, the figures, what differs
 between the arms, what failed, and how every number was made.
 """
 
@@ -15,10 +15,10 @@ from importlib.resources import files
 
 from levelfield import published
 from levelfield.report import tuning
-from levelfield.report.against_printed import Match
+from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, arms_of
-from levelfield.report.plots import Drawing
+from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
 from levelfield.runs.results import Results
@@ -62,41 +62,41 @@ METHOD = (
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A drawing with the words around it, which say why where there is none. `file` is its name without ending."""
+class FigureSection:
+    """A figure with the words around it, which say why where there is none. `file` is its name without ending."""
 
     title: str
     note: str
     file: str
-    drawing: Drawing | None
+    figure: Figure | None
 
 
 @dataclass(frozen=True)
-class Contents:
+class PageData:
     """All a page is made of."""
 
     study: Study
     effort: Effort
     results: Results
     tables: Sequence[Cells]  # one per metric
-    beside: Mapping[str, Mapping[Arm, Sequence[Match]]]  # metric -> arm -> printed numbers
-    pictures: Sequence[Picture]
-    cost: Drawing | None
-    search: Drawing | None  # of the trials that tuned the arms
+    counterparts: Mapping[str, Mapping[Arm, Sequence[Counterpart]]]  # metric -> arm -> printed numbers
+    figures: Sequence[FigureSection]
+    cost: Figure | None
+    search: Figure | None  # of the trials that tuned the arms
     verdict: str | None
     files: Sequence[str]
 
 
-def page(contents: Contents) -> str:
+def page(data: PageData) -> str:
     """The whole document."""
-    study = contents.study
+    study = data.study
     css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
-    sections = [_top(contents), _scores(contents), _figures(contents.pictures), _arms(contents.results)]
-    sections += [_tuning(contents), _cost(contents.cost), _failures(contents), _method(), _sources(contents)]
+    sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
+    sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(study.name)}, effort {escape(contents.effort)}: levelfield</title>\n"
+        f"<title>{escape(study.name)}, effort {escape(data.effort)}: levelfield</title>\n"
         f"<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(s for s in sections if s)
         + "\n</main>\n</body>\n</html>\n"
@@ -112,36 +112,36 @@ def _list(items: Iterable[str], style: str = "") -> str:
     return f'<ul class="{style}">{inside}</ul>' if inside else ""
 
 
-def _top(contents: Contents) -> str:
-    study, results = contents.study, contents.results
+def _top(data: PageData) -> str:
+    study, results = data.study, data.results
     done = len(results.ledgers)
     planned = max(len(results.specs), done)
-    lead, rest = _first_sentence(contents.verdict or f"Claim under test: {study.claim}")
-    claim = f'<p class="claim">Claim: {prose(study.claim)}</p>' if contents.verdict else ""
+    lead, rest = _first_sentence(data.verdict or f"Claim under test: {study.claim}")
+    claim = f'<p class="claim">Claim: {prose(study.claim)}</p>' if data.verdict else ""
     different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
     deviations = f"<p>{different}</p>" + _list(study.deviations)
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(lead) > 110 else ""
     headline = f"<h1{size}>{prose(lead)}</h1>" + (f'\n<p class="lead">{prose(rest)}</p>' if rest else "")
-    failed = len(_failed(contents))
+    failed = len(_failed(data))
     state = f"{done} of {planned} runs finished" + (f", {failed} failed or at chance" if failed else "")
     return (
-        f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(contents.effort)} · '
-        f"{state}</p>\n{headline}\n{claim}\n{_warnings(contents, failed, planned)}\n"
+        f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(data.effort)} · '
+        f"{state}</p>\n{headline}\n{claim}\n{_warnings(data, failed, planned)}\n"
         f"{deviations if study.deviations else ''}\n<nav>{nav}</nav>\n</header>"
     )
 
 
-def _warnings(contents: Contents, failed: int, planned: int) -> str:
+def _warnings(data: PageData, failed: int, planned: int) -> str:
     """What a reader must know before any number."""
     found = []
     if 2 * failed > planned:
         words = "What has not learned the task says nothing about its architecture: read the verdict with that in mind."
         found.append((f"{failed} of {planned} runs failed or ended at chance.", words))
-    if contents.study.published and contents.effort != "paper":
+    if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
-        found.append((f"Not the printed recipe: effort {contents.effort}.", words))
+        found.append((f"Not the printed recipe: effort {data.effort}.", words))
     return "\n".join(f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found)
 
 
@@ -151,37 +151,37 @@ def _first_sentence(text: str) -> tuple[str, str]:
     return first, "".join(rest)
 
 
-def _scores(contents: Contents) -> str:
+def _scores(data: PageData) -> str:
     parts = []
-    for cells in contents.tables:
-        beside = contents.beside.get(cells.metric, {})
+    for cells in data.tables:
+        counterparts = data.counterparts.get(cells.metric, {})
         for task in cells.tasks:
             if not cells.of(task):
                 continue
-            scores, ledger = main_tables(cells, beside, task)
+            scores, ledger = main_tables(cells, counterparts, task)
             parts.append(f"<h3>{escape(task)}: test {escape(cells.metric.replace('_', ' '))}</h3>")
             parts.append(_test_size(cells, task))
             parts += [scores.html(), ledger.html()]
-            parts += [_not_as_printed(cells.of(task), beside), _caveats(cells.of(task), beside)]
+            parts += [_not_as_printed(cells.of(task), counterparts), _caveats(cells.of(task), counterparts)]
     return _section("scores", "Scores, and what they cost", *parts)
 
 
-def _not_as_printed(cells: Sequence[Cell], beside: Mapping[Arm, Sequence[Match]]) -> str:
+def _not_as_printed(cells: Sequence[Cell], counterparts: Mapping[Arm, Sequence[Counterpart]]) -> str:
     """Every setting in which a run is not the printed one, arm by arm, behind a line that opens."""
     found = [
-        f"{cell.arm}, {shown_match(match, 2)}: {'; '.join(match.apart)}."
+        f"{cell.arm}, {shown_match(match, 2)}: {'; '.join(match.unlike)}."
         for cell in cells
-        for match in beside.get(cell.arm, ())
-        if match.apart
+        for match in counterparts.get(cell.arm, ())
+        if match.unlike
     ]
     lead = "<summary>All settings that are not as printed</summary>"
     return f"<details>{lead}{_list(found, 'note')}</details>" if found else ""
 
 
-def _caveats(cells: Sequence[Cell], beside: Mapping[Arm, Sequence[Match]]) -> str:
+def _caveats(cells: Sequence[Cell], counterparts: Mapping[Arm, Sequence[Counterpart]]) -> str:
     """What no setting says: how the printed numbers themselves came about."""
     found = dict.fromkeys(
-        f"{m.table_name}, {m.model}: {text}" for c in cells for m in beside.get(c.arm, ()) for text in m.caveats
+        f"{m.table_name}, {m.model}: {text}" for c in cells for m in counterparts.get(c.arm, ()) for text in m.caveats
     )
     return f'<p class="note">What else is to be known of the printed runs:</p>{_list(found, "note")}' if found else ""
 
@@ -191,16 +191,16 @@ def _test_size(cells: Cells, task: str) -> str:
     return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.</p>' if sizes else ""
 
 
-def _figure(title: str, note: str, drawing: Drawing | None) -> str:
+def _figure(title: str, note: str, figure: Figure | None) -> str:
     words = f"<b>{escape(title)}</b>" + (f'<span class="note">{prose(note)}</span>' if note else "")
-    if drawing is None:
+    if figure is None:
         return f"<p>{words}</p>"
-    picture = inline(drawing.svg, drawing.alt)
-    return f'<figure>\n<figcaption>{words}</figcaption>\n<div class="scroll">{picture}</div>\n</figure>'
+    svg = inline(figure.svg, figure.alt)
+    return f'<figure>\n<figcaption>{words}</figcaption>\n<div class="scroll">{svg}</div>\n</figure>'
 
 
-def _figures(pictures: Sequence[Picture]) -> str:
-    drawn = [_figure(p.title, p.note, p.drawing) for p in pictures]
+def _figures(sections: Sequence[FigureSection]) -> str:
+    drawn = [_figure(p.title, p.note, p.figure) for p in sections]
     return _section("figures", "Figures", *drawn) if drawn else '<section id="figures"></section>'
 
 
@@ -234,41 +234,41 @@ def _arms(results: Results) -> str:
     )
 
 
-def _tuning(contents: Contents) -> str:
+def _tuning(data: PageData) -> str:
     """What every arm tried before its runs."""
-    if contents.search is None:
+    if data.search is None:
         return ""
     words = (
         "Every arm tried the same multiples of its own recipe's rates, at one seed that no run uses, scored on "
         "validation; its runs use the trial that is ringed. The ledger of a run does not contain what its trials cost."
     )
-    drawn = _figure("", words, contents.search)
-    return _section("tuning", "How the arms were tuned", drawn, tuning.table(contents.results).html())
+    drawn = _figure("", words, data.search)
+    return _section("tuning", "How the arms were tuned", drawn, tuning.table(data.results).html())
 
 
-def _cost(drawing: Drawing | None) -> str:
-    if drawing is None:
+def _cost(figure: Figure | None) -> str:
+    if figure is None:
         return ""
     note = "One run, median over seeds; phases before the last are paler."
-    return _section("cost", "How long and how much compute", _figure("", note, drawing))
+    return _section("cost", "How long and how much compute", _figure("", note, figure))
 
 
-def _failed(contents: Contents) -> dict[str, str]:
+def _failed(data: PageData) -> dict[str, str]:
     """Run id -> which seed failed and why."""
     found: dict[str, str] = {}
-    for cells in contents.tables:
+    for cells in data.tables:
         for cell in cells.cells:
             for score in cell.scores:
                 if why := cell.failure(score):
-                    reason = contents.results.failures.get(score.run, "")
+                    reason = data.results.failures.get(score.run, "")
                     text = f"{cell.arm.task}, {cell.arm}, seed {score.seed}: {why}. {reason}".strip()
                     found.setdefault(score.run, text)
     return found
 
 
-def _failures(contents: Contents) -> str:
+def _failures(data: PageData) -> str:
     """Every seed that failed, by name: nothing is averaged away."""
-    return _section("failures", "Runs that failed", _list(_failed(contents).values()) or "<p>None.</p>")
+    return _section("failures", "Runs that failed", _list(_failed(data).values()) or "<p>None.</p>")
 
 
 def _method() -> str:
@@ -276,9 +276,9 @@ def _method() -> str:
     return _section("method", "How the numbers are made", f"<dl>{inside}</dl>")
 
 
-def _sources(contents: Contents) -> str:
-    keys = dict.fromkeys(answer.paper for answer in contents.study.published)
-    for by_arm in contents.beside.values():
+def _sources(data: PageData) -> str:
+    keys = dict.fromkeys(answer.paper for answer in data.study.published)
+    for by_arm in data.counterparts.values():
         keys |= dict.fromkeys(m.origin for matches in by_arm.values() for m in matches)
     papers = [p for key in keys if (p := published.papers().get(key))]
     cited = "".join(
@@ -288,19 +288,19 @@ def _sources(contents: Contents) -> str:
     )
     devices = dict.fromkeys(
         " · ".join(f"{name} {ledger[name]}" for name in ("device", "threads", "torch") if ledger.get(name) is not None)
-        for ledger in contents.results.ledgers.values()
+        for ledger in data.results.ledgers.values()
     )
     return _section(
         "sources",
         "Sources and files",
         f"<ul>{cited}</ul>" if cited else "",
-        "<p>Data (<code>levelfield data verify TASK</code> counts what is in it):</p>" + _list(_data(contents)),
+        "<p>Data (<code>levelfield data verify TASK</code> counts what is in it):</p>" + _list(_data(data)),
         "<p>Measured with:</p>" + _list(d for d in devices if d),
-        "<p>Beside this page:</p>" + _list(contents.files),
+        "<p>Beside this page:</p>" + _list(data.files),
     )
 
 
-def _data(contents: Contents) -> Iterator[str]:
+def _data(data: PageData) -> Iterator[str]:
     """Where each task's data come from and how they are split."""
-    for name, task in {run.task.name: run.task for run in contents.study.runs(contents.effort)}.items():
+    for name, task in {run.task.name: run.task for run in data.study.runs(data.effort)}.items():
         yield f"{name}: {' '.join(task.source.split())} Splits: {task.split_rule}"

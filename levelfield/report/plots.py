@@ -1,6 +1,6 @@
 """Figures of final scores: ours beside printed, and the gap between protocols.
 
-Each takes cells or rows and returns a `Drawing`, or None where there is nothing to draw. Every seed is a dot, the
+Each takes cells or rows and returns a `Figure`, or None where there is nothing to draw. Every seed is a dot, the
 median is what the eye meets first, and chance, label prior and greedy rules are lines in every panel.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelfield.report import style
-from levelfield.report.against_printed import Match
+from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cell, Cells
 from levelfield.report.tables import baseline_name
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Figure:
     """A finished figure. `alt` says in words what it shows, for whoever cannot see it."""
 
     svg: str
@@ -79,32 +79,32 @@ def _score_limits(cells: Cells, task: str, extra: Sequence[float] = ()) -> tuple
     return low - margin, high + margin
 
 
-def compare(cells: Cells, beside: Mapping[Arm, Sequence[Match]]) -> Drawing | None:
+def compare(cells: Cells, counterparts: Mapping[Arm, Sequence[Counterpart]]) -> Figure | None:
     """A line per arm: its seeds, their median, and as open diamonds the printed numbers of the very same run."""
     tasks = [t for t in cells.tasks if any(c.summary for c in cells.of(t))]
     if not tasks:
         return None
     colour = style.colours(cells.models)
-    same = [m.value for matches in beside.values() for m in matches if m.value is not None and not m.apart]
+    same = [m.value for matches in counterparts.values() for m in matches if m.value is not None and not m.unlike]
     rows = max(len(cells.of(t)) for t in tasks)
     with style.canvas() as make:
         columns = 2 if max(len(str(c.arm)) for c in cells.cells) <= 24 else 1
         figure, axes = style.panels(make, len(tasks), 1.3 + 0.27 * rows, columns=columns)
         for panel, task in zip(axes, tasks, strict=True):
-            _compare_panel(panel, cells, task, beside, colour)
-            mine = [m.value for c in cells.of(task) for m in _same(c.arm, beside) if m.value is not None]
+            _compare_panel(panel, cells, task, counterparts, colour)
+            mine = [m.value for c in cells.of(task) for m in _same(c.arm, counterparts) if m.value is not None]
             panel.set_xlim(*_score_limits(cells, task, mine))
             _vertical_references(panel, cells.baselines.get(task, {}), len(cells.of(task)))
             panel.set_xlabel(score_label(cells))
-        if beside:
+        if counterparts:
             printed = "◇ printed" if same else "no run here is a printed one: the table says what differs"
             figure.suptitle(f"● a seed · | median · {printed}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, "compare")
-    return Drawing(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
+    return Figure(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
 
 
 def _compare_panel(
-    axes: Axes, cells: Cells, task: str, beside: Mapping[Arm, Sequence[Match]], colour: Mapping[str, str]
+    axes: Axes, cells: Cells, task: str, counterparts: Mapping[Arm, Sequence[Counterpart]], colour: Mapping[str, str]
 ) -> None:
     mine = cells.of(task)
     for place, cell in enumerate(mine):
@@ -112,16 +112,16 @@ def _compare_panel(
         _seed_dots(axes, cell, place, shade)
         if cell.summary:
             axes.plot([cell.summary.median] * 2, [place - 0.28, place + 0.28], color=shade, linewidth=2.4)
-        for match in _same(cell.arm, beside):
+        for match in _same(cell.arm, counterparts):
             if match.value is not None:
                 axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
     axes.set_yticks(range(len(mine)), [style.short(c.arm) for c in mine])
     axes.set_title(style.short(task, 26))
 
 
-def _same(arm: Arm, beside: Mapping[Arm, Sequence[Match]]) -> list[Match]:
+def _same(arm: Arm, counterparts: Mapping[Arm, Sequence[Counterpart]]) -> list[Counterpart]:
     """Printed numbers of runs that have all settings of ours."""
-    return [match for match in beside.get(arm, ()) if not match.apart]
+    return [match for match in counterparts.get(arm, ()) if not match.unlike]
 
 
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
@@ -129,7 +129,7 @@ def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
     axes.plot(values, [height] * len(values), "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3)
 
 
-def gap(cells: Cells) -> Drawing | None:
+def gap(cells: Cells) -> Figure | None:
     """A dumbbell per architecture: the first protocol open, the later ones filled, the difference written beside."""
     protocols = list(dict.fromkeys(c.arm.protocol for c in cells.cells))
     tasks = [t for t in cells.tasks if _moved(cells, t) and any(c.summary for c in cells.of(t))]
@@ -152,7 +152,7 @@ def gap(cells: Cells) -> Drawing | None:
             f"median of seeds: {legend}; ticks below: the seeds", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
         )
         drawn = style.render(figure, "gap")
-    return Drawing(*drawn, f"Median test score per architecture under {', '.join(protocols)} on {', '.join(tasks)}.")
+    return Figure(*drawn, f"Median test score per architecture under {', '.join(protocols)} on {', '.join(tasks)}.")
 
 
 def _moved(cells: Cells, task: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Printed tables as they are printed, each cell checked where it follows from others, and beside it what was measured.
 
-build(Contents(study, printed, recomputed, answers), Path("report/huang2024_table1"))
+build(TableData(study, printed, recomputed, answers), Path("report/huang2024_table1"))
 # report.html  summary.md  cells.csv  answers.csv  figure.svg  figure.png
 
 | model       | line          | 1024      | 2048      | ...
@@ -21,17 +21,17 @@ from typing import Any
 from levelfield.report import heatmaps
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
-from levelfield.report.plots import Drawing
+from levelfield.report.plots import Figure
 from levelfield.report.tables import Column, Table, number, prose, signed, to_csv
 from levelfield.spec import Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 
 AGREE = 0.0101  # rounding of a mean's parts and of the mean, both to two decimals
-Place = tuple[str, str, str, str]  # table, model, task, at
+CellKey = tuple[str, str, str, str]  # table, model, task, at
 
 
 @dataclass(frozen=True)
-class Contents:
+class TableData:
     """What a sheet is made of. marks: signs by printed cell; legend: what they mean; across: the key of `at` that runs
     to the right."""
 
@@ -39,109 +39,109 @@ class Contents:
     claim: str
     deviations: Sequence[str]
     printed: Sequence[Row]
-    recomputed: Mapping[Place, float]
-    marks: Mapping[Place, str]
+    recomputed: Mapping[CellKey, float]
+    marks: Mapping[CellKey, str]
     legend: Mapping[str, str]
     across: str
-    answers: Sequence[Answer]
+    measured: Sequence[MeasuredCell]
     verdict: str
 
 
-def place(row: Row) -> Place:
+def cell_key(row: Row) -> CellKey:
     return row.get("table", ""), row.get("model", ""), row.get("task", ""), row.get("at", "")
 
 
-def agrees(contents: Contents, row: Row) -> bool | None:
+def agrees(data: TableData, row: Row) -> bool | None:
     """Whether a printed cell is what follows from others; None where nothing does."""
-    found = contents.recomputed.get(place(row))
+    found = data.recomputed.get(cell_key(row))
     return None if found is None else abs(found - row.get("value", 0.0)) <= AGREE
 
 
-def build(contents: Contents, to: Path) -> Iterator[Path]:
+def build(data: TableData, to: Path) -> Iterator[Path]:
     """Writes the files and yields their paths."""
     to.mkdir(parents=True, exist_ok=True)
-    texts = {"report.html": html(contents), "summary.md": summary(contents)}
-    texts["cells.csv"] = to_csv([_cell_record(contents, row) for row in contents.printed])
-    if contents.answers:
-        texts["answers.csv"] = to_csv([_answer_record(answer) for answer in contents.answers])
+    texts = {"report.html": html(data), "summary.md": summary(data)}
+    texts["cells.csv"] = to_csv([_cell_record(data, row) for row in data.printed])
+    if data.measured:
+        texts["answers.csv"] = to_csv([_answer_record(answer) for answer in data.measured])
     for name, text in texts.items():
         (to / name).write_text(text, encoding="utf-8")
         yield to / name
-    if drawing := figure(contents):
-        yield drawing.write(to, "figure")[-1]
+    if found := figure(data):
+        yield found.write(to, "figure")[-1]
 
 
-def _cell_record(contents: Contents, row: Row) -> dict[str, Any]:
-    record = dict(zip(("table", "model", "task", "at"), place(row), strict=True)) | {"printed": row.get("value")}
-    record |= {"recomputed": contents.recomputed.get(place(row)), "agrees": agrees(contents, row)}
-    return {k: v for k, v in (record | {"marks": contents.marks.get(place(row), "")}).items() if v not in (None, "")}
+def _cell_record(data: TableData, row: Row) -> dict[str, Any]:
+    record = dict(zip(("table", "model", "task", "at"), cell_key(row), strict=True)) | {"printed": row.get("value")}
+    record |= {"recomputed": data.recomputed.get(cell_key(row)), "agrees": agrees(data, row)}
+    return {k: v for k, v in (record | {"marks": data.marks.get(cell_key(row), "")}).items() if v not in (None, "")}
 
 
-def _answer_record(answer: Answer) -> dict[str, Any]:
-    record = {**answer.row, "beside": answer.beside, "line": answer.line, "printed": answer.printed}
+def _answer_record(answer: MeasuredCell) -> dict[str, Any]:
+    record = {**answer.row, "beside": answer.printed_model, "line": answer.label, "printed": answer.printed}
     difference = None if answer.printed is None else answer.row.get("value", 0.0) - answer.printed
     return {k: v for k, v in (record | {"difference": difference}).items() if v not in (None, "")}
 
 
-def checked(contents: Contents) -> str:
+def checked(data: TableData) -> str:
     """What recomputing the derived cells gave, in words."""
-    found = [agree for row in contents.printed if (agree := agrees(contents, row)) is not None]
+    found = [agree for row in data.printed if (agree := agrees(data, row)) is not None]
     return f"{len(found)} printed cells follow from others; {sum(found)} of them agree." if found else ""
 
 
-def summary(contents: Contents) -> str:
+def summary(data: TableData) -> str:
     """Tables, signs and deviations as Markdown."""
-    parts = [f"# {contents.name}", contents.verdict, f"Claim: {contents.claim}", checked(contents)]
-    parts += [f"## Table {name}: {title}\n\n{table.markdown()}" for name, title, table in tables(contents)]
-    signs = [f"- {sign}: {text}" for sign, text in _signs(contents).items()]
+    parts = [f"# {data.name}", data.verdict, f"Claim: {data.claim}", checked(data)]
+    parts += [f"## Table {name}: {title}\n\n{table.markdown()}" for name, title, table in tables(data)]
+    signs = [f"- {sign}: {text}" for sign, text in _signs(data).items()]
     parts += ["\n".join(signs), "Knowingly different from the printed experiment:"]
-    parts.append("\n".join(f"- {text}" for text in contents.deviations))
+    parts.append("\n".join(f"- {text}" for text in data.deviations))
     return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
 
-def _signs(contents: Contents) -> dict[str, str]:
+def _signs(data: TableData) -> dict[str, str]:
     usual = {"=": "Follows from other printed cells, and agrees.", "≠": "Follows from others as the second number."}
     usual["( to )"] = "95 % interval over samples (Wilson), of a mean over those of its parts together."
-    return usual | dict(contents.legend)
+    return usual | dict(data.legend)
 
 
-def html(contents: Contents) -> str:
+def html(data: TableData) -> str:
     """The same as one page that loads nothing."""
     css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
-    lead, _, rest = contents.verdict.partition(". ")
+    lead, _, rest = data.verdict.partition(". ")
     said = (
         f"<h1>{escape(lead)}.</h1>",
         f'<p class="lead">{escape(rest)}</p>',
-        f"<p>Claim: {escape(contents.claim)}</p>",
+        f"<p>Claim: {escape(data.claim)}</p>",
     )
-    parts = [f"<header>{''.join(said)}<p>{escape(checked(contents))}</p></header>"]
-    for name, title, table in tables(contents):
+    parts = [f"<header>{''.join(said)}<p>{escape(checked(data))}</p></header>"]
+    for name, title, table in tables(data):
         parts.append(f"<section><h2>Table {escape(name)}: {escape(title)}</h2>{table.html()}</section>")
-    signs = [f"{sign}: {text}" for sign, text in _signs(contents).items()]
-    for title, items in (("Signs", signs), ("Knowingly different from the printed experiment", contents.deviations)):
+    signs = [f"{sign}: {text}" for sign, text in _signs(data).items()]
+    for title, items in (("Signs", signs), ("Knowingly different from the printed experiment", data.deviations)):
         inside = "".join(f"<li>{prose(item)}</li>" for item in items)
         parts.append(f"<section><h2>{title}</h2><ul>{inside}</ul></section>")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(contents.name)}: levelfield</title><style>{css}</style></head>\n<body><main>\n"
+        f"<title>{escape(data.name)}: levelfield</title><style>{css}</style></head>\n<body><main>\n"
         + "\n".join(parts)
         + "\n</main></body></html>\n"
     )
 
 
-def tables(contents: Contents) -> Iterator[tuple[str, str, Table]]:
+def tables(data: TableData) -> Iterator[tuple[str, str, Table]]:
     """(number, what it is of, table) of every printed table."""
-    for name in dict.fromkeys(row.get("table", "") for row in contents.printed):
-        printed = [row for row in contents.printed if row.get("table") == name]
-        answers = [answer for answer in contents.answers if answer.row.get("table") == name]
-        yield name, ", ".join(dict.fromkeys(row.get("task", "") for row in printed)), _table(contents, printed, answers)
+    for name in dict.fromkeys(row.get("table", "") for row in data.printed):
+        printed = [row for row in data.printed if row.get("table") == name]
+        answers = [answer for answer in data.measured if answer.row.get("table") == name]
+        yield name, ", ".join(dict.fromkeys(row.get("task", "") for row in printed)), _table(data, printed, answers)
 
 
-def _split(contents: Contents, row: Row) -> tuple[tuple[str, str], str]:
+def _split(data: TableData, row: Row) -> tuple[tuple[str, str], str]:
     """What stands at the left of a cell (its task, and its place but for the key that runs across), and its column."""
     at = pairs(row.get("at", ""))
-    column = at.pop(contents.across, "")
+    column = at.pop(data.across, "")
     return (row.get("task", ""), ", ".join(f"{key} {value}" for key, value in at.items())), column
 
 
@@ -149,37 +149,37 @@ def _order(column: str) -> tuple[bool, float]:
     return not column.isdigit(), float(column) if column.isdigit() else 0.0
 
 
-def _table(contents: Contents, printed: Sequence[Row], answers: Sequence[Answer]) -> Table:
+def _table(data: TableData, printed: Sequence[Row], answers: Sequence[MeasuredCell]) -> Table:
     """Printed models in their order, each with ours below it, then models that are not printed."""
     every = [*printed, *(a.row for a in answers)]
-    columns = sorted(dict.fromkeys(_split(contents, row)[1] for row in every), key=_order)
-    several = len({_split(contents, row)[0] for row in every}) > 1
+    columns = sorted(dict.fromkeys(_split(data, row)[1] for row in every), key=_order)
+    several = len({_split(data, row)[0] for row in every}) > 1
     rows: list[tuple[str, ...]] = []
     for model in dict.fromkeys([*(row.get("model", "") for row in printed), ""]):
         mine = [row for row in printed if row.get("model") == model]
-        ours = [answer for answer in answers if answer.beside == model]
-        for left in sorted(dict.fromkeys(_split(contents, row)[0] for row in [*mine, *(a.row for a in ours)])):
+        ours = [answer for answer in answers if answer.printed_model == model]
+        for left in sorted(dict.fromkeys(_split(data, row)[0] for row in [*mine, *(a.row for a in ours)])):
             label = ", ".join(part for part in (model, *left * several) if part)
-            rows += _lines(contents, label, left, columns, mine, ours)
-    heads = [Column("average" if c == "average" else f"{contents.across} {c}", True) for c in columns]
+            rows += _lines(data, label, left, columns, mine, ours)
+    heads = [Column("average" if c == "average" else f"{data.across} {c}", True) for c in columns]
     return Table((Column("model"), Column("line"), *heads), tuple(rows))
 
 
 def _lines(
-    contents: Contents,
+    data: TableData,
     label: str,
     left: tuple[str, str],
     columns: Sequence[str],
     printed: Sequence[Row],
-    answers: Sequence[Answer],
+    answers: Sequence[MeasuredCell],
 ) -> Iterator[tuple[str, ...]]:
     """The printed line of a model and, for each line of ours, that and its difference."""
-    theirs = {_split(contents, row)[1]: _shown(contents, row) for row in printed if _split(contents, row)[0] == left}
+    theirs = {_split(data, row)[1]: _shown(data, row) for row in printed if _split(data, row)[0] == left}
     if theirs:
         yield (label, "printed", *(theirs.get(column, "") for column in columns))
-    mine = [answer for answer in answers if _split(contents, answer.row)[0] == left]
-    for name, line in dict.fromkeys((a.row.get("model", ""), a.line) for a in mine):
-        found = {_split(contents, a.row)[1]: a for a in mine if (a.row.get("model"), a.line) == (name, line)}
+    mine = [answer for answer in answers if _split(data, answer.row)[0] == left]
+    for name, line in dict.fromkeys((a.row.get("model", ""), a.label) for a in mine):
+        found = {_split(data, a.row)[1]: a for a in mine if (a.row.get("model"), a.label) == (name, line)}
         values = [_measured(found[c]) if c in found else "" for c in columns]
         yield (name if theirs else ", ".join(p for p in (name, label) if p), line, *values)
         apart = {c: a.row.get("value", 0.0) - a.printed for c, a in found.items() if a.printed is not None}
@@ -187,14 +187,14 @@ def _lines(
             yield ("", "difference", *(signed(apart[c]) if c in apart else "" for c in columns))
 
 
-def _shown(contents: Contents, row: Row) -> str:
-    agree, value = agrees(contents, row), number(row.get("value"), 2)
-    other = "" if agree is None else " =" if agree else f" ≠ {number(contents.recomputed[place(row)], 2)}"
-    sign = contents.marks.get(place(row), "")
+def _shown(data: TableData, row: Row) -> str:
+    agree, value = agrees(data, row), number(row.get("value"), 2)
+    other = "" if agree is None else " =" if agree else f" ≠ {number(data.recomputed[cell_key(row)], 2)}"
+    sign = data.marks.get(cell_key(row), "")
     return value + other + (f" [{sign}]" if sign else "")
 
 
-def _measured(answer: Answer) -> str:
+def _measured(answer: MeasuredCell) -> str:
     """With Wilson's 95 % interval over samples, which is not empty where none or all are right."""
     value, samples = answer.row.get("value"), answer.row.get("n")
     if value is None or not samples:
@@ -203,13 +203,13 @@ def _measured(answer: Answer) -> str:
     return f"{number(value)} ({number(low)} to {number(high)})"
 
 
-def figure(contents: Contents) -> Drawing | None:
+def figure(data: TableData) -> Figure | None:
     """Scores by length: of one table a panel for print and one for ours; of several a panel for each model."""
-    if contents.across != "length":
+    if data.across != "length":
         return None
-    one = len({row.get("table") for row in contents.printed}) == 1
+    one = len({row.get("table") for row in data.printed}) == 1
     panels: dict[str, dict[tuple[str, float], list[float]]] = {}
-    for ours, row in [*((False, row) for row in contents.printed), *((True, a.row) for a in contents.answers)]:
+    for ours, row in [*((False, row) for row in data.printed), *((True, a.row) for a in data.measured)]:
         length, model = pairs(row.get("at", "")).get("length", ""), row.get("model", "")
         if length.isdigit() and (value := row.get("value")) is not None:
             title, name = (("measured" if ours else "printed"), model) if one else (model, row.get("task", ""))

@@ -1,6 +1,6 @@
 """The main comparison: one table of scores and, always with it, one table of what they cost.
 
-    scores, ledger = main_tables(cells, beside, task="listops")
+    scores, ledger = main_tables(cells, counterparts, task="listops")
     print(scores.markdown())
 
     | Model     | Protocol   | Seeds | Failed | Median | Min-max   | 95 % interval | ... | Printed | Difference |
@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-from levelfield.report.against_printed import Match
+from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, Difference, group
 from levelfield.report.cells import COSTS, Cell, Cells
 from levelfield.spec import Row
 
 DASH = "–"
-Beside = Literal["none", "apart", "same"]  # printed numbers of a task: none, of other runs only, or of some run here
+# The printed numbers of a task: none, of other runs only, or of some run here.
+PrintedColumns = Literal["none", "other", "same"]
 BASELINE_NAMES = {"chance": "chance", "label_prior": "label prior", "greedy_root": "greedy root rule"}
 
 
@@ -143,19 +144,19 @@ def baseline_name(rule: str) -> str:
     return BASELINE_NAMES.get(rule, rule.replace("_", " "))
 
 
-def main_tables(cells: Cells, beside: Mapping[Arm, Sequence[Match]], task: str) -> tuple[Table, Table]:
+def main_tables(cells: Cells, counterparts: Mapping[Arm, Sequence[Counterpart]], task: str) -> tuple[Table, Table]:
     """(scores, ledger) of one task: the same arms in the same order."""
     mine = cells.of(task)
     rules = cells.baselines.get(task, {})
-    matches = [m for c in mine for m in beside.get(c.arm, ())]
-    printed = ("same" if any(not m.apart for m in matches) else "apart") if matches else "none"
+    matches = [m for c in mine for m in counterparts.get(c.arm, ())]
+    printed = ("same" if any(not m.unlike for m in matches) else "other") if matches else "none"
     columns = _score_columns(cells, printed)
     baseline_rows = [_baseline_row(baseline_name(n), v, len(columns), cells.unit) for n, v in rules.items()]
-    rows = [_score_row(cell, beside.get(cell.arm, ()), printed) for cell in mine]
+    rows = [_score_row(cell, counterparts.get(cell.arm, ()), printed) for cell in mine]
     return Table(columns, (*baseline_rows, *rows), quiet=len(baseline_rows)), ledger_table(mine)
 
 
-def _score_columns(cells: Cells, printed: Beside) -> tuple[Column, ...]:
+def _score_columns(cells: Cells, printed: PrintedColumns) -> tuple[Column, ...]:
     unit = " %" if cells.unit == "percent" else ""
     ours = (
         Column("Model"),
@@ -172,7 +173,7 @@ def _score_columns(cells: Cells, printed: Beside) -> tuple[Column, ...]:
         Column("Difference", True, "our median minus the printed number"),
         Column("Source", wrap=True, help="of the printed number, or what is not as printed in our run"),
     )
-    return ours + {"none": (), "apart": theirs[-1:], "same": theirs}[printed]
+    return ours + {"none": (), "other": theirs[-1:], "same": theirs}[printed]
 
 
 def _baseline_row(name: str, value: float, width: int, unit: str) -> tuple[str, ...]:
@@ -180,7 +181,7 @@ def _baseline_row(name: str, value: float, width: int, unit: str) -> tuple[str, 
     return (*cells, *[""] * (width - len(cells)))
 
 
-def _score_row(cell: Cell, matches: Sequence[Match], printed: Beside) -> tuple[str, ...]:
+def _score_row(cell: Cell, matches: Sequence[Counterpart], printed: PrintedColumns) -> tuple[str, ...]:
     summary, digits = cell.summary, _decimals(cell.unit)
     done = sum(s.value is not None for s in cell.scores)
     ours = (
@@ -194,23 +195,23 @@ def _score_row(cell: Cell, matches: Sequence[Match], printed: Beside) -> tuple[s
         test_text(cell),
     )
     places = 2 if digits == 1 else 3
-    same = [m for m in matches if not m.apart]
+    same = [m for m in matches if not m.unlike]
     theirs = "\n".join(m.status if m.value is None else number(m.value, places) for m in same)
     distance = "\n".join(signed(m.difference, digits) for m in same)
-    others = [f"Not {shown_match(m, places)}: {brief(m.apart)}." for m in matches if m.apart]
+    others = [f"Not {shown_match(m, places)}: {brief(m.unlike)}." for m in matches if m.unlike]
     source = "\n".join([*(m.where for m in same), *others])
-    return ours + {"none": (), "apart": (source,), "same": (theirs or DASH, distance or DASH, source)}[printed]
+    return ours + {"none": (), "other": (source,), "same": (theirs or DASH, distance or DASH, source)}[printed]
 
 
-def shown_match(match: Match, places: int) -> str:
+def shown_match(match: Counterpart, places: int) -> str:
     """The printed number and where it stands: "47.90 of amos2025 table 2"."""
     return f"{match.status if match.value is None else number(match.value, places)} of {match.where}"
 
 
-def brief(apart: Sequence[str], most: int = 5) -> str:
+def brief(unlike: Sequence[str], most: int = 5) -> str:
     """The first of what differs, and how many more there are."""
-    more = len(apart) - most
-    return "; ".join(apart[:most]) + (f"; {more} more below" if more > 0 else "")
+    more = len(unlike) - most
+    return "; ".join(unlike[:most]) + (f"; {more} more below" if more > 0 else "")
 
 
 def ledger_table(cells: Sequence[Cell]) -> Table:
@@ -262,7 +263,7 @@ def differences_table(found: Sequence[Difference], arms: Sequence[Arm]) -> Table
 
 
 def summary_records(
-    cells: Cells, beside: Mapping[Arm, Sequence[Match]], study: str, effort: str
+    cells: Cells, counterparts: Mapping[Arm, Sequence[Counterpart]], study: str, effort: str
 ) -> list[dict[str, Any]]:
     """One record per arm and task, numbers unrounded: what `summary.csv` holds. Absent means it does not apply."""
     records: list[dict[str, Any]] = []
@@ -282,10 +283,10 @@ def summary_records(
             low, high = cell.summary.test or (None, None)
             record |= {"test_low": low, "test_high": high}
         record |= {key: cell.cost(key) for key in (*COSTS, "tuning_trials")} | {"device": cell.words("device")}
-        for index, m in enumerate(beside.get(cell.arm, ())):
+        for index, m in enumerate(counterparts.get(cell.arm, ())):
             tail = f"_{index + 1}" if index else ""
             record |= {f"printed{tail}": m.value, f"printed_status{tail}": m.status, f"printed_source{tail}": m.where}
-            record |= {f"difference{tail}": m.difference, f"not_as_printed{tail}": "; ".join(m.apart)}
+            record |= {f"difference{tail}": m.difference, f"not_as_printed{tail}": "; ".join(m.unlike)}
         records.append({k: v for k, v in record.items() if v not in (None, "")})
     return records
 

@@ -10,7 +10,7 @@ from levelfield.report import style
 from levelfield.report.against_printed import pairs
 from levelfield.report.arms import Arm
 from levelfield.report.cells import NONE, Cells, arms_of, is_baseline, is_test, row_value
-from levelfield.report.plots import Drawing, score_label
+from levelfield.report.plots import Figure, score_label
 from levelfield.report.tables import baseline_name, duration, si
 from levelfield.runs.results import Results
 from levelfield.spec import Row
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Log = Sequence[Mapping[str, Any]]
 
 
-def training(results: Results, cells: Cells, task: str) -> Drawing | None:
+def training(results: Results, cells: Cells, task: str) -> Figure | None:
     """Loss above, validation score below, one column per protocol and phase; a thin line per seed."""
     arms = {run: arm for run, arm in arms_of(results).items() if arm.task == task and results.curves.get(run)}
     columns: dict[tuple[str, int], str] = {}
@@ -55,7 +55,7 @@ def training(results: Results, cells: Cells, task: str) -> Drawing | None:
         names = [name for name in cells.models if name in present]
         style.legend(figure, [_bar(colour[name], 1.0) for name in names], names)
         drawn = style.render(figure, f"training-{task}")
-    return Drawing(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")
+    return Figure(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")
 
 
 def _phase_title(results: Results, run: str, arm: Arm, phase: int) -> str:
@@ -74,7 +74,7 @@ def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
         axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75)
 
 
-def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
+def slices(results: Results, cells: Cells, axis: str) -> Figure | None:
     """Score within each slice, such as each root operator: a bar per arm, its seeds as dots."""
     arms = arms_of(results)
     found: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
@@ -105,7 +105,7 @@ def slices(results: Results, cells: Cells, axis: str) -> Drawing | None:
             [n[0] if n in rules else " · ".join(n) for n in present],
         )
         drawn = style.render(figure, f"slices-{axis}")
-    return Drawing(*drawn, f"Test score by {axis} on {', '.join(found)}.")
+    return Figure(*drawn, f"Test score by {axis} on {', '.join(found)}.")
 
 
 def _bar(shade: str, alpha: float) -> Any:
@@ -164,7 +164,7 @@ def _slice_panel(
 MEASURES = (("tokens", "training tokens", si), ("flops", "training FLOPs", si), ("wall_s", "wall time", duration))
 
 
-def cost(results: Results, cells: Cells) -> Drawing | None:
+def cost(results: Results, cells: Cells) -> Figure | None:
     """How long and how much compute: median over seeds of one run, earlier phases paler."""
     mine = [c for c in cells.cells if c.ledgers]
     if not mine:
@@ -185,7 +185,7 @@ def cost(results: Results, cells: Cells) -> Drawing | None:
         grid[0].set_yticks(range(len(mine)), names)
         grid[0].set_ylim(len(mine) - 0.4, -0.6)
         drawn = style.render(figure, "cost")
-    return Drawing(*drawn, "Training tokens, FLOPs and wall time of one run of every arm.")
+    return Figure(*drawn, "Training tokens, FLOPs and wall time of one run of every arm.")
 
 
 def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: str, shade: str, text: str) -> None:

@@ -13,7 +13,7 @@ from levelfield.report import style
 from levelfield.report.arms import Arm
 from levelfield.report.axis_curves import end_labels
 from levelfield.report.cells import arms_of, shown
-from levelfield.report.plots import Drawing
+from levelfield.report.plots import Figure
 from levelfield.report.tables import DASH, Column, Table, duration, si
 from levelfield.runs.results import Results
 
@@ -69,7 +69,7 @@ def _shown(record: Record) -> float | None:
     return shown(record.get("validation"), record["unit"], record["metric"])
 
 
-def figure(results: Results) -> Drawing | None:
+def figure(results: Results) -> Figure | None:
     """A panel per task; None where nothing was tuned."""
     arms = by_arm(results)
     names = [(arm.model_label, arm.protocol) for arm in arms]
@@ -85,7 +85,7 @@ def figure(results: Results) -> Drawing | None:
             panel.set_title(style.short(task, 26))
         style.protocol_legend(drawn, names)
         rendered = style.render(drawn, "tuning")
-    return Drawing(*rendered, f"Validation score of every trial against its learning rate, on {', '.join(tasks)}.")
+    return Figure(*rendered, f"Validation score of every trial against its learning rate, on {', '.join(tasks)}.")
 
 
 def _panel(

@@ -47,9 +47,9 @@ from levelfield.spec.study import UNTUNED as UNTUNED
 from levelfield.spec.study import Effort as Effort
 from levelfield.spec.study import Probe as Probe
 from levelfield.spec.study import Published as Published
+from levelfield.spec.study import ReportView as ReportView
 from levelfield.spec.study import Row as Row
 from levelfield.spec.study import Study as Study
-from levelfield.spec.study import View as View
 from levelfield.spec.task import SPLITS as SPLITS
 from levelfield.spec.task import Progress as Progress
 from levelfield.spec.task import SplitName as SplitName

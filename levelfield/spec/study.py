@@ -51,10 +51,10 @@ class Published:
 
 
 @dataclass(frozen=True)
-class View:
+class ReportView:
     """A figure or table of the report, by the name of a function in `report/`, with its settings."""
 
-    kind: Literal["compare", "gap", "curve", "training", "slices", "heat", "samples"]
+    kind: Literal["compare", "gap", "curve", "training", "slices", "heat"]
     title: str
     metric: str = "accuracy"
     axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel"; for "heat": the one on y
@@ -89,7 +89,7 @@ class Study:
     claim: str
     runs: Callable[[Effort], Sequence[Run]]
     published: tuple[Published, ...] = ()
-    views: tuple[View, ...] = ()
+    views: tuple[ReportView, ...] = ()
     probes: Callable[[Run], Sequence[Probe]] = lambda run: ()
     verdict: Callable[[Sequence[Row]], str] | None = None
     deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
@@ -97,15 +97,15 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MeasuredCell:
     """A measured number in the place of a printed one.
 
-    row: `table`, `task` and `at` as printed, and whatever name our model goes by. beside: the printed model; "" for a
-    model that no table has. line: what this is, such as "ours". printed: the number of the same quantity that is
-    printed, or follows from what is; None where nothing is comparable.
+    row: `table`, `task` and `at` as printed, and whatever name our model goes by. printed_model: the model of the table
+    that it stands beside; "" where no table has it. label: what this is, such as "ours". printed: the number of the
+    same quantity that is printed, or follows from what is; None where nothing is comparable.
     """
 
     row: Row
-    beside: str
-    line: str
+    printed_model: str
+    label: str
     printed: float | None

@@ -11,10 +11,10 @@ from levelfield import published
 from levelfield.longcontext.exam import Exam
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.report.decisions import Seeds
-from levelfield.report.printed_tables import Place, place
+from levelfield.report.printed_tables import CellKey, cell_key
 from levelfield.ruler import RULER
 from levelfield.spec import Effort, Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 
 PAPER = "huang2024"
 NEOX = "EleutherAI/gpt-neox-20b"
@@ -89,9 +89,9 @@ DEVIATIONS = (
 
 
 @cache
-def printed() -> Mapping[Place, Row]:
+def printed() -> Mapping[CellKey, Row]:
     """Printed rows by table, model, task and `at`."""
-    return {place(row): row for row in published.rows(PAPER)}
+    return {cell_key(row): row for row in published.rows(PAPER)}
 
 
 def value(table: str, model: str, task: str, at: str) -> float | None:
@@ -122,7 +122,7 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
     return found
 
 
-def task_answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
+def task_answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
     """In tables 6 to 18, with the mean of the printed lengths where all are there."""
     found, made = cells(rows), []
     for table, task in TASKS.items():
@@ -132,7 +132,7 @@ def task_answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
             placed.append(("length=average", [mine[length] for length in LENGTHS]))
         for at, parts in placed:
             beside = value(table, checkpoint.printed, task, at)
-            made.append(Answer(mean(parts, table, task, at), checkpoint.printed, "ours", beside))
+            made.append(MeasuredCell(mean(parts, table, task, at), checkpoint.printed, "ours", beside))
     return made
 
 
@@ -161,7 +161,7 @@ def fewer(row: Row) -> bool:
     return abs(score - each * round(score / each)) > ROUNDING
 
 
-def asked(answers: Sequence[Answer]) -> dict[str, dict[tuple[str, str, str], Seeds]]:
+def asked(answers: Sequence[MeasuredCell]) -> dict[str, dict[tuple[str, str, str], Seeds]]:
     """Scores by model, and in it by table, task and `at`. A checkpoint has no other seeds: only samples vary."""
     found: dict[str, dict[tuple[str, str, str], Seeds]] = {}
     for row in (answer.row for answer in answers if "value" in answer.row):
@@ -176,7 +176,7 @@ def samples(row: Row) -> int:
     return SAMPLES * (len(TASKS) if row.get("table") == "1" else 1)
 
 
-def context(model: str, answers: Sequence[Answer]) -> int:
+def context(model: str, answers: Sequence[MeasuredCell]) -> int:
     """The training length of whoever answered, by the printed model that it is; 0 where it is not known."""
-    beside = {answer.row.get("model", ""): answer.beside for answer in answers}
+    beside = {answer.row.get("model", ""): answer.printed_model for answer in answers}
     return next((c.context for c in CHECKPOINTS if c.printed and c.printed == beside.get(model, "")), 0)

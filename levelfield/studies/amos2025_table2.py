@@ -17,7 +17,7 @@ from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
+from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
@@ -127,10 +127,10 @@ study = Study(
     runs=runs,
     published=(Published("amos2025", "2"),),
     views=(
-        View("gap", "What self-pretraining adds"),
-        View("compare", "Beside the printed numbers"),
-        View("slices", "Where the score comes from"),
-        View("training", "Training curves"),
+        ReportView("gap", "What self-pretraining adds"),
+        ReportView("compare", "Beside the printed numbers"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,

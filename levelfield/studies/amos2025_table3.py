@@ -20,7 +20,7 @@ from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Contrast, Every, difference
 from levelfield.report.verdicts import EXPLAINED, Claim, Finding, Key, Table, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
+from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
@@ -163,12 +163,12 @@ study = Study(
     runs=runs,
     published=(Published("amos2025", "3"),),
     views=(
-        View("gap", "What self-pretraining adds"),
-        View("gap", "What self-pretraining adds to regression", metric="r2"),
-        View("compare", "Beside the printed numbers"),
-        View("compare", "Beside the printed numbers of regression", metric="r2"),
-        View("slices", "Where the score comes from"),
-        View("training", "Training curves"),
+        ReportView("gap", "What self-pretraining adds"),
+        ReportView("gap", "What self-pretraining adds to regression", metric="r2"),
+        ReportView("compare", "Beside the printed numbers"),
+        ReportView("compare", "Beside the printed numbers of regression", metric="r2"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,

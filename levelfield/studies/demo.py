@@ -22,7 +22,7 @@ from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Every, Narrower
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
-from levelfield.spec import UNTUNED, Effort, Model, Probe, Row, Run, Study, View
+from levelfield.spec import UNTUNED, Effort, Model, Probe, ReportView, Row, Run, Study
 
 KERNELS = (3, 5, 9, 17)  # of the locality curve, steps a layer sees
 BESIDE = 5  # the one that stands beside the other architectures on every task
@@ -109,14 +109,14 @@ study = Study(
     ),
     runs=runs,
     views=(
-        View("gap", "From scratch to self-pretrained, at equal steps"),
-        View(
+        ReportView("gap", "From scratch to self-pretrained, at equal steps"),
+        ReportView(
             "curve", "How local is ListOps? Accuracy by kernel", axis="kernel", note="level: models that see everything"
         ),
-        View("curve", "Longer than in training", axis="length"),
-        View("compare", "Every seed of every arm"),
-        View("slices", "Where the score comes from"),
-        View("training", "Training curves"),
+        ReportView("curve", "Longer than in training", axis="length"),
+        ReportView("compare", "Every seed of every arm"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
     ),
     probes=probes,
     verdict=verdict,

@@ -24,7 +24,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Question, Seeds, difference, holm
 from levelfield.report.verdicts import EXPLAINED, GUESSES, SHARES, Table
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Row, Run, Study, Task, Unlabelled, View
+from levelfield.spec import Block, Duration, Effort, MixerConfig, ReportView, Row, Run, Study, Task, Unlabelled
 
 LOCAL = Conv(kernel=9, hidden=48)
 FAR = S4(state=16, form="diagonal", init="lin")
@@ -136,9 +136,9 @@ study = Study(
     claim="Every task, prepared as it is here, lets a small model learn something within minutes.",
     runs=runs,
     views=(
-        View("compare", "Test scores, and what needs no sequence model"),
-        View("training", "Learning curves"),
-        View("slices", "Where the score comes from"),
+        ReportView("compare", "Test scores, and what needs no sequence model"),
+        ReportView("training", "Learning curves"),
+        ReportView("slices", "Where the score comes from"),
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,

@@ -20,11 +20,11 @@ from levelfield.longcontext.exam import Exam
 from levelfield.longcontext.survey import Checkpoint, Survey
 from levelfield.report.against_printed import pairs
 from levelfield.report.decisions import Contrast, Seeds, difference, some
-from levelfield.report.printed_tables import place
+from levelfield.report.printed_tables import cell_key
 from levelfield.report.verdicts import Claim, Finding, judged, told
 from levelfield.ruler import named
 from levelfield.spec import Effort, Published, Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 from levelfield.studies import _huang2024 as shared
 
 DEPTHS = (0, 20, 40, 50, 60, 80, 100)
@@ -59,18 +59,18 @@ def exams(checkpoint: Checkpoint, effort: Effort) -> tuple[Exam, ...]:
     return (exam(lengths, depths), *more)
 
 
-def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
+def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
     """In all three tables. Of a model with no known training length, the shortest length asked is taken for it."""
     cells = _cells(rows)
     context = checkpoint.context or min((length for _, length, _ in cells), default=0)
-    made: list[Answer] = []
+    made: list[MeasuredCell] = []
     for table, (task, times) in PLACES.items():
         made += _placed(checkpoint.printed, cells, table, task, times * context)
     for (name, length, depth), row in sorted(cells.items()):
         if depth in APART:
             task, at = FORMATS[name], f"length={length};depth={depth}"
             beside = shared.value("4", checkpoint.printed, task, at)
-            made.append(Answer(shared.mean([row], "4", task, at), checkpoint.printed, "ours", beside))
+            made.append(MeasuredCell(shared.mean([row], "4", task, at), checkpoint.printed, "ours", beside))
     return made
 
 
@@ -83,7 +83,7 @@ def _cells(rows: Sequence[Row]) -> Cells:
     return found
 
 
-def _placed(model: str, cells: Cells, table: str, task: str, length: int) -> Iterator[Answer]:
+def _placed(model: str, cells: Cells, table: str, task: str, length: int) -> Iterator[MeasuredCell]:
     """Means of the formats by depth, and the repeated lines alone where that is what is printed."""
     means: list[Row] = []
     for depth in DEPTHS:
@@ -91,13 +91,13 @@ def _placed(model: str, cells: Cells, table: str, task: str, length: int) -> Ite
         beside, alone = shared.value(table, model, task, at), _alone(model, at)
         if len(parts) == len(FORMATS):
             means.append(shared.mean(parts, table, task, at))
-            yield Answer(means[-1], model, f"ours at {length}", None if alone else beside)
+            yield MeasuredCell(means[-1], model, f"ours at {length}", None if alone else beside)
         if alone and (REPEAT, length, depth) in cells:
             row = shared.mean([cells[REPEAT, length, depth]], table, task, at)
-            yield Answer(row, model, f"ours at {length}, repeated lines", beside)
+            yield MeasuredCell(row, model, f"ours at {length}, repeated lines", beside)
     if len(means) == len(DEPTHS):
         beside = _average(table, model, task) if model in WHOLE else None
-        yield Answer(shared.mean(means, table, task, "depth=average"), model, f"ours at {length}", beside)
+        yield MeasuredCell(shared.mean(means, table, task, "depth=average"), model, f"ours at {length}", beside)
 
 
 def _alone(model: str, at: str) -> bool:
@@ -123,7 +123,7 @@ def recomputed() -> Iterator[Row]:
 
 
 def marks(row: Row) -> str:
-    table, model, task, at = place(row)
+    table, model, task, at = cell_key(row)
     if table == "4":
         return ""
     signs = "r" if _alone(model, at) else "" if at == "depth=average" else "p"
@@ -133,7 +133,7 @@ def marks(row: Row) -> str:
     return signs + "w" * (model in WINDOWED)
 
 
-def findings(answers: Sequence[Answer]) -> list[Finding]:
+def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
     """Of each model whether at its training length it finds MIDDLE points fewer needles in the middle than at the ends,
     and whether at some length and depth two formats are FORMAT points apart."""
     claims: dict[str, Claim] = {}

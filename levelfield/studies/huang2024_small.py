@@ -28,7 +28,20 @@ from levelfield.protocols import scratch
 from levelfield.report.decisions import Contrast, holm, some
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, scores, told
 from levelfield.runs import ledger
-from levelfield.spec import UNTUNED, Block, Duration, Effort, MixerConfig, Model, Probe, Row, Run, Study, Task, View
+from levelfield.spec import (
+    UNTUNED,
+    Block,
+    Duration,
+    Effort,
+    MixerConfig,
+    Model,
+    Probe,
+    ReportView,
+    Row,
+    Run,
+    Study,
+    Task,
+)
 
 NAME = "needle"
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
@@ -238,11 +251,11 @@ study = Study(
     "some haystack, more than half of it is lost at twice that length.",
     runs=runs,
     views=(
-        View("curve", "Beyond the training length", axis="length"),
-        View("heat", "By depth of the needle, in tenths of the text", axis="depth"),
-        View("heat", "By haystack", axis="format"),
-        View("compare", "At the training length, one needle asked"),
-        View("training", "Learning curves"),
+        ReportView("curve", "Beyond the training length", axis="length"),
+        ReportView("heat", "By depth of the needle, in tenths of the text", axis="depth"),
+        ReportView("heat", "By haystack", axis="format"),
+        ReportView("compare", "At the training length, one needle asked"),
+        ReportView("training", "Learning curves"),
     ),
     probes=probes,
     verdict=verdict,

@@ -17,7 +17,7 @@ from levelfield.longcontext.survey import Checkpoint, Survey
 from levelfield.report.decisions import Contrast, Seeds
 from levelfield.report.verdicts import Claim, Finding, judged, told
 from levelfield.spec import Published, Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
 
@@ -26,7 +26,7 @@ LOST = 1 / 3
 """Of its score, which a model has to lose at the first doubling beyond its training length for a steep drop."""
 
 
-def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
+def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
     """Averages of the tasks that were asked at each length, and of the five lengths where all have the same tasks."""
     found = shared.cells(rows)
     asked = {
@@ -40,7 +40,7 @@ def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[Answer]:
     for at, tasks, lengths in placed:
         row = shared.mean([found[t, length] for t in tasks for length in lengths], TABLE, AVERAGE, at)
         line = "ours" if len(tasks) == len(TASKS) else f"ours, {len(tasks)} of {len(TASKS)} tasks"
-        made.append(Answer(row, checkpoint.printed, line, _printed(checkpoint.printed, tasks, at)))
+        made.append(MeasuredCell(row, checkpoint.printed, line, _printed(checkpoint.printed, tasks, at)))
     return made
 
 
@@ -69,12 +69,12 @@ def marks(row: Row) -> str:
     return "f" if at != "length=average" and any(shared.fewer(part) for part in parts) else ""
 
 
-def findings(answers: Sequence[Answer]) -> list[Finding]:
+def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
     """Of each model whether it loses more than LOST of its average where texts become twice its training length."""
     return judged({model: _drop(model, cells, answers) for model, cells in shared.asked(answers).items()})
 
 
-def _drop(model: str, cells: Mapping[tuple[str, str, str], Seeds], answers: Sequence[Answer]) -> Claim:
+def _drop(model: str, cells: Mapping[tuple[str, str, str], Seeds], answers: Sequence[MeasuredCell]) -> Claim:
     context = shared.context(model, answers)
     within, beyond = (cells.get((TABLE, AVERAGE, f"length={times * context}")) for times in (1, 2))
     if not context:

@@ -13,7 +13,7 @@ from levelfield.longcontext.survey import Survey
 from levelfield.report.decisions import Contrast, Every, Flipped, Seeds, some
 from levelfield.report.verdicts import Claim, Finding, judged, told
 from levelfield.spec import Published, Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
 
@@ -28,7 +28,7 @@ def recomputed() -> Iterator[Row]:
             yield shared.mean(parts, table, task, "length=average")
 
 
-def findings(answers: Sequence[Answer]) -> list[Finding]:
+def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
     """Of each model whether at one length some task keeps more than KEPT of its score at the shortest, another less."""
     return judged({model: _spread(model, cells) for model, cells in shared.asked(answers).items()})
 

@@ -21,7 +21,7 @@ from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
 from levelfield.report.decisions import Contrast, Seeds, some
 from levelfield.report.verdicts import Claim, Finding, Table, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, Row, Run, Study, Task, View
+from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
@@ -153,10 +153,12 @@ study = Study(
     runs=runs,
     published=(Published("miralles2025", "1"), Published("miralles2025", "3")),
     views=(
-        View("curve", "Accuracy by kernel size", axis="kernel", note="level: the gMLP, whose kernels span everything"),
-        View("compare", "Beside the printed numbers"),
-        View("slices", "Where the score comes from"),
-        View("training", "Training curves"),
+        ReportView(
+            "curve", "Accuracy by kernel size", axis="kernel", note="level: the gMLP, whose kernels span everything"
+        ),
+        ReportView("compare", "Beside the printed numbers"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
     ),
     probes=lambda run: (Locality(), Slices()),
     verdict=verdict,

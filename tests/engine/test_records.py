@@ -20,7 +20,7 @@ from levelfield.files import write_json
 from levelfield.presets import comparison
 from levelfield.presets.options import Options
 from levelfield.runs import store
-from levelfield.spec import EFFORTS, Run, Study, UserError, View, describe
+from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
 from levelfield.user.mixer import load_user_mixer
 
 MIXER = """
@@ -164,7 +164,7 @@ def test_a_report_folder_holds_the_files_of_one_report(tmp_path: Path) -> None:
     study, results = fixtures.extrapolation()
     first = report.build(study, "minutes", results, tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    fewer = replace(study, views=(View("slices", "Slices"),))
+    fewer = replace(study, views=(ReportView("slices", "Slices"),))
     second = report.build(fewer, "minutes", results, tmp_path)
     assert set(second) < set(first)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*second, tmp_path / "notes.txt"}

@@ -37,8 +37,8 @@ def printed(survey: Survey) -> list[Row]:
 
 def disagreeing(survey: Survey) -> set[tuple[str, str, str]]:
     """Table, model and `at` of the printed cells that do not follow from the others as printed."""
-    made = {printed_tables.place(row): row.get("value", 0.0) for row in survey.recomputed()}
-    values = {printed_tables.place(row): row.get("value", 0.0) for row in printed(survey)}
+    made = {printed_tables.cell_key(row): row.get("value", 0.0) for row in survey.recomputed()}
+    values = {printed_tables.cell_key(row): row.get("value", 0.0) for row in printed(survey)}
     assert made.keys() <= values.keys()
     return {(p[0], p[1], p[3]) for p, value in made.items() if abs(value - values[p]) > printed_tables.AGREE}
 
@@ -150,9 +150,9 @@ def test_averages_are_over_the_same_tasks_on_both_sides() -> None:
     rows = [measured("niah_single_1", "length=1024", 10), measured("qa_1", "length=1024", 30, stderr=2.0)]
     (answer,) = TABLE1.answers(mamba, [*rows, measured("qa_1", "length=1024,depth=0.5", 77)])
     assert answer.row.get("value") == 20 and answer.row.get("stderr") == pytest.approx(5**0.5 / 2)
-    assert answer.line == "ours, 2 of 13 tasks" and answer.printed == pytest.approx((66.8 + 25.2) / 2)
+    assert answer.label == "ours, 2 of 13 tasks" and answer.printed == pytest.approx((66.8 + 25.2) / 2)
     whole = [measured(t.name, f"length={n}", 50) for t in RULER for n in (1024, 2048, 4096, 8192, 16384)]
-    found = {a.row.get("at"): (a.line, a.printed) for a in TABLE1.answers(mamba, whole)}
+    found = {a.row.get("at"): (a.label, a.printed) for a in TABLE1.answers(mamba, whole)}
     assert found["length=1024"] == ("ours", pytest.approx(38.52, abs=0.01))
     assert found["length=average"] == ("ours", pytest.approx(18.2, abs=0.01))
     assert "length=average" not in {a.row.get("at") for a in TABLE1.answers(mamba, whole[:-1])}
@@ -165,7 +165,7 @@ def places(model: str, table: str, length: int) -> dict[tuple[str, str], tuple[f
     rows = [measured(t, f"length={length},depth={d:g}", v) for t, v in values.items() for d in depths]
     found = NEEDLES.answers(NEEDLES.find(model), rows)
     mine = [a for a in found if a.row.get("table") == table]
-    return {(a.line, a.row.get("at", "")): (a.row.get("value", 0.0), a.printed) for a in mine}
+    return {(a.label, a.row.get("at", "")): (a.row.get("value", 0.0), a.printed) for a in mine}
 
 
 def test_cells_of_repeated_lines_alone_are_compared_with_ours_of_those_alone() -> None:
@@ -188,10 +188,10 @@ def test_a_sheet_shows_print_check_sign_ours_and_difference() -> None:
     survey = SURVEYS["huang2024_table1"]
     rows = [measured(t.name, f"length={n}", 30) for t in RULER for n in (1024, 512)]
     answers = TABLE1.answers(TABLE1.find(MAMBA), rows) + TABLE1.answers(Checkpoint("", "x"), rows)
-    recomputed = {printed_tables.place(r): r.get("value", 0.0) for r in TABLE1.recomputed()}
+    recomputed = {printed_tables.cell_key(r): r.get("value", 0.0) for r in TABLE1.recomputed()}
     recomputed["1", "rwkv6_3b", "ruler_average", "length=1024"] = 1.0
-    marks = {printed_tables.place(r): TABLE1.marks(r) for r in printed(survey)}
-    contents = printed_tables.Contents(
+    marks = {printed_tables.cell_key(r): TABLE1.marks(r) for r in printed(survey)}
+    data = printed_tables.TableData(
         survey.name,
         survey.claim,
         ("One.",),
@@ -203,7 +203,7 @@ def test_a_sheet_shows_print_check_sign_ours_and_difference() -> None:
         answers,
         "No.",
     )
-    text = printed_tables.summary(contents)
+    text = printed_tables.summary(data)
     assert "48 printed cells follow from others; 47 of them agree." in text
     assert "| mamba2_2.7b | printed |  | 38.52 = | 32.91 = |" in text, "512 comes first"
     assert "| mine | ours | 30.0 (19.3 to 43.5) | 30.0 (19.3 to 43.5) |  |" in text

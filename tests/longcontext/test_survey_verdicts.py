@@ -15,7 +15,7 @@ from levelfield.engine import find
 from levelfield.longcontext.survey import Survey
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
-from levelfield.spec.study import Answer
+from levelfield.spec.study import MeasuredCell
 from levelfield.studies import _huang2024, huang2024_needles, huang2024_table1, huang2024_tasks
 
 MODULES = {m.survey.name: m for m in (huang2024_table1, huang2024_tasks, huang2024_needles)}
@@ -24,12 +24,12 @@ FOUND = {"mamba2_2.7b", "mamba2attn_2.7b", "transformerpp_2.7b", "rwkv6_3b"}  # 
 WHOLE = tuple(f"{name} (format)" for name in huang2024_needles.WHOLE)
 
 
-def printed(survey: Survey) -> list[Answer]:
+def printed(survey: Survey) -> list[MeasuredCell]:
     rows = [row for p in survey.published for row in published.rows(p.paper, p.table)]
-    return [Answer(row, row.get("model", ""), "printed", None) for row in rows]
+    return [MeasuredCell(row, row.get("model", ""), "printed", None) for row in rows]
 
 
-def answers(name: str, found: Sequence[Answer]) -> dict[str, Finding]:
+def answers(name: str, found: Sequence[MeasuredCell]) -> dict[str, Finding]:
     return {finding.subject: finding for finding in MODULES[name].findings(found)}
 
 
@@ -66,17 +66,17 @@ def test_lengths_and_places_permuted_do_not_give_the_claim(name: str) -> None:
     deal, said = random.Random(0), 0
     true = {subject: finding.seen for subject, finding in answers(name, printed(MODULES[name].survey)).items()}
     for _ in range(10):
-        dealt: list[Answer] = []
+        dealt: list[MeasuredCell] = []
         for model in ALL:
             mine = [row for row in rows if row.get("model") == model]
             values = [row.get("value", 0.0) for row in mine]
             deal.shuffle(values)
-            dealt += [Answer(r | Row(value=v), model, "", None) for r, v in zip(mine, values, strict=True)]
+            dealt += [MeasuredCell(r | Row(value=v), model, "", None) for r, v in zip(mine, values, strict=True)]
         said += {subject: finding.seen for subject, finding in answers(name, dealt).items()} == true
     assert said == 0 or name == "huang2024_tasks"  # of which no order of lengths is claimed
 
 
-def noise(truth: dict[tuple[str, str, str], float], draw: np.random.Generator) -> list[Answer]:
+def noise(truth: dict[tuple[str, str, str], float], draw: np.random.Generator) -> list[MeasuredCell]:
     """Eight models with these true percents by table, task and place, each of 250 samples."""
     made = []
     for model in ALL:
@@ -84,7 +84,7 @@ def noise(truth: dict[tuple[str, str, str], float], draw: np.random.Generator) -
             row = Row(table=table, task=task, at=at, model=model, metric="accuracy")
             count = _huang2024.samples(row)
             value = 100 * draw.binomial(count, percent / 100) / count
-            made.append(Answer(row | Row(value=value, n=count), model, "", None))
+            made.append(MeasuredCell(row | Row(value=value, n=count), model, "", None))
     return made
 
 
@@ -117,9 +117,9 @@ def test_noise_at_the_margin_is_decided_in_few_reports(name: str) -> None:
 
 def test_models_of_no_known_length_or_asked_elsewhere_get_no_verdict() -> None:
     row = Row(table="1", task="ruler_average", at="length=1024", model="mine", value=50.0, n=100)
-    (found,) = huang2024_table1.findings([Answer(row, "", "ours", None)])
+    (found,) = huang2024_table1.findings([MeasuredCell(row, "", "ours", None)])
     assert found.seen == 0 and "is not known" in found.facts
-    (found,) = huang2024_table1.findings([Answer(row, "mamba2_2.7b", "ours", None)])
+    (found,) = huang2024_table1.findings([MeasuredCell(row, "mamba2_2.7b", "ours", None)])
     assert found.seen == 0 and "was not asked at 2048 and 4096" in found.facts
 
 

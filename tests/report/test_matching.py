@@ -12,7 +12,15 @@ from levelfield import published
 from levelfield.engine import find
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
-from levelfield.report.against_printed import UNKNOWN, UNRECORDED, Beside, Match, apart, match, printed_beside
+from levelfield.report.against_printed import (
+    UNKNOWN,
+    UNRECORDED,
+    Counterpart,
+    PrintedSources,
+    counterparts_of,
+    match,
+    unlike_printed,
+)
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cell, Score
 from levelfield.report.settings import unlike
@@ -23,7 +31,7 @@ from levelfield.tasks.text import Text
 
 STUDIES = ("amos2025_table2", "amos2025_table3", "miralles2025_table1")
 TABLES = [answer for name in STUDIES for answer in find.load_study(name).published]
-BESIDE = Beside(TABLES, find.references(TABLES))
+PRINTED = PrintedSources(TABLES, find.references(TABLES))
 
 
 def arm(run: Run) -> Arm:
@@ -35,9 +43,9 @@ def paper(study: str, task: str, model: str, protocol: str = "scratch") -> Run:
     return next(r for r in runs if (r.task.name, r.model.label, r.protocol.name) == (task, model, protocol))
 
 
-def beside(run: Run, metric: str = "accuracy") -> list[Match]:
+def beside(run: Run, metric: str = "accuracy") -> list[Counterpart]:
     cell = Cell(arm(run), "percent", (Score(run.id, 0, 50.0, "ok"),), 10.0, ())
-    return printed_beside(cell, describe(run), metric, BESIDE)
+    return counterparts_of(cell, describe(run), metric, PRINTED)
 
 
 def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
@@ -53,7 +61,7 @@ def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
             if row.get("metric") != "ratio_to_mega" and match(arm(run), describe(run), row) is not None
         ]
         assert len(found) == 1, run.id
-        assert apart(describe(run), found[0], BESIDE) == ()
+        assert unlike_printed(describe(run), found[0], PRINTED) == ()
 
 
 def changed(run: Run, **fields: Any) -> Run:
@@ -94,10 +102,10 @@ def test_a_run_that_is_not_the_printed_one_says_so_and_has_no_difference(name: s
     (task, model), change, words = WRONG[name]
     printed = paper("amos2025_table2", task, model)
     (right,), (wrong,) = beside(printed), beside(change(printed))
-    assert right.apart == () and right.difference == pytest.approx(50.0 - (right.value or 0.0))
+    assert right.unlike == () and right.difference == pytest.approx(50.0 - (right.value or 0.0))
     assert wrong.value == right.value and wrong.difference is None
-    assert words in {text.removeprefix("task ") for text in wrong.apart}
-    assert words in brief(wrong.apart), "it is among what the cell itself names"
+    assert words in {text.removeprefix("task ") for text in wrong.unlike}
+    assert words in brief(wrong.unlike), "it is among what the cell itself names"
 
 
 def test_names_seeds_and_citations_are_no_difference() -> None:
@@ -120,14 +128,14 @@ def test_settings_of_pretraining_are_told_from_those_of_fine_tuning() -> None:
 def test_a_smaller_effort_stands_beside_nothing(effort: Effort) -> None:
     for name in STUDIES:
         for run in find.load_study(name).runs(effort):
-            assert all(m.apart and m.difference is None for m in beside(run)), run.id
+            assert all(m.unlike and m.difference is None for m in beside(run)), run.id
 
 
 def test_without_a_reference_or_a_record_nothing_stands_beside() -> None:
     run = paper("amos2025_table2", *ROTARY)
     (row,) = [r for r in published.rows("amos2025", "2") if match(arm(run), describe(run), r) is not None]
-    assert apart(describe(run), row, Beside([Published("amos2025", "2")])) == (UNKNOWN,)
-    assert apart({}, row, BESIDE) == (UNRECORDED,)
+    assert unlike_printed(describe(run), row, PrintedSources([Published("amos2025", "2")])) == (UNKNOWN,)
+    assert unlike_printed({}, row, PRINTED) == (UNRECORDED,)
 
 
 def test_the_cell_names_a_few_settings_and_counts_the_rest() -> None:

@@ -12,7 +12,7 @@ import fixtures_rows as fixtures
 from levelfield import report
 from levelfield.report import style
 from levelfield.report.tables import prose
-from levelfield.spec import View
+from levelfield.spec import ReportView
 
 LEAST_APART = 18  # CIE 1976 distance between the colours of any two models, in light and in dark
 
@@ -40,7 +40,7 @@ def test_colours_of_models_are_told_apart_in_light_and_in_dark():
 
 def test_rows_have_headers_and_backticks_are_code(tmp_path: Path):
     study, results = fixtures.gap()
-    report.build(replace(study, views=(View("gap", "Gap"),)), "minutes", results, tmp_path)
+    report.build(replace(study, views=(ReportView("gap", "Gap"),)), "minutes", results, tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert "<th scope=row>attention</th>" in text
     assert prose("as `a < b` says, `") == "as <code>a &lt; b</code> says, `"

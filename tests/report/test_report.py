@@ -25,13 +25,13 @@ from repository import ROOT
 from levelfield import published, report
 from levelfield.files import write_json, write_rows
 from levelfield.report import axis_curves, committed, style
-from levelfield.report.against_printed import Beside, all_beside
+from levelfield.report.against_printed import PrintedSources, all_counterparts
 from levelfield.report.cells import arms_of, gather
 from levelfield.report.intervals import wilson
 from levelfield.report.tables import main_tables
 from levelfield.runs import store
 from levelfield.runs.results import Results
-from levelfield.spec import Published, Row, UserError, View
+from levelfield.spec import Published, ReportView, Row, UserError
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
 def test_table_numbers_are_those_of_the_rows():
     study, results = fixtures.gap()
     cells = gather(results)
-    beside = all_beside(cells, results, Beside(study.published, fixtures.references(results)))
+    beside = all_counterparts(cells, results, PrintedSources(study.published, fixtures.references(results)))
     for task in ("listops", "image"):
         scores, ledger = main_tables(cells, beside, task)
         heads = [c.name for c in scores.columns]
@@ -89,7 +89,7 @@ def test_a_study_that_learned_nothing_says_so_before_anything_else(tmp_path: Pat
     stuck = [
         Row(**{**r, "value": 0.11}) if not r.get("at") and r.get("protocol") != "none" else r for r in results.rows
     ]
-    quiet = replace(study, views=(View("slices", "Slices"),))
+    quiet = replace(study, views=(ReportView("slices", "Slices"),))
     report.build(quiet, "minutes", replace(results, rows=stuck), tmp_path)
     assert "6 of 6 runs failed or ended at chance" in (tmp_path / "report.html").read_text()
 
@@ -97,7 +97,7 @@ def test_a_study_that_learned_nothing_says_so_before_anything_else(tmp_path: Pat
 def test_printed_numbers_stand_beside_with_their_difference():
     study, results = fixtures.gap()
     cells = gather(results)
-    beside = all_beside(cells, results, Beside(study.published, fixtures.references(results)))
+    beside = all_counterparts(cells, results, PrintedSources(study.published, fixtures.references(results)))
     by_name = {(a.task, str(a)): m for a, m in beside.items()}
     printed = {(m.paper, m.table): m for m in by_name["image", "attention · scratch"]}
     assert printed["amos2025", "2"].value == 75.04 and printed["miralles2025", "4"].value == 58.84
@@ -121,19 +121,19 @@ def test_a_model_is_matched_by_what_it_is_not_by_its_name():
             spec["protocol"]["name"] = "enriched"
         rows = [Row(**{**r, "protocol": "enriched"}) if r.get("protocol") == "scratch" else r for r in results.rows]
         changed = replace(results, rows=rows, specs=specs)
-        found = all_beside(gather(changed), changed, Beside(answers))
+        found = all_counterparts(gather(changed), changed, PrintedSources(answers))
         return {m.value for a, matches in found.items() if a.task == "image" for m in matches}
 
     assert values(positions="sinusoidal", rotary="none") == {85.52}
     assert values(positions="learned", rotary="none") == {67.87}
     assert values(positions="none", rotary="across_heads") == {88.15}
     assert values(positions="none", rotary="none") == set()
-    assert all(a.protocol == "scratch" for a in all_beside(cells, results, Beside(answers)))
+    assert all(a.protocol == "scratch" for a in all_counterparts(cells, results, PrintedSources(answers)))
 
 
 def test_printed_kernels_are_found_by_the_field_of_the_model():
     study, results = fixtures.locality()
-    beside = all_beside(gather(results), results, Beside(study.published, fixtures.references(results)))
+    beside = all_counterparts(gather(results), results, PrintedSources(study.published, fixtures.references(results)))
     found = {(a.task, a.variant): m[0].value for a, m in beside.items()}
     wanted = {(r["task"], r["at"].replace("_size", "")): r["value"] for r in map(dict, published.rows("miralles2025", "1")) if r["metric"] == "accuracy"}  # fmt: skip  # noqa: E501
     assert found == {k: v for k, v in wanted.items() if k[0] in ("listops", "image")} and len(found) == 12
@@ -164,7 +164,7 @@ def test_nothing_finished_is_one_sentence(tmp_path: Path):
 
 def test_a_verdict_that_cannot_be_drawn_yet_says_so(tmp_path: Path):
     study, results = fixtures.extrapolation()
-    hopeful = replace(study, verdict=lambda rows: str(rows[10**9]), views=(View("compare", "Seeds"),))
+    hopeful = replace(study, verdict=lambda rows: str(rows[10**9]), views=(ReportView("compare", "Seeds"),))
     report.build(hopeful, "minutes", results, tmp_path)
     assert "No verdict yet" in (tmp_path / "report.html").read_text()
 
@@ -251,13 +251,13 @@ def test_page_says_the_important_things_in_order(built: tuple[Path, list[Path]])
 
 def test_effort_paper_drops_the_warning(tmp_path: Path):
     study, results = fixtures.extrapolation()
-    report.build(replace(study, views=(View("compare", "Seeds"),)), "paper", results, tmp_path)
+    report.build(replace(study, views=(ReportView("compare", "Seeds"),)), "paper", results, tmp_path)
     assert "Not the printed recipe" not in (tmp_path / "report.html").read_text()
 
 
 def test_hostile_names_are_text(tmp_path: Path):
     study, results = fixtures.hostile()
-    few = replace(study, views=(View("gap", "<b>Gap</b>"),))
+    few = replace(study, views=(ReportView("gap", "<b>Gap</b>"),))
     files = report.build(few, "minutes", results, tmp_path)
     page, text = parse(tmp_path / "report.html"), (tmp_path / "report.html").read_text()
     assert "script" not in page.tags and page.loads == []
@@ -317,7 +317,7 @@ def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monke
     page = (ROOT / "docs" / "report.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"study": replace(study, views=(View("slices", "Slices"),))}
+    names: dict[str, Any] = {"study": replace(study, views=(ReportView("slices", "Slices"),))}
     exec(compile(snippet, "docs/report.md", "exec"), names)
     assert names["files"][0] == Path("report/report.html") and names["files"][0].exists()
     assert gather(names["results"]).cells == gather(results).cells

@@ -17,14 +17,14 @@ import pytest
 from levelfield import report
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress
 from levelfield.report import axis_curves, style, training_curves
-from levelfield.report.against_printed import Beside, pairs
+from levelfield.report.against_printed import PrintedSources, pairs
 from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import SCORED_BY, arms_of, gather
 from levelfield.report.query import Measured, collect, query, read
 from levelfield.report.stats import summarise
 from levelfield.report.tables import DASH, duration, number, si
 from levelfield.runs.results import Results
-from levelfield.spec import Published, Row, UserError, View, describe
+from levelfield.spec import Published, ReportView, Row, UserError, describe
 
 
 def test_summary_of_two_seeds_is_honestly_wide():
@@ -70,7 +70,7 @@ def test_objectives_are_known_to_the_report_by_what_they_are_scored_by():
 
 def test_curve_takes_its_place_from_row_or_model():
     _, results = fixtures.locality()
-    beside = Beside([Published("miralles2025", "1")], fixtures.references(results))
+    beside = PrintedSources([Published("miralles2025", "1")], fixtures.references(results))
     lines = axis_curves.lines_along(results, "listops", "kernel", "accuracy", beside)
     (conv,) = lines.along
     assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
@@ -161,9 +161,9 @@ def test_any_field_of_the_runs_is_an_axis():
 def test_a_view_that_cannot_be_drawn_says_so_in_its_place(tmp_path: Path):
     study, results = fixtures.gap()
     views = (
-        View("curve", "Along nothing", axis="nothing"),
-        View("slices", "By what?"),
-        View("heat", "Hot", axis="depth"),
+        ReportView("curve", "Along nothing", axis="nothing"),
+        ReportView("slices", "By what?"),
+        ReportView("heat", "Hot", axis="depth"),
     )
     report.build(replace(study, views=views), "minutes", results, tmp_path)
     text = (tmp_path / "report.html").read_text()
