@@ -155,7 +155,7 @@ _HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
 
 
 def guessing(reports: int, draw: np.random.Generator) -> int:
-    """every_task: sixteen runs that guess; how many reports find one that has learnt."""
+    """Counts the reports of `every_task` that find a run that has learnt, where all sixteen guess."""
     tasks = [Cell(f"task{i}", "m", "scratch", GUESS) for i in range(16)]
     rules = [
         Row(task=c.task, protocol="none", model="chance", metric="accuracy", split="test", value=0.1) for c in tasks

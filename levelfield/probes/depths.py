@@ -1,6 +1,7 @@
-"""Where in a sequence of what length can a model still find it? Scores by depth and format, at half to 8x length.
+"""Measures where in a sequence, and of what length, a model still finds a needle: scores by depth and format.
 
-The lengths are multiples of the training length (huang2024, sections 4.2 to 4.4; the depth sweep of needle tests).
+The lengths are multiples of the training length, from half to eight times it (huang2024, sections 4.2 to 4.4; the depth
+sweep of needle tests).
 
     length=64  .98      length=512,depth=4  .31      length=512,format=essay  .27
 """
@@ -25,8 +26,9 @@ SLICES = ("depth", "format")
 
 @dataclass(frozen=True)
 class Depths(Probe):
-    """factors: lengths, as multiples of the training length. examples: test sequences at each of them.
+    """The test score at several lengths, by the depth and the format of what hides the needle.
 
+    factors: lengths, as multiples of the training length. examples: test sequences at each of them.
     batch: sequences at the training length that are read at once; longer ones are fewer in proportion.
     """
 
@@ -36,7 +38,8 @@ class Depths(Probe):
     batch: int = 64
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """At every length that the model takes: a row for all, for each depth, each format and each pair of these.
+        """Yields, at every length that the model takes, a row for all, for each depth, each format and each pair of
+        them.
 
         Raises UserError where the task does not say how deep its answers lie.
         """

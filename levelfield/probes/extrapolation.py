@@ -1,4 +1,4 @@
-"""Does it still work on longer sequences than it was trained on? The same task at 1x, 2x and 4x length."""
+"""Scores a model on longer sequences than it was trained on: the same task at once, twice and four times the length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extrapolation(Probe):
-    """factors: lengths, as multiples of the training length. examples: test sequences at each but the first, which is
+    """The test score at several lengths.
+
+    factors: lengths, as multiples of the training length. examples: test sequences at each but the first, which is
     the task's own test split."""
 
     name: ClassVar[str] = "extrapolation"
@@ -51,7 +53,7 @@ class Extrapolation(Probe):
 
 
 def row_of_rule(row: Row, value: float) -> Row:
-    """What always answering the commonest training label scores at the same place."""
+    """Returns the row at the same location of the rule that always answers the commonest training label."""
     rule = Row(model="label_prior", protocol="none", value=value)
     own = row.copy()
     own.pop("stderr", None)

@@ -1,4 +1,4 @@
-"""How fast learned convolution kernels decay (amos2025 section 3; miralles2025 section 5).
+"""Measures how fast learned convolution kernels decay (amos2025 section 3; miralles2025 section 5).
 
 For each layer that has a kernel, the share of its squared size within a lag: near 1 at small lags is a local layer,
 a line through the middle is one that weighs all distances alike.

@@ -1,4 +1,4 @@
-"""How much of a task can be had from short range alone (miralles2025 section 8, table 1).
+"""Measures how much of a task can be had from short range alone (miralles2025 section 8, table 1).
 
 Bounded-kernel convolutions are trained on the task with growing kernels; what one of them scores needs nothing beyond
 its field. Each gives a point of the curve, and a model that sees everything gives the line the points are a share of:

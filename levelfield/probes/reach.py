@@ -1,4 +1,4 @@
-"""How far a trained model really looks: where the gradient of its features comes from, by distance.
+"""Measures how far a trained model really looks: the share of the gradient of its features by distance.
 
 For steps t of test sequences the gradient of the features at t with respect to the encoded input at every step s is
 taken; the share of its squared norm with |t - s| <= d is the row "distance<=d". An architecture that may see
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reach(Probe):
-    """examples: test sequences looked at, of a pair of documents the first. steps: output steps drawn in each."""
+    """The share of gradient within each distance.
+
+    examples: test sequences looked at, of a pair of documents the first. steps: output steps drawn in each."""
 
     name: ClassVar[str] = "reach"
     examples: int = 16

@@ -1,4 +1,4 @@
-"""Where a score comes from: the test score in each slice of the task, and in each slice by label.
+"""Measures where a score comes from: the test score in each slice of the task, and in each slice by label.
 
 root=MAX  0.78      root=SM  0.11       root=MAX,label=9  0.95      (miralles2025 appendix B, figures 2 and 3)
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slices(Probe):
-    """by_label: also cross each slice with the label."""
+    """The test score by slice.
+
+    by_label: also cross each slice with the label."""
 
     name: ClassVar[str] = "slices"
     by_label: bool = True

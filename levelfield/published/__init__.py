@@ -1,4 +1,4 @@
-"""Every number the papers print, in the columns of our own rows, so that the two can stand in one table.
+"""Reads every number that the papers print, in the columns of our own rows, so that both fit into one table.
 
     results.csv   one row per printed cell: paper, table, model, protocol, task, at, metric, unit, value, status, origin
     papers.csv    what the keys in `paper` and `origin` stand for

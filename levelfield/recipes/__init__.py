@@ -1,4 +1,4 @@
-"""The hyperparameters of the papers, as values: one file per paper.
+"""Holds the hyperparameters of the papers as values, one file per paper.
 
     from levelfield.recipes import amos2025, ma2023, miralles2025
 

@@ -1,4 +1,4 @@
-"""What the recipe files share: the shape of a model without its mixer, and what smaller efforts shrink.
+"""Defines what the recipe files share: the shape of a model without its mixer, and what smaller efforts shrink.
 
 shape = Shape(width=512, depth=6, block=Block(feedforward=2048))
 MINUTES = Scale(width=64, depth=2, batch=32, steps=800)

@@ -1,4 +1,4 @@
-"""Amos et al. (2025): scratch, pretraining and fine-tuning recipes behind tables 1 to 3.
+"""Holds the recipes of Amos et al. (2025): scratch, pretraining and fine-tuning, behind tables 1 to 3.
 
     s4("image").pretrain.lr                     # 0.001
     transformer_rotary("image").shape.width     # 256
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TransformerSetting(Setting):
-    """For Attention(heads, ..., block=block)."""
+    """The numbers of `Attention(heads, ..., block=block)`."""
 
     heads: int
     block: int | None  # 4,096 on PathX, 4,000 on Speech (transformer-{lra-pathx-small,sc}.yaml); else all is one block
@@ -57,7 +57,8 @@ class TransformerSetting(Setting):
 
 @dataclass(frozen=True)
 class S4Setting(Setting):
-    """For S4(copies=..., dt_min=..., lr=..., state=...): sets of (A, B, P), smallest step, rate of A and B, N."""
+    """The numbers of `S4(copies=..., dt_min=..., lr=..., state=...)`: sets of (A, B, P), smallest step, rate of A and
+    B, N."""
 
     copies: int
     dt_min: float
@@ -99,7 +100,8 @@ def _ssm(width: int, depth: int, norm: Literal["layer", "batch"], prenorm: bool,
 
 
 def _compared(shape: Shape) -> Shape:
-    """With the code's head for two documents: [x, y, x * y, x - y] and one hidden layer (of GELU there, ReLU here)."""
+    """Gives a shape the code's head for two documents: [x, y, x * y, x - y] and one hidden layer (of GELU there, ReLU
+    here)."""
     return replace(shape, pair="interaction", head_hidden=shape.width)
 
 

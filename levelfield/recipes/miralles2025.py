@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TransformerSetting(Setting):
-    """For Attention(heads, rotary="across_heads", rotary_half=...)."""
+    """The numbers of `Attention(heads, rotary="across_heads", rotary_half=...)`."""
 
     heads: int
     rotary_half: bool
@@ -51,7 +51,7 @@ class TransformerSetting(Setting):
 
 @dataclass(frozen=True)
 class GMLPSetting(Setting):
-    """For GMLP(hidden, channels, bound)."""
+    """The numbers of `GMLP(hidden, channels, bound)`."""
 
     hidden: int
     channels: int
@@ -60,7 +60,7 @@ class GMLPSetting(Setting):
 
 @dataclass(frozen=True)
 class ConvSetting(Setting):
-    """For Conv(kernel, hidden, groups)."""
+    """The numbers of `Conv(kernel, hidden, groups)`."""
 
     hidden: int
     groups: int

@@ -1,4 +1,4 @@
-"""A report, made from rows and ledgers alone: offline, without torch, without starting a run.
+"""Makes a report from rows and ledgers alone: offline, without torch, without starting a run.
 
     report.build(study, "minutes", store.read(Path("runs"), study.name, "minutes"), Path("report/demo-minutes"))
     # report.html  summary.csv  summary.md  rows.csv  figures/gap.svg  figures/gap.png ...

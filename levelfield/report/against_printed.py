@@ -1,4 +1,4 @@
-"""Our cells beside the printed numbers: ours, theirs, the difference, and what still differs.
+"""Finds the printed counterparts of our cells: theirs, the difference, and what is not as printed.
 
     for match in counterparts_of(cell, spec, "accuracy", PrintedSources(study.published, references)):
         match.value, match.difference, match.unlike, match.status, match.origin, match.caveats
@@ -49,7 +49,7 @@ class Counterpart:
 
     @property
     def where(self) -> str:
-        """ "amos2025 table 2, quoting gu2022"."""
+        """Returns the table and its source: "amos2025 table 2, quoting gu2022"."""
         return self.table_name + ("" if self.origin in ("", "this_paper") else f", quoting {self.origin}")
 
 
@@ -69,7 +69,7 @@ UNRECORDED = "the settings of this run are not recorded"
 
 
 def pairs(at: str) -> dict[str, str]:
-    """ "length=1024;depth=50" or "layer=0,lag<=4" as a mapping."""
+    """Splits a location, such as "length=1024;depth=50" or "layer=0,lag<=4", into keys and values."""
     return dict(re.findall(r"([^=<;,]+)<?=([^;,]*)", at))
 
 

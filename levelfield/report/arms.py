@@ -1,4 +1,4 @@
-"""What differs between the arms of a comparison, field by field: what `plan` prints before any compute is spent.
+"""Lists what differs between the arms of a comparison, field by field, as `plan` prints before any compute is spent.
 
     differences({"attention · scratch": spec.describe(run), "s4 · scratch": ..., ...})
 
@@ -132,7 +132,7 @@ def _children(values: Sequence[Any]) -> list[str] | None:
 
 
 def _ordinal(index: int) -> str:
-    """-1 is "last", -2 is "last-1"."""
+    """Names a place from the end: -1 is "last", -2 is "last-1"."""
     return "last" if index == -1 else f"last{index + 1}"
 
 

@@ -1,4 +1,4 @@
-"""Figures of scores along an axis: kernel size, sequence length, distance, lag.
+"""Draws scores along an axis: kernel size, sequence length, distance, lag.
 
     curve(results, cells, "kernel", "accuracy", printed)     # locality: what a bounded kernel can score
     curve(results, cells, "length", "accuracy")             # extrapolation, with the training length marked
@@ -68,7 +68,7 @@ def _number(text: str) -> float | None:
 
 
 def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None:
-    """Where a row lies: a number, "all" for no bound, or None where the axis does not concern it.
+    """Returns where a row lies: a number, "all" for no bound, or None where the axis does not concern it.
 
     spec: the described run, or the part of it that may say.
     """
@@ -184,7 +184,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
 
 
 def _training_length(results: Results, task: str) -> float | None:
-    """Where every run of the task was trained at one length, that length."""
+    """Returns the training length of a task, if all its runs have the same one."""
     lengths = {
         float(value)
         for run, arm in arms_of(results).items()

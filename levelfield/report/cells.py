@@ -1,4 +1,4 @@
-"""From rows to cells: one cell is an arm on a task, all its seeds, its failures, and what it cost.
+"""Gathers rows into cells: one cell is an arm on a task, with all its seeds, its failures, and what it cost.
 
     table = gather(results, metric="accuracy")
     table.cells[0].arm            # Arm(task="listops", model="attention", protocol="scratch")
@@ -132,14 +132,14 @@ class Cells:
 
 
 def shown(value: float | None, unit: str, metric: str) -> float | None:
-    """In the unit of the table: percent for fractions. None where absent or not finite."""
+    """Converts a value to the unit of the table, percent for fractions. None where it is absent or not finite."""
     if value is None or not math.isfinite(value):
         return None
     return 100 * value if unit == "fraction" and metric not in PLAIN else value
 
 
 def shown_unit(rows: Iterable[Row], metric: str) -> str:
-    """ "percent", or the unit the metric was measured in."""
+    """Returns "percent", or the unit the metric was measured in."""
     units = [r.get("unit", "fraction") for r in rows if r.get("metric") == metric]
     return "percent" if metric not in PLAIN and {"fraction", "percent"} & set(units) else next(iter(units), "")
 
@@ -205,7 +205,7 @@ def check_ledgers(results: Results) -> None:
 
 
 def baselines_of(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
-    """task -> rule -> score of rules that learn no sequence model, chance first."""
+    """Returns task -> rule -> score of rules that learn no sequence model, chance first."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         name = "chance" if row.get("metric") == "chance" else row.get("model", "")

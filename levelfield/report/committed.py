@@ -60,7 +60,7 @@ def _number(text: str) -> Any:
 
 
 def _row(path: Path, record: Mapping[str, Any]) -> Row:
-    """With the types of its columns; a column that rows do not have is left out."""
+    """Gives a record the types of its columns; a column that rows do not have is left out."""
     try:
         return Row(**{key: KINDS[key](value) for key, value in record.items() if key in KINDS})
     except (TypeError, ValueError) as error:

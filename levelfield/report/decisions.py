@@ -1,4 +1,4 @@
-"""Which differences between arms are more than noise, at a false-alarm rate that holds for a whole report.
+"""Decides which differences between arms are more than noise, at a false-alarm rate that holds for a whole report.
 
     a, b = Seeds((58.1, 59.6, 60.2), examples=2000), Seeds((47.9, 48.3, 50.0), examples=2000)
     holm({"s4 over attention": difference(a, b), "level": difference(a, b, 5.0)})
@@ -59,13 +59,14 @@ class Seeds:
         return variance(self.values) if len(self.values) > 1 else 0.0
 
     def __str__(self) -> str:
-        """41.3 % (40.9 to 44.0 over 3 seeds)"""
+        """Returns "41.3 % (40.9 to 44.0 over 3 seeds)"."""
         if len(self.values) < 2:
             return f"{self.median:.1f} %" + (" with one seed" if self.trained else "")
         return f"{self.median:.1f} % ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds)"
 
     def reach(self, alpha: float, up: bool) -> float:
-        """From the mean to its upper or lower limit over test examples, in points; 0 where they are not known."""
+        """Returns how far the upper or lower limit over test examples lies from the mean, in points; 0 where
+        unknown."""
         if self.examples:
             share = min(1.0, max(0.0, self.mean / 100))
             return 100 * abs(wilson(share, self.examples, alpha)[up] - share)

@@ -1,4 +1,4 @@
-"""Heat maps: a panel per model, lengths to the right, depth or format downwards, dark where nothing is found.
+"""Draws heat maps: a panel per model, lengths to the right, depth or format downwards, dark where nothing is found.
 
 heat(results, cells, "depth")       # from rows at "length=512,depth=3"
 """
@@ -65,7 +65,9 @@ def draw(
     counts: Mapping[str, Counts] = NOTHING,
     beyond: float | None = None,
 ) -> Figure:
-    """panels: title -> (value of `axis`, length) -> scores; where values are numbers, all show the same. limits: the
+    """Draws one panel for each title.
+
+    panels: title -> (value of `axis`, length) -> scores; where values are numbers, all show the same. limits: the
     scores at the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
     whole = _places(panels.values())
     places = {title: whole if _numbers(whole[0]) else _places([grid]) for title, grid in panels.items()}

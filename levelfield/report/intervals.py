@@ -1,4 +1,4 @@
-"""How far a number may be off: intervals over test examples, over seeds, and over both.
+"""Computes how far a number may be off: intervals over test examples, over seeds, and over both.
 
     wilson(0.0, 250)                        # (0.0, 0.0151): none right of 250 may still be 1.5 %
     newcombe((0.9, 1000), (0.5, 40))        # (0.25, 0.54): a difference of two shares
@@ -22,7 +22,7 @@ SMALLEST = 1e-12  # no p-value below it is told apart
 
 @cache
 def z_quantile(alpha: float) -> float:
-    """The normal distribution's: 1.96 at 0.05."""
+    """Returns the two-sided quantile of the normal distribution: 1.96 at 0.05."""
     return -NormalDist().inv_cdf(alpha / 2)
 
 
@@ -35,7 +35,7 @@ def t_tail(t: float, degrees: float) -> float:
 
 @cache
 def t_quantile(alpha: float, degrees: float) -> float:
-    """Where `t_tail` is alpha; of infinite degrees, the normal distribution's."""
+    """Returns the t at which `t_tail` is alpha; with infinite degrees, that of the normal distribution."""
     if math.isinf(degrees):
         return z_quantile(alpha)
     high = 1.0
@@ -45,7 +45,7 @@ def t_quantile(alpha: float, degrees: float) -> float:
 
 
 def falling_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that falls from `low` to `high` crosses zero, by bisection."""
+    """Finds by bisection where a function that falls from `low` to `high` crosses zero."""
     for _ in range(ROUNDS):
         middle = (low + high) / 2
         if middle in (low, high):
@@ -65,7 +65,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Its continued fraction, by Lentz's method."""
+    """Computes the continued fraction of the incomplete beta function by Lentz's method."""
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, ROUNDS):

@@ -1,4 +1,4 @@
-"""What a language model's answers are shown as: tasks by length, and needles by depth.
+"""Reports a language model's answers: tasks by length, and needles by depth.
 
     build("mamba2-2.7b", [Part("", rows, baselines)], folder)      # report.html, rows.csv, summary.md, figures
 
@@ -106,8 +106,8 @@ def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
 
 
 def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[str]]:
-    """Match by task and length with the strict score behind it, and below it the two blind readers; and what its marks
-    mean."""
+    """Match by task and length with the strict score behind it, and below it the two trivial baselines; and what its
+    marks mean."""
     lengths = sorted({length for row in rows if (length := _length(row)) is not None})
     by: dict[tuple[str, str], dict[int, float]] = {}
     marks: dict[tuple[str, int], str] = {}
@@ -148,12 +148,12 @@ def middle(rows: Sequence[Row]) -> Table | None:
 
 
 def positions(rows: Sequence[Row]) -> int | None:
-    """Those that the model was made for, where its rows say so."""
+    """Returns the number of positions the model was made for, where its rows say so."""
     return next((row["positions"] for row in rows if "positions" in row), None)
 
 
 def _length(row: Row) -> int | None:
-    """Of a row that is about a length as a whole."""
+    """Returns the length of a row that is about one as a whole, else None."""
     place = pairs(row.get("at", ""))
     return int(place["length"]) if set(place) == {"length"} else None
 

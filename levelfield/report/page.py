@@ -1,5 +1,5 @@
-"""The HTML page: one file, nothing loaded from anywhere, complete without JavaScript, on screens light, dark and small,
-and on paper.
+"""Makes the HTML page: one file that loads nothing and needs no JavaScript, for light, dark and small screens and
+paper.
 
 It answers in this order: what came out, what was claimed, the numbers with what they cost, the figures, what differs
 between the arms, what failed, and how every number was made.
@@ -301,6 +301,6 @@ def _sources(data: PageData) -> str:
 
 
 def _data(data: PageData) -> Iterator[str]:
-    """Where each task's data come from and how they are split."""
+    """Yields where each task's data come from and how they are split."""
     for name, task in {run.task.name: run.task for run in data.study.runs(data.effort)}.items():
         yield f"{name}: {' '.join(task.source.split())} Splits: {task.split_rule}"

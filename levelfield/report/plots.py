@@ -1,4 +1,4 @@
-"""Figures of final scores: ours beside printed, and the gap between protocols.
+"""Draws final scores: ours beside printed, and the gap between protocols.
 
 Each takes cells or rows and returns a `Figure`, or None where there is nothing to draw. Every seed is a dot, the
 median is what the eye meets first, and chance, label prior and greedy rules are lines in every panel.
@@ -30,7 +30,7 @@ class Figure:
     alt: str
 
     def write(self, folder: Path, name: str) -> list[Path]:
-        """As name.svg and name.png."""
+        """Writes name.svg and name.png."""
         (folder / f"{name}.svg").write_text(self.svg, encoding="utf-8")
         (folder / f"{name}.png").write_bytes(self.png)
         return [folder / f"{name}.svg", folder / f"{name}.png"]
@@ -71,7 +71,7 @@ def _vertical_references(axes: Axes, rules: Mapping[str, float], arms: int) -> N
 
 
 def _score_limits(cells: Cells, task: str, extra: Sequence[float] = ()) -> tuple[float, float]:
-    """From just below the lowest thing drawn in one panel to just above the highest."""
+    """Spans what is drawn in one panel, from just below the lowest to just above the highest."""
     values = [s.value for c in cells.of(task) for s in c.scores if s.value is not None]
     values += [*cells.baselines.get(task, {}).values(), *extra]
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""Printed tables as they are printed, each cell checked where it follows from others, and beside it what was measured.
+"""Shows printed tables as they are printed, cells checked where they follow from others, beside what was measured.
 
 build(TableData(study, printed, recomputed, answers), Path("report/huang2024_table1"))
 # report.html  summary.md  cells.csv  answers.csv  figure.svg  figure.png
@@ -195,7 +195,7 @@ def _shown(data: TableData, row: Row) -> str:
 
 
 def _measured(answer: MeasuredCell) -> str:
-    """With Wilson's 95 % interval over samples, which is not empty where none or all are right."""
+    """Shows a value with Wilson's 95 % interval over samples, which is not empty where none or all are right."""
     value, samples = answer.row.get("value"), answer.row.get("n")
     if value is None or not samples:
         return number(value)

@@ -1,4 +1,4 @@
-"""SQL over every number, measured and printed.
+"""Answers SQL queries over every number, measured and printed.
 
     measured = collect(Path("runs"))
     columns, records = query("SELECT model, median(value) FROM scores WHERE task = 'listops' GROUP BY model", measured)
@@ -160,7 +160,7 @@ def query(sql: str, measured: Measured) -> tuple[list[str], list[tuple[Any, ...]
 
 
 def _question(sql: str) -> str:
-    """The same. Raises UserError unless it is one statement that reads and changes nothing."""
+    """Returns the query. Raises UserError unless it is one statement that reads and changes nothing."""
     import duckdb
 
     found = duckdb.extract_statements(sql)

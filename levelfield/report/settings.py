@@ -1,4 +1,4 @@
-"""How far a run's settings are from those of the run that a printed cell stands for, in words.
+"""Says in words how a run's settings differ from those of the run that a printed cell stands for.
 
     unlike(ours, printed)      # ("width 64 instead of 256", "budget 1,600 steps instead of 200 epochs")
 
@@ -48,7 +48,7 @@ def _said(difference: Difference, mine: Arm, several: bool) -> str:
 
 
 def _name(path: str, several: bool) -> str:
-    """ "protocol.phases.last-1.recipe.lr" is "pretraining lr", "task.length" is "task length"."""
+    """Names a path in words: "protocol.phases.last-1.recipe.lr" is "pretraining lr", "task.length" is "task length"."""
     parts = path.split(".")
     earlier = "phases" in parts and any(re.fullmatch(r"last-\d+", part) for part in parts)
     named = [part for part in parts if not re.fullmatch(r"last(-\d+)?", part)]
@@ -58,5 +58,5 @@ def _name(path: str, several: bool) -> str:
 
 
 def _value(text: str) -> str:
-    """With commas in long numbers, and yes or no for a switch."""
+    """Puts commas into long numbers, and says yes or no for a switch."""
     return WORDS.get(text, re.sub(r"(?<![\d.])\d{4,}(?![\d.])", lambda m: f"{int(m.group()):,}", text))

@@ -1,4 +1,4 @@
-"""How a handful of seeds is summed up: n, median, spread, intervals; never only a mean.
+"""Sums up a handful of seeds: n, median, spread, intervals; never only a mean.
 
     summarise([61.0, 58.5, 60.2], SHARE, examples=2000)
     # Summary(n=3, median=60.2, low=58.5, high=61.0, mean=59.9, interval=(55.9, 63.8), test=(58.0, 62.3))
@@ -26,7 +26,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Summary:
-    """Of n finite values, with 95 % intervals.
+    """What n finite values come to, with 95 % intervals.
 
     interval: of the mean over seeds, on another test set; None for a single seed, and where nothing is known but seeds
     that are equal. test: of the mean of these seeds on another test set; None where the examples' noise is not known.

@@ -1,4 +1,4 @@
-"""How every figure looks: one colour per architecture, one order, and nothing that is not data.
+"""Sets how every figure looks: one colour per architecture, one order, and nothing that is not data.
 
     with canvas() as plt:
         figure, axes = plt.subplots(...)
@@ -86,7 +86,7 @@ def colours(models: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Look:
-    """Of one arm: a colour for its model, dashes for a line and strength for a bar by its protocol."""
+    """The look of one arm: a colour for its model, dashes for a line and strength for a bar by its protocol."""
 
     colour: str
     dashes: Any
@@ -102,7 +102,7 @@ def looks(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Look]:
 
 
 def protocol_legend(figure: Figure, names: Sequence[tuple[str, str]]) -> None:
-    """Which dashes are which protocol, above the panels; nothing where there is one protocol."""
+    """Shows above the panels which dashes are which protocol, where there are several."""
     from matplotlib.lines import Line2D
 
     first = {protocol: look for (_, protocol), look in reversed(looks(names).items())}

@@ -1,4 +1,4 @@
-"""Figures of everything but the final score: training curves, slices, and what the runs cost."""
+"""Draws everything but the final score: training curves, slices, and what the runs cost."""
 
 from __future__ import annotations
 

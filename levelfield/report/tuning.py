@@ -1,4 +1,4 @@
-"""What was tried before the runs, where a study tuned its arms: a figure and a table, from the trials' records alone.
+"""Shows what was tried before the runs, where a study tuned its arms: a figure and a table, from trials' records alone.
 
 figure(results)     validation score against the learning rate's factor, a line per arm, the chosen one ringed
 table(results)      arm by arm: what its own recipe scored, what was chosen, and what the search cost
@@ -65,7 +65,7 @@ def _score(record: Record) -> str:
 
 
 def _shown(record: Record) -> float | None:
-    """In percent where it is a share; None where the trial diverged."""
+    """Returns a trial's validation score, in percent where it is a share; None where the trial diverged."""
     return shown(record.get("validation"), record["unit"], record["metric"])
 
 

@@ -1,4 +1,4 @@
-"""What verdicts are made of: scores over seeds, the rules that need no sequence model, and what of a claim is decided.
+"""Makes verdicts: from scores over seeds and from rules that need no sequence model, what of a claim is decided.
 
     table = Table.of(rows)
     table.cells[Key("listops", "s4", "scratch")]       # Seeds(values=(59.6, 58.1), examples=2000), in percent
@@ -61,7 +61,7 @@ def scores(rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES)
 
 
 def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
-    """Of one arm; the noise of its test examples is that of the smallest test."""
+    """Returns the scores of one arm; the noise of its test examples is that of the smallest test."""
     rows = sorted(rows, key=lambda row: row.get("seed", 0))
     values = tuple(100 * row.get("value", 0.0) for row in rows)
     if metrics != SHARES:
@@ -71,7 +71,7 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
 
 
 def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]:
-    """By task; a rule that several runs report counts once."""
+    """Returns the simple rules of each task; a rule that several runs report counts once."""
     found: dict[str, dict[str, Rule]] = {}
     for row in rows:
         if _test(row, metrics) and not row.get("at") and row.get("protocol") == "none":
@@ -150,7 +150,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """decided: 1 where the claim holds beyond noise, -1 where its opposite does, 0 where neither is shown. seen: what
+    """What is found of one subject.
+
+    decided: 1 where the claim holds beyond noise, -1 where its opposite does, 0 where neither is shown. seen: what
     the numbers say where each is taken as exact; 0 where nothing can be said."""
 
     subject: str

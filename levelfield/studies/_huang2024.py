@@ -1,4 +1,4 @@
-"""What the studies of huang2024's tables share: its models, its way of asking, and its numbers by place."""
+"""Holds what the studies of huang2024's tables share: its models, its way of asking, and its numbers by location."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def value(table: str, model: str, task: str, at: str) -> float | None:
 
 
 def mean(rows: Sequence[Row], table: str, task: str, at: str) -> Row:
-    """Their mean with equal weights, in another place; its error where all have one."""
+    """Returns the mean of rows with equal weights, at another location; its error where all have one."""
     row = Row(table=table, task=task, at=at, metric="accuracy", unit="percent", model=rows[0].get("model", ""))
     row |= Row(value=fmean(r.get("value", math.nan) for r in rows), n=sum(r.get("n", 0) for r in rows))
     if all("stderr" in r for r in rows):
@@ -123,7 +123,7 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
 
 
 def task_answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
-    """In tables 6 to 18, with the mean of the printed lengths where all are there."""
+    """Returns the cells of tables 6 to 18, with the mean of the printed lengths where all are there."""
     found, made = cells(rows), []
     for table, task in TASKS.items():
         mine = {length: row for (name, length), row in found.items() if name == task}
@@ -172,7 +172,8 @@ def asked(answers: Sequence[MeasuredCell]) -> dict[str, dict[tuple[str, str, str
 
 
 def samples(row: Row) -> int:
-    """Behind a printed cell: 250 of each task in the mean of table 1; of a mean in tables 2 and 3 at least as many."""
+    """Returns the samples behind a printed cell: 250 of each task in the mean of table 1; of a mean in tables 2 and 3
+    at least as many."""
     return SAMPLES * (len(TASKS) if row.get("table") == "1" else 1)
 
 

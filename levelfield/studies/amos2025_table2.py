@@ -91,8 +91,8 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Of every task with all of its cells: whether self-pretraining lifts the Transformer, and leaves it at most LEVEL
-    points below S4; of a task for S4 alone, whether it lifts S4 by more than SUBSTANTIAL points."""
+    """Finds, for every task with all of its cells, whether self-pretraining lifts the Transformer, and leaves it at
+    most LEVEL points below S4; of a task for S4 alone, whether it lifts S4 by more than SUBSTANTIAL points."""
     table = Table.of(rows)
     return judged({name: claim for name in table.tasks if (claim := _claim(name, table)) is not None})
 

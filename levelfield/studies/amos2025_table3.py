@@ -99,8 +99,9 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Of classification: whether self-pretraining lifts the Transformer and narrows its distance to S4 by NARROWER
-    points or more. Of regression: whether both models explain SOLVED percent from scratch: little is left to add."""
+    """Finds, for classification, whether self-pretraining lifts the Transformer and narrows its distance to S4 by
+    NARROWER points or more. Of regression: whether both models explain SOLVED percent from scratch: little is left to
+    add."""
     shares, explained = Table.of(rows), Table.of(rows, metrics=EXPLAINED)
     claims = {}
     for name in shares.tasks:

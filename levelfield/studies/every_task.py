@@ -102,7 +102,8 @@ def _run(task: Task, name: str, case: Case, effort: Effort) -> Run:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Which tasks were learnt, above guessing beyond the noise of test examples; which beat the best simple rule."""
+    """Says which tasks were learnt, above guessing beyond the noise of test examples; which beat the best simple
+    rule."""
     guessed, beaten = (holm(asked(rows, only)) for only in (GUESSES, ()))
     if not guessed:
         return "Nothing can be said yet: no run is complete."
@@ -117,7 +118,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def asked(rows: Sequence[Row], only: Sequence[str] = ()) -> dict[str, Question]:
-    """By task, whether its one run is above the best of the simple rules, of all or of those named.
+    """Asks of each task whether its one run is above the best of the simple rules, of all or of those named.
 
     No claim is made about other seeds, so only test examples vary.
     """

@@ -60,7 +60,8 @@ def exams(checkpoint: Checkpoint, effort: Effort) -> tuple[Exam, ...]:
 
 
 def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
-    """In all three tables. Of a model with no known training length, the shortest length asked is taken for it."""
+    """Returns the cells of all three tables. A model of unknown training length is taken at the shortest length
+    asked."""
     cells = _cells(rows)
     context = checkpoint.context or min((length for _, length, _ in cells), default=0)
     made: list[MeasuredCell] = []
@@ -134,8 +135,8 @@ def marks(row: Row) -> str:
 
 
 def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
-    """Of each model whether at its training length it finds MIDDLE points fewer needles in the middle than at the ends,
-    and whether at some length and depth two formats are FORMAT points apart."""
+    """Finds for each model whether, at its training length, MIDDLE points fewer needles are found in the middle than at
+    the ends, and whether at some length and depth two formats are FORMAT points apart."""
     claims: dict[str, Claim] = {}
     for model, cells in shared.asked(answers).items():
         claims |= {f"{model} (middle)": middle} if (middle := _middle(model, cells)) else {}

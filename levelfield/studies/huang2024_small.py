@@ -95,7 +95,8 @@ def arms(size: Size, length: int) -> dict[str, tuple[MixerConfig, ...]]:
 
 
 def models(effort: Effort) -> tuple[Model, ...]:
-    """Of equal parameters, within a hundredth: the feed-forward layers make up for what the mixers need."""
+    """Returns models of equal parameters, within a hundredth: the feed-forward layers make up for what the mixers
+    need."""
     task, size = efforts.task(NAME, effort), SIZES[effort]
     patterns = arms(size, task.max_length)
     reference = _model(REFERENCE, patterns[REFERENCE], size, size.feedforward)
@@ -120,7 +121,7 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 
 @cache
 def _parameters(model: Model, task: Task) -> int:
-    """Of the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
+    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
     around, once = (_trunk(replace(model, depth=depth), task) for depth in (0, len(model.mixers)))
     return around + (once - around) * model.depth // len(model.mixers)
 
@@ -148,14 +149,14 @@ def probes(run: Run) -> Sequence[Probe]:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Which models lose half of the task at twice its length, and in which haystack they do so farther on."""
+    """Says which models lose half of the task at twice its length, and in which haystack they do so farther on."""
     if not _learnt(Table.of(rows, "length"), _trained(rows)):
         return f"Nothing can be said: no model has learnt the task at the training length, {_trained(rows)} steps."
     return f"{told(findings(rows))} {_farther(rows)}"
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Of each model whether, in some haystack, it loses more than half of what it is above guessing at twice the
+    """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing at twice the
     training length. A model has learnt where it finds LEARNT percent and beats the best simple rule."""
     table, trained = Table.of(rows, "length"), _trained(rows)
     return judged({model: _claim(model, table, trained) for model in _models(table)})
@@ -203,7 +204,7 @@ def _falls(short: Key, table: Table, times: int, haystack: str) -> Contrast | No
 
 
 def _farther(rows: Sequence[Row]) -> str:
-    """By haystack, who loses more than half from which length on, of all lengths that were asked."""
+    """Says, haystack by haystack, who loses more than half from which length on."""
     table, trained = Table.of(rows, "length"), _trained(rows)
     lengths = sorted({int(key.place) for key in table.cells if key.place.isdigit() and int(key.place) > trained})
     asked = {

@@ -70,7 +70,8 @@ def marks(row: Row) -> str:
 
 
 def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
-    """Of each model whether it loses more than LOST of its average where texts become twice its training length."""
+    """Finds for each model whether it loses more than LOST of its average where texts become twice its training
+    length."""
     return judged({model: _drop(model, cells, answers) for model, cells in shared.asked(answers).items()})
 
 

@@ -29,7 +29,8 @@ def recomputed() -> Iterator[Row]:
 
 
 def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
-    """Of each model whether at one length some task keeps more than KEPT of its score at the shortest, another less."""
+    """Finds for each model whether at one length some task keeps more than KEPT of its score at the shortest, another
+    less."""
     return judged({model: _spread(model, cells) for model, cells in shared.asked(answers).items()})
 
 
