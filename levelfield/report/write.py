@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from levelfield.files import explained
+from levelfield.files import disk_errors
 from levelfield.report.plots import Figure
 
 
@@ -22,7 +22,7 @@ def write(to: Path, texts: Mapping[str, str], figures: Mapping[str, Figure], sta
     that are removed unless they have just been written.
     """
     written: list[Path] = []
-    with explained(to):
+    with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (to / name).write_text(text, encoding="utf-8")
