@@ -23,8 +23,7 @@ from levelfield.engine import tuning
 from levelfield.engine.find import choose
 from levelfield.engine.restore import recorded
 from levelfield.presets import comparison
-from levelfield.presets.arguments import names
-from levelfield.presets.options import Options
+from levelfield.presets.options import Options, names
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import Effort, Row, Study, UserError
@@ -99,11 +98,11 @@ def compare(
     out, data, to = Path(out), Path(data), Path(to)
     chosen = [names([given] if isinstance(given, str) else given) for given in (tasks, protocols, baselines)]
     options = Options(chosen[0], chosen[1], chosen[2], seeds, steps, width, depth, lr)
-    study = tuning.tuned_by(comparison.compare(config, options), trials)
+    study = tuning.with_search(comparison.compare(config, options), trials)
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
         _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
-        records, study = tuning.tried(study, effort, out), tuning.settled(study, out)
+        records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
     store.index(out, study.name, effort, choose(study, effort), records, trials, adds=True)
     _run(study, effort, out, data, device, tested=True)
     results = store.read(out, study.name, effort)

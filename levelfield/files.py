@@ -1,7 +1,7 @@
 """What a disk can do to a run, in one sentence each, and who may write.
 
 folder("runs")                      # Path("runs"), where that is or can be a folder
-with disk_errors(folder, "--out"):
+with disk_errors(folder, "--runs-dir"):
     ...                             # a full disk, an unwritable folder or a file in its place raise UserError
 with locked(folder / ".name.lock", "--data"):
     ...                             # one process at a time

@@ -232,8 +232,8 @@ def test_there_is_one_training_loop() -> None:
         for call, _, _ in source.calls()
         if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
     ]
-    # The contract looks at gradients, the ledger counts their cost.
-    assert set(calls) <= {"train", "contract", "runs"}
+    # The contract looks at gradients, the ledger counts their cost, a plan measures a pass.
+    assert set(calls) <= {"train", "contract", "runs", "engine"}
     assert calls.count("train") == 1
     optimizers = {s.unit for s in SOURCES for _, name, _ in s.calls() if name.startswith(("torch.optim.", "optim."))}
     assert optimizers <= {"train"}

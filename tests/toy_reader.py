@@ -78,4 +78,6 @@ def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
     monkeypatch.setattr(ruler_command, "load", lambda asked: (Saying(says), Bytes(), "mark"))
     monkeypatch.setattr(ruler_command, "reach", lambda asked: None)
-    app.main(["ruler", "some/model", "--out", str(folder / "runs"), "--to", str(folder / "report"), *words])
+    app.main(
+        ["ruler", "some/model", "--runs-dir", str(folder / "runs"), "--report-dir", str(folder / "report"), *words]
+    )

@@ -1,8 +1,8 @@
-"""The command line: it parses, loads what was named, calls, and says what went wrong in one sentence.
+"""Defines the commands: each parses its words, loads what was named, calls, and says what went wrong in one sentence.
 
     levelfield demo
     levelfield plan demo --effort minutes
-    levelfield run mine/study.py --only "*attention*" --jobs 4
+    levelfield run mine/study.py --filter "*attention*" --jobs 4
 
 Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C. Everything that takes
 time to import is imported by the command that needs it.
@@ -18,42 +18,47 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from levelfield._version import __version__
+from levelfield.cli.arguments import (
+    COMPARE_OPTIONS,
+    EXECUTION,
+    CompareOptions,
+    Count,
+    Device,
+    Execution,
+    File,
+    Folder,
+    Names,
+    Number,
+    StudyName,
+    TaskName,
+    Text,
+    Trials,
+)
 from levelfield.cli.dispatch import Group, dispatch
-from levelfield.cli.streams import guarded
+from levelfield.cli.streams import guarded, say
 from levelfield.files import read_rows
-from levelfield.presets.arguments import Count, Device, File, Folder, Names, Number, Text, Trials
-from levelfield.presets.options import USUAL, Options
 from levelfield.spec import Effort, UserError
 
 DESCRIPTION = "A level playing field for long-sequence models."
 STOPPED = "stopped; run the same command again to continue"
 Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
-StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def demo(
-    out: Folder = Path("runs"), data: Folder = Path("data"), jobs: Count = None, to: Folder = Path("report")
-) -> None:
+def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: Folder = Path("report")) -> None:
     """The quick study end to end, then its report.
 
     Args:
-        out: folder of run directories
-        data: folder of prepared data
-        jobs: worker processes (default: one per core)
-        to: folder of reports
+        report_dir: folder of reports
     """
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Order
+    from levelfield.engine.worker import Job
 
-    order = Order(Source("demo"), "minutes", out, data)
-    study = order.source.load()
-    complete = train_commands.execute(order, study, jobs, say)
-    train_commands.write_report(order.source, study, order.effort, out, to, say)
+    job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
+    study = job.source.load()
+    complete = train_commands.execute(job, study, execution.jobs, say)
+    place = train_commands.ReportPlace(job.effort, job.out, report_dir)
+    train_commands.write_report(job.source, study, place, say)
     _exit(complete)
 
 
@@ -61,7 +66,8 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
     """What there is: tasks, mixers, protocols, studies, probes.
 
     Args:
-        kind: one of them, or kernels: which of them would run on this machine, and why. Without a word: all but kernels
+        kind: what to list; without it, everything except kernels. `kernels` shows which would run on this machine, and
+            why
     """
     from levelfield.cli import listing
 
@@ -76,8 +82,8 @@ def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) 
 def plan(
     study: StudyName,
     effort: Effort | None = None,
-    only: Text = "",
-    out: Folder = Path("runs"),
+    pattern: Annotated[Text, arg(name="filter")] = "",
+    runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
     trials: Trials = 0,
 ) -> None:
@@ -86,8 +92,8 @@ def plan(
     Args:
         study: a name, a Python file, or FILE.py:Mixer
         effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
-        only: pattern of run ids, such as "*attention*", or of the models it asks
-        out: folder of run directories, to see what is done
+        pattern: pattern of run ids, such as "*attention*", or of the models it asks
+        runs_dir: folder of run directories, to see what is done
         data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
         trials: recipes to try for every arm first (default: as the study says)
     """
@@ -98,16 +104,16 @@ def plan(
     if isinstance(loaded, Survey):
         from levelfield.cli import survey_commands
 
-        say("\n".join(survey_commands.lines(loaded, effort or "paper", only, out)))
+        say("\n".join(survey_commands.lines(loaded, effort or "paper", pattern, runs_dir)))
         return
     from levelfield.engine import forecast, tuning
     from levelfield.engine import plan as planning
     from levelfield.runs import store
 
     effort = effort or "minutes"
-    chosen, tuned = tuning.state(loaded, effort, out, lambda run: matches(run, only))
-    runs = choose(chosen, effort, only if loaded.search is None else "")
-    done = sum(store.complete(store.directory(out, r)) for r in runs)
+    planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
+    runs = choose(planned, effort, pattern if loaded.search is None else "")
+    done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
     for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
         say(line)
     for line in (*forecast.lines(runs, data), *tuned):
@@ -117,12 +123,9 @@ def plan(
 def run(
     study: StudyName,
     effort: Effort = "minutes",
-    only: Text = "",
-    device: Device = "auto",
+    pattern: Annotated[Text, arg(name="filter")] = "",
     engine: Literal["local"] = "local",
-    out: Folder = Path("runs"),
-    data: Folder = Path("data"),
-    jobs: Count = None,
+    execution: Annotated[Execution, arg(name="")] = EXECUTION,
     threads: Number = 1,
     trials: Trials = 0,
 ) -> None:
@@ -131,35 +134,29 @@ def run(
     Args:
         study: a name, a Python file, or FILE.py:Mixer
         effort: how much compute the study may take
-        only: pattern of run ids, such as "*attention*"
-        device: auto, cpu, cuda or cuda:1
+        pattern: pattern of run ids, such as "*attention*"
         engine: where runs execute
-        out: folder of run directories
-        data: folder of prepared data
-        jobs: worker processes (default: one per core, or one per GPU)
         threads: processor threads of each worker
         trials: recipes to try for every arm first, equally many (default: as the study says)
     """
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Order
+    from levelfield.engine.worker import Job
 
-    order = Order(Source.of(study, trials), effort, out, data, only, device, threads)
-    declared = order.source.load()
-    complete = train_commands.tune(order, declared, jobs, say) and train_commands.execute(order, declared, jobs, say)
-    say(f"Its report: {train_commands.reporting(order)}")
+    places = (execution.runs_dir, execution.data)
+    job = Job(Source.of(study, trials), effort, *places, pattern, device=execution.device, threads=threads)
+    declared, jobs = job.source.load(), execution.jobs
+    complete = train_commands.tune(job, declared, jobs, say) and train_commands.execute(job, declared, jobs, say)
+    say(f"Its report: {train_commands.report_command(job)}")
     _exit(complete)
 
 
 def compare(
     mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
-    options: Annotated[Options, arg(name="")] = USUAL,
+    options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
     effort: Effort = "minutes",
-    device: Device = "auto",
-    out: Folder = Path("runs"),
-    data: Folder = Path("data"),
-    jobs: Count = None,
-    to: Folder = Path("report"),
+    execution: Annotated[Execution, arg(name="")] = EXECUTION,
+    report_dir: Folder = Path("report"),
     trials: Trials = 0,
 ) -> None:
     """Your own nn.Module beside baselines, at equal budget, then the report.
@@ -167,30 +164,27 @@ def compare(
     Args:
         mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
         effort: how much compute the study may take
-        device: auto, cpu, cuda or cuda:1
-        out: folder of run directories
-        data: folder of prepared data
-        jobs: worker processes (default: one per core, or one per GPU)
-        to: folder of reports
+        report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: none)
     """
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Order
+    from levelfield.engine.worker import Job
 
-    order = Order(Source("compare", mixer, options, trials), effort, out, data, device=device)
-    study = order.source.load()
-    _exit(train_commands.tune(order, study, jobs, say))
-    complete = train_commands.execute(order, study, jobs, say)
-    train_commands.write_report(order.source, study, effort, out, to, say)
+    source = Source("compare", mixer, options.options(), trials)
+    job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
+    study = source.load()
+    _exit(train_commands.tune(job, study, execution.jobs, say))
+    complete = train_commands.execute(job, study, execution.jobs, say)
+    train_commands.write_report(source, study, train_commands.ReportPlace(effort, job.out, report_dir), say)
     _exit(complete)
 
 
 def report(
     study: StudyName,
     effort: Effort = "minutes",
-    out: Folder = Path("runs"),
-    to: Folder = Path("report"),
+    runs_dir: Folder = Path("runs"),
+    report_dir: Folder = Path("report"),
     trials: Trials = 0,
 ) -> None:
     """HTML, CSV and figures, from rows alone.
@@ -198,8 +192,8 @@ def report(
     Args:
         study: a name, a Python file, or FILE.py:Mixer
         effort: the effort it was run at; all answers are shown where it asks models that exist
-        out: folder of run directories, or of committed results, such as results/demo-minutes
-        to: folder of reports
+        runs_dir: folder of run directories, or of committed results, such as results/demo-minutes
+        report_dir: folder of reports
         trials: as it was run with
     """
     from levelfield.cli import train_commands
@@ -210,16 +204,16 @@ def report(
     if isinstance(loaded := source.find(), Survey):
         from levelfield.cli import survey_commands
 
-        survey_commands.write_report(loaded, out, to, say)
+        survey_commands.write_report(loaded, runs_dir, report_dir, say)
     else:
-        train_commands.write_report(source, loaded, effort, out, to, say)
+        train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
 
 
 def probe(
     probe: Annotated[Positional[str], arg(metavar="PROBE")],
     run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
     study: Text = "",
-    out: Folder = Path("runs"),
+    runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
     device: Device = "auto",
 ) -> None:
@@ -229,7 +223,7 @@ def probe(
         probe: name of the probe
         run_id: name of the run's directory
         study: the file that defines the run, where it is not a study of levelfield
-        out: folder of run directories
+        runs_dir: folder of run directories
         data: folder of prepared data
         device: auto, cpu, cuda or cuda:1
     """
@@ -238,12 +232,12 @@ def probe(
     from levelfield.run import execute
     from levelfield.runs import store
 
-    chosen, found = find(probe), find_run(run_id, out, study)
-    where = store.directory(out, found)
+    named, found = find(probe), find_run(run_id, runs_dir, study)
+    where = store.directory(runs_dir, found)
     if not store.complete(where):
         raise UserError(f"{run_id} is not complete: run its study first.")
-    execute(found, where, data, device, [chosen])
-    path = store.probe_file(where, chosen)
+    execute(found, where, data, device, [named])
+    path = store.probe_file(where, named)
     for row in read_rows(path):
         say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
     say(f"Wrote {path}")
@@ -268,8 +262,8 @@ def ruler(
     precision: Literal["float32", "bfloat16", "float64"] = "float32",
     published_bug: bool = False,
     rescore: bool = False,
-    out: Folder = Path("runs"),
-    to: Folder = Path("report"),
+    runs_dir: Folder = Path("runs"),
+    report_dir: Folder = Path("report"),
 ) -> None:
     """How much of its context does a language model use? RULER by task, length and depth.
 
@@ -281,7 +275,7 @@ def ruler(
         tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
         depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
         count: samples of each task and length (default: 100, or the table's)
-        seed: of the samples
+        seed: seed from which RULER's samples are drawn
         flavour: sound (default), official or paper (a table's default)
         template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
             command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
@@ -294,8 +288,8 @@ def ruler(
         precision: of weights and computation
         published_bug: run the hybrid as its reference implementation decodes
         rescore: make rows and figures from stored predictions, without the model
-        out: folder of run directories
-        to: folder of reports
+        runs_dir: folder of run directories
+        report_dir: folder of reports
     """
     from levelfield.cli import ruler_command
     from levelfield.ruler import Sources
@@ -303,12 +297,12 @@ def ruler(
     texts = Sources(essays or None, squad or None, hotpot or None)
     steps, places = ruler_command.numbers(lengths, int), ruler_command.numbers(depths, float)
     wish = ruler_command.Wish(table, effort, steps, tasks, places, count, seed, flavour, template)
-    asked = ruler_command.Asked(model, tokenizer, device, precision, published_bug, out)
-    ruler_command.ask(asked, ruler_command.exams(wish, model, texts), rescore, to, say)
+    asked = ruler_command.Asked(model, tokenizer, device, precision, published_bug, runs_dir)
+    ruler_command.ask(asked, ruler_command.exams(wish, model, texts), rescore, report_dir, say)
 
 
 def prepare(
-    task: Annotated[Positional[str], arg(metavar="TASK")],
+    task: TaskName,
     data: Folder = Path("data"),
     sources: Annotated[File, arg(name="from")] = None,
     mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
@@ -323,14 +317,12 @@ def prepare(
         mirror: addresses to ask for official files first; the name of a file is appended
         effort: of a study, at which effort
     """
-    from levelfield.cli import train_commands
+    from levelfield.cli import data_commands
 
-    _exit(train_commands.prepare(task, data, sources, mirror, say, effort))
+    _exit(data_commands.prepare(task, data, data_commands.Sources(sources, mirror), say, effort))
 
 
-def verify(
-    task: Annotated[Positional[str], arg(metavar="TASK")], data: Folder = Path("data"), effort: Effort = "minutes"
-) -> None:
+def verify(task: TaskName, data: Folder = Path("data"), effort: Effort = "minutes") -> None:
     """Check the arrays of a task that are prepared, and print their data card.
 
     Args:
@@ -338,12 +330,12 @@ def verify(
         data: folder of prepared data
         effort: of a study, at which effort
     """
-    from levelfield.cli import train_commands
+    from levelfield.cli import data_commands
 
-    _exit(train_commands.verify(task, data, say, effort))
+    _exit(data_commands.verify(task, data, say, effort))
 
 
-def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Folder = Path("runs")) -> None:
+def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:
     """SQL over numbers; a table on a terminal, CSV in a pipe.
 
     Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
@@ -353,15 +345,15 @@ def results(sql: Annotated[Positional[str], arg(metavar="SQL")], out: Folder = P
 
     Args:
         sql: the query; the column "table" is also a word of SQL and needs its quotes
-        out: folder of run directories
+        runs_dir: folder of run directories
     """
-    from levelfield.cli import train_commands
+    from levelfield.cli import query_command
 
-    train_commands.answer(sql, out)
+    query_command.answer(sql, runs_dir)
 
 
 def _exit(well: bool) -> None:
-    """With code 1 where something failed that other things did not wait for."""
+    """Ends with code 1 where something failed that other things did not wait for."""
     if not well:
         raise SystemExit(1)
 
@@ -384,7 +376,7 @@ COMMANDS = Group(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Always ends the process with an exit code unless all is well."""
+    """Runs the command that the words name; ends the process with an exit code unless all is well."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with guarded():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import Console
 
 from levelfield.cli.exam_screen import Board, board
+from levelfield.cli.streams import Say
 from levelfield.files import disk_errors, locked, write_json, write_rows
 from levelfield.longcontext import exam as longcontext
 from levelfield.longcontext.exam import Exam, LeftOut, Prediction
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from levelfield.pretrained import LanguageModel, Tokenizer
     from levelfield.pretrained.assemble import Precision
 
-Say = Callable[[str], None]
 Number = TypeVar("Number", int, float)
 LENGTHS, COUNT, SEED = (1024, 2048, 4096), 100, 42  # where the command line says nothing
 
@@ -143,15 +143,15 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
     else:
         for exam in exams:
             _check(exam)
-        with disk_errors(folder, "--out"):
+        with disk_errors(folder, "--runs-dir"):
             folder.mkdir(parents=True, exist_ok=True)
         waits = f"Another process is asking in {folder}: waiting until it ends."
-        with locked(folder / ".lock", "--out", lambda: say(waits)):
+        with locked(folder / ".lock", "--runs-dir", lambda: say(waits)):
             most = reach(asked)
             for exam in exams:
                 longcontext.check_lengths(asked.name, most, exam)
             loaded = load(asked)
-            with disk_errors(folder, "--out"):
+            with disk_errors(folder, "--runs-dir"):
                 _answer(asked, exams, folder, *loaded)
     found, left = longcontext.predictions(folder), longcontext.left_out(folder)
     say(f"Wrote {folder / longcontext.PREDICTIONS}: {len(found)} answers")
@@ -159,10 +159,10 @@ def ask(asked: Asked, exams: Sequence[Exam], rescore: bool, to: Path, say: Say) 
         say(line)
     parts = list(_parts(folder, found, left))
     rows = [row for part in parts for row in part.rows]
-    with disk_errors(to, "--to"):
+    with disk_errors(to, "--report-dir"):
         for path in context.build(folder.name, parts, to / f"ruler-{folder.name}"):
             say(f"Wrote {path}")
-    with disk_errors(folder, "--out"):
+    with disk_errors(folder, "--runs-dir"):
         write_rows(folder / "rows.jsonl", rows)
     say(f"Wrote {folder / 'rows.jsonl'}")
     for line in (*_outdated(found), *_beyond(folder.name, longcontext.positions(folder), exams)):

@@ -1,4 +1,4 @@
-"""What someone who waits sees: a live table on a terminal, a line every ten seconds anywhere else.
+"""Displays the progress of runs: a live table on a terminal, a line every ten seconds anywhere else.
 
     3 of 24 done, 1 failed
     listops-attention-scratch-0-5f0c9a1e2b   classify 1/2   320/2000   loss 1.732   best 0.412   2 min left
@@ -19,11 +19,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from levelfield.report.tables import duration
+
 PLAIN_EVERY_S = 10.0
 
 
 def read(where: Path) -> dict[str, Any]:
-    """Where a run is now; empty where it has not said yet."""
+    """Returns where a run is now; empty where it has not said yet."""
     try:
         facts = json.loads((where / "progress.json").read_text())
     except (OSError, ValueError):
@@ -31,15 +33,8 @@ def read(where: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def duration(seconds: float) -> str:
-    """duration(95) is "2 min"."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def columns(facts: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    """What it does, steps, loss, best validation score, time left; "" for what is not known."""
+    """Returns what a run does, its steps, loss, best validation score and time left; "" for what is not known."""
     if facts.get("state") != "training":
         return str(facts.get("state", "starting")), "", "", "", ""
     step, steps = int(facts["step"]), int(facts["steps"])
@@ -59,7 +54,7 @@ def headline(done: int, failed: int, total: int) -> str:
 
 
 class Plain:
-    """Lines, for a log file or a pipe."""
+    """Prints lines, for a log file or a pipe."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -81,7 +76,7 @@ class Plain:
 
 
 class Terminal:
-    """A table that stays in place."""
+    """Shows a table that stays in place."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self.console, self.live = console, live
@@ -99,7 +94,7 @@ class Terminal:
 
 @contextmanager
 def screen(console: Console) -> Iterator[Plain | Terminal]:
-    """The one that suits where the output goes."""
+    """Yields the display that suits where the output goes."""
     if not console.is_terminal:
         yield Plain(console)
         return

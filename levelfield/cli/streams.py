@@ -1,7 +1,7 @@
-"""Standard input, output and error as they may come: closed, full, or of few characters.
+"""Guards standard input, output and error, which may be closed, full, or of few characters.
 
 with guarded():
-    print("5 – 7")              # in an ASCII terminal: 5 \\u2013 7
+    say("5 – 7")            # in an ASCII terminal: 5 \\u2013 7
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from threading import Timer
@@ -19,12 +19,21 @@ from levelfield.files import refusal
 from levelfield.spec import UserError
 
 OUT = "standard output"
+Say = Callable[[str], None]
+
+
+def say(text: str) -> None:
+    """Prints a line at once, so that whoever reads a pipe sees it."""
+    print(text, flush=True)
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Raises UserError, in one sentence, where standard output is closed or takes no more, where the system refuses a
-    file, and where memory ends; BrokenPipeError where whoever reads standard output has had enough."""
+    """Turns failures of the streams, of files and of memory into one sentence.
+
+    Raises UserError where standard output is closed or takes no more, where the system refuses a file, and where memory
+    ends; BrokenPipeError where whoever reads standard output has had enough.
+    """
     _reopen()
     sys.unraisablehook = _again
     try:
@@ -43,8 +52,8 @@ def guarded() -> Iterator[None]:
 
 
 def _again(lost: Any) -> None:
-    """Ctrl-C that comes while Python clears something away, such as compiled code, would be dropped with a traceback;
-    it comes once more, a moment later."""
+    """Sends Ctrl-C once more, a moment later, where it came while Python was freeing an object: there it would be lost,
+    with a traceback."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
         Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -52,7 +61,7 @@ def _again(lost: Any) -> None:
 
 
 def _reopen() -> None:
-    """A stream that is closed would give its number to the next file that is opened, and its text to that file."""
+    """Replaces streams that are closed: else the next file that is opened would get their number, and their text."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115  # it stays open as long as the process
     if sys.stdout is None:
@@ -79,7 +88,7 @@ class _Out(FileIO):
 
 
 def _discard() -> None:
-    """Drop what standard output still holds, or Python would try to write it once more when the process ends."""
+    """Drops what standard output still holds, or Python would try to write it once more when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -6,12 +6,13 @@ write_report(survey, Path("runs"), Path("report"), print)                    pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from levelfield import published
+from levelfield.cli.streams import Say
 from levelfield.files import read_json
 from levelfield.longcontext import exam as longcontext
 from levelfield.longcontext.exam import Exam, Prediction
@@ -21,7 +22,6 @@ from levelfield.ruler import Questions
 from levelfield.spec import EFFORTS, Effort, Row, UserError
 from levelfield.spec.study import MeasuredCell
 
-Say = Callable[[str], None]
 ESSAYS = "PaulGrahamEssays"  # how the paper's own haystack is called
 FILES = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}
 

@@ -67,12 +67,12 @@ class Source:
         """
         if self.mixer:
             study = _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
-            return tuning.tuned_by(study, self.trials)
+            return tuning.with_search(study, self.trials)
         module = _module(self.study)
         found = _declared(module, self.study)
         if isinstance(found, Survey):
             return found
-        return tuning.tuned_by(_guarded(found, self.study, module.__file__ or ""), self.trials)
+        return tuning.with_search(_guarded(found, self.study, module.__file__ or ""), self.trials)
 
     def load(self) -> Study:
         """The study. Raises UserError where what is found is a survey, which trains nothing."""
@@ -141,7 +141,7 @@ def _task_of(module: ModuleType, path: str, call: str) -> Task:
     if not (isinstance(found, type) and issubclass(found, Task)):
         own = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
         raise UserError(f"{path} defines no task {name}: {closest(name, own) if own else 'write a subclass of Task.'}")
-    with _told(f"{path}:{call}", module.__file__ or ""):
+    with user_errors(f"{path}:{call}", module.__file__ or ""):
         return found(**settings)
 
 
@@ -156,20 +156,22 @@ def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any
     return found
 
 
-def matches(run: Run, only: str) -> bool:
-    """Whether the run's id is `only`, or is like that pattern; "" is every run."""
-    return not only or fnmatchcase(run.id, only) or run.id == only
+def matches(run: Run, pattern: str) -> bool:
+    """Whether the run's id is `pattern`, or is like that pattern; "" is every run."""
+    return not pattern or fnmatchcase(run.id, pattern) or run.id == pattern
 
 
-def choose(study: Study, effort: Effort, only: str = "") -> list[Run]:
-    """The study's runs whose ids match the pattern `only`, each once. Raises UserError where none does."""
+def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
+    """The study's runs whose ids match the pattern `pattern`, each once. Raises UserError where none does."""
     if effort not in EFFORTS:
         raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
     runs = {run.id: run for run in study.runs(effort)}
-    chosen = [run for run in runs.values() if matches(run, only)]
-    if not chosen and only:
+    chosen = [run for run in runs.values() if matches(run, pattern)]
+    if not chosen and pattern:
         example = next(iter(runs), "none")
-        raise UserError(f"No run of {study.name} matches '{only}': ids look like {example}, and * stands for anything.")
+        raise UserError(
+            f"No run of {study.name} matches '{pattern}': ids look like {example}, and * stands for anything."
+        )
     if not chosen:
         raise UserError(f"{study.name} has no runs at effort {effort}: choose another --effort.")
     return chosen
@@ -215,7 +217,7 @@ def _of_study(run_id: str, out: Path, study: str) -> Run:
             asked |= {known.get("asked_trials", 0)} if run_id in known["runs"] else set()
     for trials, effort in product(sorted(asked, reverse=True), EFFORTS):
         with suppress(UserError):  # an effort that the study does not have, or trials that are not done
-            runs = tuning.settled(Source.of(study, trials).load(), out).runs(effort)
+            runs = tuning.with_best_recipes(Source.of(study, trials).load(), out).runs(effort)
             if found := next((run for run in runs if run.id == run_id), None):
                 return found
     Source.of(study).load()  # or the reason why there is none
@@ -253,7 +255,7 @@ def _from_file(path: Path) -> ModuleType:
         raise UserError(f"{path} is not a Python file: give a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
-    with _told(str(path), full):
+    with user_errors(str(path), full):
         spec.loader.exec_module(module)
     return module
 
@@ -263,18 +265,18 @@ def _guarded(study: Study, name: str, file: str) -> Study:
     check_name("study", study.name)
 
     def runs(effort: Effort) -> tuple[Run, ...]:
-        with _told(name, file):
+        with user_errors(name, file):
             return tuple(run for run in study.runs(effort) if run.id)  # an id that cannot be made fails here
 
     def probes(run: Run) -> tuple[Probe, ...]:
-        with _told(name, file):
+        with user_errors(name, file):
             return tuple(study.probes(run))
 
     return replace(study, runs=runs, probes=probes)
 
 
 @contextmanager
-def _told(name: str, file: str) -> Iterator[None]:
+def user_errors(name: str, file: str) -> Iterator[None]:
     """Whatever a user's code raises becomes one sentence, with the line of `file` where it passed through it."""
     try:
         yield

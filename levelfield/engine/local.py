@@ -1,6 +1,6 @@
 """Where runs execute: on this machine, in worker processes that share nothing but the run directories.
 
-    Local(Order(Source("demo"), "minutes", out=Path("runs"))).execute(runs, screen)
+    Local(Job(Source("demo"), "minutes", out=Path("runs"))).execute(runs, screen)
 
 The parent hands out run ids; a worker loads the study for itself, claims the run's directory (`store.claim`) and does
 what is left of it. The claim ends with the process, so a killed worker leaves nothing behind that needs clearing up,
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from levelfield.engine.worker import Order
+from levelfield.engine.worker import Job
 from levelfield.files import write_text
 from levelfield.runs import store
 from levelfield.spec import Probe, Run, UserError
@@ -130,10 +130,10 @@ def cause(code: int) -> str:
 
 @dataclass
 class Local:
-    """Runs an order in as many workers as there are devices in the list."""
+    """Runs a job in as many workers as there are devices in the list."""
 
-    order: Order
-    places: Sequence[str]
+    job: Job
+    devices: Sequence[str]
     workers: list[_Worker] = field(default_factory=list)
     waiting: deque[str] = field(default_factory=deque)
     busy: dict[str, float] = field(default_factory=dict)  # run -> when to ask again
@@ -144,9 +144,9 @@ class Local:
 
     def execute(self, runs: Sequence[Run], screen: Screen) -> Outcome:
         """Blocks until every run is complete or failed. Raises UserError where no worker can start."""
-        study, _ = self.order.load()
-        self.fingerprint = self.order.source.fingerprint(runs)
-        self.where = {run.id: store.directory(self.order.out, run) for run in runs}
+        study, _ = self.job.load()
+        self.fingerprint = self.job.source.fingerprint(runs)
+        self.where = {run.id: store.directory(self.job.out, run) for run in runs}
         self.probes = {run.id: study.probes(run) for run in runs}
         for run_id in self.where:
             (self.done if self._finished(run_id) else self.waiting).append(run_id)
@@ -168,13 +168,13 @@ class Local:
         return [w for w in self.workers if w.current]
 
     def _feed(self) -> None:
-        """Give every idle worker a run, starting workers while there are places and work for them."""
+        """Give every idle worker a run, starting workers while there are devices and work for them."""
         for run_id in [r for r, when in self.busy.items() if when <= time.monotonic()]:
             del self.busy[run_id]
             (self.done if self._finished(run_id) else self.waiting).append(run_id)
         while self.waiting:
             idle = next((w for w in self.workers if not w.current), None)
-            if idle is None and len(self.workers) < len(self.places):
+            if idle is None and len(self.workers) < len(self.devices):
                 idle = self._start()
             if idle is None:
                 return
@@ -182,14 +182,14 @@ class Local:
 
     def _start(self) -> _Worker:
         taken = Counter(w.device for w in self.workers)
-        device = min(self.places, key=lambda place: taken[place] / self.places.count(place))
-        order = replace(self.order, device=device).to_json()
+        device = min(self.devices, key=lambda each: taken[each] / self.devices.count(each))
+        job = replace(self.job, device=device).to_json()
         folder = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
-        threads = {"OMP_NUM_THREADS": str(self.order.threads), "PYTHONPATH": path}
+        threads = {"OMP_NUM_THREADS": str(self.job.threads), "PYTHONPATH": path}
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  # stop() closes it
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "levelfield.engine.worker", order, self.fingerprint],
+            [sys.executable, "-P", "-m", "levelfield.engine.worker", job, self.fingerprint],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

@@ -2,7 +2,7 @@
 
     study = Study(..., search=Search(trials=6, lr=(0.1, 10)))
     trials(study)           the study of all that is tried: one run per arm and recipe, at a seed of its own
-    settled(study, out)     the study with the chosen recipes, once all trials are complete in out/trials
+    with_best_recipes(study, out)     the study with the chosen recipes, once all trials are complete in out/trials
 
 The recipes are drawn before anything runs, the same changes for every arm, instead of searching arm by arm: so nobody
 gets luckier draws, trials run side by side, and a killed search goes on. A trial is trained like any run, is scored
@@ -24,10 +24,10 @@ from levelfield.spec import UNTUNED, Effort, Run, Search, Study, UserError
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
 SEED = 9_999  # of every trial, so that trials of an arm differ in their recipe alone
-Wanted = Callable[[Run], bool]
+RunFilter = Callable[[Run], bool]
 
 
-def every(run: Run) -> bool:
+def every_run(run: Run) -> bool:
     return True
 
 
@@ -56,10 +56,10 @@ class Arm:
         if not self.trials:
             return list(self.runs)
         best = self.trials[_best(scores)]
-        return [_with(run, best.lr, best.weight_decay, len(self.trials), run.seed) for run in self.runs]
+        return [with_recipe(run, best.lr, best.weight_decay, len(self.trials), run.seed) for run in self.runs]
 
 
-def tuned_by(study: Study, count: int) -> Study:
+def with_search(study: Study, count: int) -> Study:
     """The study with a search of `count` trials an arm; the same where `count` is 0."""
     if not count:
         return study
@@ -67,12 +67,12 @@ def tuned_by(study: Study, count: int) -> Study:
     return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), deviations=left)
 
 
-def trials(study: Study, wanted: Wanted = every) -> Study:
-    """All trials, as a study; of the arms some run of which is `wanted`. Raises UserError where none is."""
-    return replace(study, runs=lambda effort: _runs(_arms(study, effort, wanted)), probes=lambda run: (), search=None)
+def trials(study: Study, matches: RunFilter = every_run) -> Study:
+    """All trials, as a study; of the arms some run of which is `matches`. Raises UserError where none is."""
+    return replace(study, runs=lambda effort: _runs(_arms(study, effort, matches)), probes=lambda run: (), search=None)
 
 
-def settled(study: Study, out: Path, wanted: Wanted = every) -> Study:
+def with_best_recipes(study: Study, out: Path, matches: RunFilter = every_run) -> Study:
     """The study whose runs use what their arms' trials found best on validation; the same where there is no search.
 
     Its `runs` leave out arms whose trials are not all complete, and raise UserError where no arm has all of them.
@@ -81,7 +81,7 @@ def settled(study: Study, out: Path, wanted: Wanted = every) -> Study:
         return study
 
     def runs(effort: Effort) -> list[Run]:
-        found = [(arm, arm.scores(out)) for arm in _arms(study, effort, wanted)]
+        found = [(arm, arm.scores(out)) for arm in _arms(study, effort, matches)]
         made = [run for arm, scores in found if len(scores) == len(arm.trials) for run in arm.tuned(scores)]
         if found and not made:
             done, total = sum(len(scores) for _, scores in found), sum(len(arm.trials) for arm, _ in found)
@@ -94,12 +94,12 @@ def settled(study: Study, out: Path, wanted: Wanted = every) -> Study:
     return replace(study, runs=runs, search=None)
 
 
-def state(study: Study, effort: Effort, out: Path, wanted: Wanted = every) -> tuple[Study, list[str]]:
-    """The `wanted` runs as far as trials have settled them, and lines that say how far that is."""
+def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every_run) -> tuple[Study, list[str]]:
+    """The `matches` runs as far as trials have settled them, and lines that say how far that is."""
     search = study.search
     if search is None:
         return study, []
-    found = _arms(study, effort, wanted)
+    found = _arms(study, effort, matches)
     total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
     factors = ", ".join(f"({lr:.3g}, {decay:.3g})" for lr, decay in search.factors())
     lines = [
@@ -108,11 +108,11 @@ def state(study: Study, effort: Effort, out: Path, wanted: Wanted = every) -> tu
         f"  (lr, weight_decay) of every phase times {factors}",
     ]
     if done == total:
-        return settled(study, out, wanted), lines
+        return with_best_recipes(study, out, matches), lines
     return replace(study, runs=lambda effort: [run for arm in found for run in arm.runs]), lines
 
 
-def tried(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
+def trial_records(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
     """Trials as records, arm by arm where all are complete: factors, score (absent where it diverged) and cost.
 
     `arm` is the id of the first run that uses what was chosen.
@@ -157,8 +157,8 @@ def _runs(found: list[Arm]) -> list[Run]:
     return [trial.run for arm in found for trial in arm.trials]
 
 
-def _arms(study: Study, effort: Effort, wanted: Wanted = every) -> list[Arm]:
-    """The arms of a study with a search, with those of their runs that are `wanted` as the study has them or as any
+def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[Arm]:
+    """The arms of a study with a search, with those of their runs that are `matches` as the study has them or as any
     trial would leave them. Raises UserError where none is."""
     search = study.search
     assert search is not None
@@ -171,15 +171,15 @@ def _arms(study: Study, effort: Effort, wanted: Wanted = every) -> list[Arm]:
     found: list[Arm] = []
     for runs in grouped.values():
         tries = factors if runs[0].protocol.phases else []
-        own = [r for r in runs if wanted(r) or any(wanted(_with(r, *f, search.trials, r.seed)) for f in tries)]
+        own = [r for r in runs if matches(r) or any(matches(with_recipe(r, *f, search.trials, r.seed)) for f in tries)]
         if own:
-            found.append(Arm(tuple(own), tuple(Trial(*f, _with(own[0], *f, search.trials, SEED)) for f in tries)))
+            found.append(Arm(tuple(own), tuple(Trial(*f, with_recipe(own[0], *f, search.trials, SEED)) for f in tries)))
     if grouped and not found:
-        raise UserError(f"No arm of {study.name} is chosen: --only takes patterns of its run ids.")
+        raise UserError(f"No arm of {study.name} is chosen: --filter takes patterns of its run ids.")
     return found
 
 
-def _with(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:
+def with_recipe(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:
     """The run with its rates multiplied, in every phase."""
     phases = tuple(
         replace(

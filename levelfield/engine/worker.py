@@ -1,6 +1,6 @@
 """A worker of the local engine: a process that loads a study for itself and does the runs its parent names.
 
-    python -m levelfield.engine.worker ORDER FINGERPRINT      (only `engines.Local` calls this)
+    python -m levelfield.engine.worker JOB FINGERPRINT      (only `local.Local` calls this)
 
 One run id a line comes in on standard input; one JSON object a line goes out: {"outcome": "done"}, "busy" (another
 command has the run) or "failed" with the reason. Before the first, "ready"; or "stop", where the study is no longer
@@ -29,58 +29,60 @@ from levelfield.spec import Effort, Probe, Run, Study, UserError
 
 
 @dataclass(frozen=True)
-class Order:
+class Job:
     """What to run and how; text and numbers only, so that it travels to a worker as JSON.
 
-    A study with a search is two orders: its trials, then its runs with what they found.
+    A study with a search is two jobs: its trials, then its runs with what they found.
     """
 
     source: Source
     effort: Effort
     out: Path
     data: Path
-    only: str = ""
+    pattern: str = ""
     device: str = "cpu"
     threads: int = 1
     trial: bool = False
 
     @property
-    def trials(self) -> Order:
-        """The order of the trials that this one needs first, in a folder of their own."""
+    def trials(self) -> Job:
+        """The job of the trials that this one needs first, in a folder of their own."""
         return replace(self, out=self.out / tuning.FOLDER, trial=True)
 
     def load(self) -> tuple[Study, list[Run]]:
-        """`chosen` of the study that the source has now. Raises UserError as `Source.load` does too."""
-        return self.chosen(self.source.load())
+        """`selected` of the study that the source has now. Raises UserError as `Source.load` does too."""
+        return self.selected(self.source.load())
 
-    def chosen(self, study: Study) -> tuple[Study, list[Run]]:
-        """What the study is once its trials are done, or that of its trials, and those of its runs that `only` names.
+    def selected(self, study: Study) -> tuple[Study, list[Run]]:
+        """Returns the study with its best recipes, or that of its trials, and those of its runs that match `pattern`.
 
         A run that a search changes has two ids, and both name it. Raises UserError where nothing is named.
         """
         if self.trial:
-            study = tuning.trials(study, self.wanted)
+            study = tuning.trials(study, self.matches)
             return study, choose(study, self.effort)
         if study.search is None:
-            return study, choose(study, self.effort, self.only)
-        return tuning.settled(study, self.out), choose(tuning.settled(study, self.out, self.wanted), self.effort)
+            return study, choose(study, self.effort, self.pattern)
+        return tuning.with_best_recipes(study, self.out), choose(
+            tuning.with_best_recipes(study, self.out, self.matches), self.effort
+        )
 
-    def wanted(self, run: Run) -> bool:
-        return matches(run, self.only)
+    def matches(self, run: Run) -> bool:
+        return matches(run, self.pattern)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
 
     @staticmethod
-    def from_json(text: str) -> Order:
+    def from_json(text: str) -> Job:
         fields: dict[str, Any] = json.loads(text)
         named = fields["source"]
         options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
         source = Source(**named | {"options": Options(**options)})
-        return Order(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
+        return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
 
 
-def work(order: Order, fingerprint: str, answer: IO[str]) -> None:
+def work(job: Job, fingerprint: str, answer: IO[str]) -> None:
     """Runs what the parent names on standard input, until that ends."""
 
     def reply(outcome: str, why: str = "") -> None:
@@ -88,35 +90,35 @@ def work(order: Order, fingerprint: str, answer: IO[str]) -> None:
         answer.flush()
 
     try:
-        study, runs = order.load()
+        study, runs = job.load()
     except UserError as error:
         reply("stop", str(error))
         return
-    if order.source.fingerprint(runs) != fingerprint:
-        name = order.source.mixer or order.source.study
+    if job.source.fingerprint(runs) != fingerprint:
+        name = job.source.mixer or job.source.study
         reply("stop", f"{name} was changed after its runs were planned: run the same command again.")
         return
     import torch
 
-    torch.set_num_threads(order.threads)
+    torch.set_num_threads(job.threads)
     known = {run.id: run for run in runs}
     reply("ready")
     for run_id in _asked():
-        reply(*attempt(known[run_id], order, study.probes(known[run_id])))
+        reply(*attempt(known[run_id], job, study.probes(known[run_id])))
 
 
-def attempt(run: Run, order: Order, probes: Sequence[Probe]) -> tuple[str, str]:
+def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
     """One run, if it is free: outcome and why. Whatever it raises is kept in its directory."""
     from levelfield.run import execute
 
-    where = store.directory(order.out, run)
+    where = store.directory(job.out, run)
     try:
         with store.claim(where) as mine:
             if not mine:
                 return "busy", ""
             (where / store.ERROR).unlink(missing_ok=True)
             try:
-                execute(run, where, order.data, order.device, probes, tested=not order.trial)
+                execute(run, where, job.data, job.device, probes, tested=not job.trial)
             except Exception as error:
                 why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 why = " ".join(why.split())
@@ -146,7 +148,7 @@ def main() -> None:
     """Standard output belongs to the answers."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
-    work(Order.from_json(sys.argv[1]), sys.argv[2], answer)
+    work(Job.from_json(sys.argv[1]), sys.argv[2], answer)
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def claim(folder: Path, facts: Mapping[str, Any]) -> None:
         changed = [key for key, value in facts.items() if known.get(key) != value]
         if changed:
             raise UserError(
-                f"{folder} holds predictions with another {' and '.join(changed)}: name another --out folder, or "
+                f"{folder} holds predictions with another {' and '.join(changed)}: name another --runs-dir folder, or "
                 "remove this one."
             )
         return

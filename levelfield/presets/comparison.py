@@ -52,7 +52,7 @@ PROTOCOLS = ("scratch", "spt_masked")
 
 
 def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
-    """The study of one mixer, by default on `small.TASKS` beside BASELINES by PROTOCOLS.
+    """The study of one mixer, by default on `efforts.TASKS` beside BASELINES by PROTOCOLS.
 
     Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
     for an unknown name, and for whatever the contract finds wrong with the mixer.
@@ -99,7 +99,7 @@ def _checked(
 ) -> bool:
     """Whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
     padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
-    wanted = {p == "spt_causal" or n in efforts.CAUSAL for p in protocols for n in names}
+    wanted = {p == "spt_causal" or n in efforts.CAUSAL_TASKS for p in protocols for n in names}
     for causal in sorted(wanted):
         _check(mixer, width, causal, longest, padded)
     if True in wanted and False not in wanted:
@@ -127,7 +127,7 @@ def baselines(options: Options) -> tuple[MixerConfig, ...]:
 
 def task(name: str, effort: Effort) -> Task:
     """A generated task at the size the effort affords; any other task as it is."""
-    return efforts.task(name, effort) if name in efforts.SIZED else tasks.find(name)
+    return efforts.task(name, effort) if name in efforts.TASK_BY_EFFORT else tasks.find(name)
 
 
 @cache
@@ -158,7 +158,7 @@ def own_name(mixer: MixerConfig) -> str:
 def probes(run: Run) -> Sequence[Probe]:
     """Longer sequences where the task has them in a size that a laptop can take."""
     longer = {"listops": (1, 2), "pathfinder": ()}.get(
-        run.task.name, (1, 2, 4) if run.task.name in efforts.SIZED else ()
+        run.task.name, (1, 2, 4) if run.task.name in efforts.TASK_BY_EFFORT else ()
     )
     return (*([Extrapolation(longer, examples=500)] if longer else []), Reach(), Slices())
 

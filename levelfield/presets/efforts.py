@@ -50,7 +50,7 @@ def sized(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
     return replace(SIZES[effort], **numbers)
 
 
-SIZED: dict[str, dict[Effort, Task]] = {
+TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
     "listops": {
         "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
         "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
@@ -109,18 +109,18 @@ SIZED: dict[str, dict[Effort, Task]] = {
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
 
-CAUSAL = ("mqar", "needle", "copying", "selective_copying", "induction")
+CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction")
 """Posed by their papers to models that read from left to right."""
 
-LAST = ("recall", "induction")
+LAST_STEP_POOLING = ("recall", "induction")
 """Answered where they are asked, at the last step."""
 
 
 def task(name: str, effort: Effort) -> Task:
     """A generated task by name. Raises UserError for one that is not among them."""
-    if name not in SIZED:
-        raise UserError(f"There is no generated task '{name}' here: {closest(name, list(SIZED))}")
-    return SIZED[name][effort]
+    if name not in TASK_BY_EFFORT:
+        raise UserError(f"There is no generated task '{name}' here: {closest(name, list(TASK_BY_EFFORT))}")
+    return TASK_BY_EFFORT[name][effort]
 
 
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
@@ -151,7 +151,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
 def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
     """The chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
     shared = recipe(effort, size)
-    goal = default_objective(SIZED[name][effort] if name in SIZED else tasks.find(name))
+    goal = default_objective(TASK_BY_EFFORT[name][effort] if name in TASK_BY_EFFORT else tasks.find(name))
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
     made = {
         "scratch": scratch(shared, goal),
@@ -170,6 +170,6 @@ def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = Non
     """The same residual blocks, with the same feed-forward layers, around every mixer."""
     size = size or SIZES[effort]
     block = Block(feedforward=2 * size.width)
-    pooling = "last" if name in LAST else "mean"
-    causal = name in CAUSAL
+    pooling = "last" if name in LAST_STEP_POOLING else "mean"
+    causal = name in CAUSAL_TASKS
     return Model((mixer,), size.depth, size.width, causal=causal, block=block, pooling=pooling, name=label)

@@ -1,44 +1,41 @@
-"""What a comparison can be asked for, on the command line and in Python alike.
+"""Defines what a comparison can be asked for, on the command line and in Python alike.
 
     Options(tasks=("listops",), seeds=5, steps=4_000)
 
-What is left out is as `small.SIZES` has it for the effort.
+Whatever is left out is as `efforts.SIZES` has it for the effort.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from levelfield.presets.arguments import Count, Names, Rate
 from levelfield.spec import UserError
 
 MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000}
+
+
+def names(words: Sequence[str]) -> tuple[str, ...]:
+    """names(["a,b", "c d"]) is ("a", "b", "c", "d")."""
+    return tuple(part for word in words for part in word.replace(",", " ").split())
 
 
 @dataclass(frozen=True)
 class Options:
     """The arms of a comparison and what they share. Raises UserError for a number that no run can have.
 
-    Args:
-        tasks: names of tasks (default: listops recall pathfinder)
-        protocols: names of protocols (default: scratch spt_masked)
-        baselines: names of mixers (default: attention s4 conv)
-        seeds: runs of each arm (default: as the effort affords, 2 at minutes)
-        steps: optimizer steps of each run, all phases together (default: as the effort affords, 1,000 at minutes)
-        width: features of a step in your model (default: as the effort affords, 48 at minutes); baselines get the width
-            that gives them as many parameters
-        depth: blocks of each model (default: as the effort affords, 2 at minutes)
-        lr: learning rate of every arm (default: as the effort affords, 0.002 at minutes)
+    tasks, protocols, baselines: by their names; where empty, `efforts.TASKS`, `comparison.PROTOCOLS` and
+    `efforts.BASELINES`. width is that of the user's model: baselines get the width with as many parameters.
     """
 
-    tasks: Names = ()
-    protocols: Names = ()
-    baselines: Names = ()
-    seeds: Count = None
-    steps: Count = None
-    width: Count = None
-    depth: Count = None
-    lr: Rate = None
+    tasks: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    seeds: int | None = None
+    steps: int | None = None
+    width: int | None = None
+    depth: int | None = None
+    lr: float | None = None
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():
@@ -50,7 +47,7 @@ class Options:
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """What was given of sizes, by name."""
+        """The sizes that were given, by name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
         return {name: value for name, value in found.items() if value is not None}
 

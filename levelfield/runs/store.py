@@ -193,7 +193,7 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
     """
     path = out / "studies" / f"{study}-{effort}.json"
     if not path.exists():
-        command = f"levelfield run {asked or study} --effort {effort} --out {out}"
+        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
     known = record(path)
     rows: list[Row] = []

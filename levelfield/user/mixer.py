@@ -130,7 +130,7 @@ def load_user_mixer(where: str) -> UserMixer:
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """From a class, such as one in a notebook cell. What it is made of is hashed (`usersource.identity`)."""
+    """From a class, such as one in a notebook cell. What it is made of is hashed (`user_source.identity`)."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()

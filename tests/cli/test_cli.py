@@ -17,7 +17,7 @@ from levelfield.cli import app, run_screen, train_commands
 from levelfield.cli.app import main
 from levelfield.engine import plan
 from levelfield.engine.find import Source, choose, find_run, load_study
-from levelfield.engine.worker import Order, attempt
+from levelfield.engine.worker import Job, attempt
 from levelfield.objectives import Masked
 from levelfield.presets.options import Options
 from levelfield.runs import store
@@ -39,10 +39,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory where the toy study was run, in this process."""
     folder = tmp_path_factory.mktemp("finished")
     toys.write(folder / "toys.py", runs=2)
-    order = Order(Source(str(folder / "toys.py")), "minutes", folder / "runs", folder / "data")
-    runs = choose(order.source.load(), "minutes")
-    store.index(order.out, "toys", "minutes", runs)
-    assert [attempt(run, order, ()) for run in runs] == [("done", "")] * 2
+    job = Job(Source(str(folder / "toys.py")), "minutes", folder / "runs", folder / "data")
+    runs = choose(job.source.load(), "minutes")
+    store.index(job.out, "toys", "minutes", runs)
+    assert [attempt(run, job, ()) for run in runs] == [("done", "")] * 2
     return folder
 
 
@@ -63,16 +63,19 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["plan", "nowhere.py"], "no study file nowhere.py"),
         (["plan", "no_such_study"], "no study 'no_such_study'"),
         (["plan", "toys"], "give it with its .py"),
-        (["plan", "toys.py", "--only", "x*"], "ids look like toy-trap-scratch-0-"),
+        (["plan", "toys.py", "--filter", "x*"], "ids look like toy-trap-scratch-0-"),
         (["data", "prepare", "listop"], "did you mean 'listops'?"),
         (["data", "verify", "listop"], "did you mean 'listops'?"),
         (["data", "verify", "listops"], "levelfield data prepare listops"),
         (["report", "toys.py"], "levelfield run toys"),
         (["probe", "localty", "x"], "did you mean 'locality'?"),
         (["probe", "locality", "x"], "There is no run 'x' in runs"),
-        (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "give 1 or more"),
-        (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads 0"),
-        (["run", "toys.py", "--out", "toys.py", "--device", "cpu"], "toys.py cannot be a folder here (it is a file)"),
+        (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "--jobs must be at least 1"),
+        (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads must be at least 1"),
+        (
+            ["run", "toys.py", "--runs-dir", "toys.py", "--device", "cpu"],
+            "toys.py cannot be a folder here (it is a file)",
+        ),
         (["run", "toys.py", "--data", "toys.py/in", "--device", "cpu"], "(Not a directory): give another one"),
         (["run", "toys.py", "--device", "abacus"], "Device 'abacus' cannot be used here"),
         (["results", "SELECT nothing FROM rows"], "columns: source, table"),
@@ -158,7 +161,7 @@ def test_plan_shows_arms_costs_and_differences_and_trains_nothing(
 
 
 def test_plan_counts_parameters_as_the_model_has_them(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["plan", str(finished / "toys.py"), "--out", str(finished / "runs")])
+    main(["plan", str(finished / "toys.py"), "--runs-dir", str(finished / "runs")])
     shown = capsys.readouterr().out
     ledger = json.loads(next((finished / "runs").glob("*/ledger.json")).read_text())
     assert f" {ledger['parameters']:,} " in shown
@@ -194,7 +197,7 @@ def test_run_does_the_study_in_workers_and_names_the_files(here: Path, capsys: p
 
 
 def test_the_report_of_a_finished_study(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["report", str(finished / "toys.py"), "--out", str(finished / "runs"), "--to", str(tmp_path)])
+    main(["report", str(finished / "toys.py"), "--runs-dir", str(finished / "runs"), "--report-dir", str(tmp_path)])
     page = tmp_path / "toys-minutes" / "report.html"
     assert f"Wrote {page}\n" in capsys.readouterr().out
     assert "trap" in page.read_text()
@@ -202,7 +205,7 @@ def test_the_report_of_a_finished_study(finished: Path, tmp_path: Path, capsys: 
 
 def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((finished / "runs").glob("toy-*-0-*"))
-    places = ["--out", str(finished / "runs"), "--data", str(finished / "data")]
+    places = ["--runs-dir", str(finished / "runs"), "--data", str(finished / "data")]
     assert "--study" in refused(capsys, "probe", "locality", run.name, *places)
     main(["probe", "locality", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
     (rows,) = run.glob("probe-locality-*.jsonl")
@@ -219,7 +222,7 @@ def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_p
 def test_results_answers_over_measured_and_printed_rows(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As CSV, since nobody sits at a terminal here."""
     sql = "SELECT seed, value FROM rows WHERE split = 'test' AND model = 'trap' AND place IS NULL ORDER BY seed"
-    main(["results", sql, "--out", str(finished / "runs")])
+    main(["results", sql, "--runs-dir", str(finished / "runs")])
     shown = csv.DictReader(capsys.readouterr().out.splitlines())
     files = sorted((finished / "runs").glob("toy-*/rows.jsonl"))
     kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -268,7 +271,7 @@ def test_every_shipped_study_loads_under_its_file_name() -> None:
     from levelfield.engine.find import listing
 
     for name in listing("studies"):
-        assert load_study(name).name == name
+        assert Source(name).find().name == name
 
 
 def test_progress_reads_what_a_run_wrote_and_survives_half_a_file(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ import toys
 
 from levelfield import pretrained
 from levelfield.cli.app import main
+from levelfield.cli.arguments import real, whole
 from levelfield.files import folder
-from levelfield.presets.arguments import names, real, whole
+from levelfield.presets.options import names
 from levelfield.report.query import Measured, query
 from levelfield.spec import UserError, no_progress
 from levelfield.tasks._texts import corpus_files
@@ -48,7 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return shown
 
 
-@pytest.mark.parametrize("option", ["--out", "--data"])
+@pytest.mark.parametrize("option", ["--runs-dir", "--data"])
 @pytest.mark.parametrize("place", ["one", LONG, "/proc", "/proc/self/fd/none", "toys.py", "toys.py/in", "a\0b"])
 def test_a_folder_that_cannot_be_made_is_refused_before_any_run(
     here: Path, capsys: pytest.CaptureFixture[str], option: str, place: str
@@ -61,7 +62,7 @@ def test_commands_that_only_read_refuse_such_folders_too(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     for place in ("one", LONG, "toys.py"):
-        refused(capsys, *words, "--out", place)
+        refused(capsys, *words, "--runs-dir", place)
 
 
 def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_an_interrupt_is_not_lost_where_python_clears_something_away() -> None:
     code = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
-from levelfield import cli, listings
+from levelfield.cli import app, listing
 class Cleared:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -145,8 +146,8 @@ def lines():
     del held
     time.sleep(60)
     yield "never", "seen"
-listings.ALL["tasks"] = lines
-cli.main(["list", "tasks"])
+listing.ALL["tasks"] = lines
+app.main(["list", "tasks"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")

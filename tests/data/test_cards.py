@@ -18,7 +18,7 @@ from repository import ROOT
 from toy_data import Parity
 
 from levelfield import tasks
-from levelfield.cli import train_commands
+from levelfield.cli import data_commands
 from levelfield.cli.app import main
 from levelfield.data import card as cards
 from levelfield.data import duplicates, prepared
@@ -324,14 +324,14 @@ def test_verify_fails_where_the_generator_made_a_wrong_target(tmp_path: Path, mo
     monkeypatch.setattr(Recall, "_examples", wrong)
     prepared.prepare(Recall(pairs=6, train=60, val=20, test=20), tmp_path)
     said: list[str] = []
-    assert not train_commands.verify("recall", tmp_path, said.append)
+    assert not data_commands.verify("recall", tmp_path, said.append)
     assert "60 targets of train are not what their sequences say" in said[0]
 
 
 def test_arrays_of_an_unknown_task_are_checked_without_a_card(tmp_path: Path) -> None:
     prepared.prepare(Parity(), tmp_path)
     said: list[str] = []
-    assert train_commands.verify("all", tmp_path, said.append)
+    assert data_commands.verify("all", tmp_path, said.append)
     assert len(said) == 1 and said[0].endswith("sound")
 
 

@@ -12,7 +12,7 @@ import pytest
 from fixtures_server import Served, Server, serving
 
 from levelfield import tasks
-from levelfield.cli import train_commands
+from levelfield.cli import data_commands
 from levelfield.cli.app import main
 from levelfield.data import download, prepared
 from levelfield.spec import Archive, Task, UserError
@@ -45,21 +45,25 @@ def small_image(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_prepare_downloads_and_builds(server: Server, small_image: Task, tmp_path: Path) -> None:
     said: list[str] = []
-    assert train_commands.prepare("image", tmp_path / "data", None, (), said.append)
+    assert data_commands.prepare("image", tmp_path / "data", data_commands.Sources(), said.append)
     loaded = prepared.load(small_image, tmp_path / "data")
     expected = small_image.build(tmp_path / "made")
     assert np.array_equal(loaded["train"].x, expected["train"].x)
     assert names(tmp_path / "data" / "downloads" / "image") == ["cifar-10-python.tar.gz", "cifar-10-python.tar.gz.json"]
     assert len(server.asked) == 1
-    assert train_commands.prepare("image", tmp_path / "data", None, (), said.append)
+    assert data_commands.prepare("image", tmp_path / "data", data_commands.Sources(), said.append)
     assert not prepared.wants_files(Image(train=50, test=40), tmp_path / "data") or len(server.asked) == 1
 
 
 def test_prepare_from_a_folder_asks_nobody(server: Server, small_image: Task, tmp_path: Path) -> None:
-    assert train_commands.prepare("image", tmp_path / "data", tmp_path / "made", (), lambda text: None)
+    assert data_commands.prepare(
+        "image", tmp_path / "data", data_commands.Sources(tmp_path / "made"), lambda text: None
+    )
     assert server.asked == []
     (tmp_path / "data" / prepared.folder(small_image, tmp_path).name / prepared.MANIFEST).unlink()
-    assert train_commands.prepare("image", tmp_path / "data", None, (), lambda text: None), "the folder is remembered"
+    assert data_commands.prepare("image", tmp_path / "data", data_commands.Sources(), lambda text: None), (
+        "the folder is remembered"
+    )
     assert server.asked == []
 
 
@@ -72,7 +76,7 @@ def test_running_does_not_download(small_image: Task, server: Server, tmp_path: 
 def test_a_wrong_layout_in_the_archive_is_one_sentence(server: Server, small_image: Task, tmp_path: Path) -> None:
     server.files["/cifar-10-python.tar.gz"] = Served(gzip.compress(b"no pictures"))
     with pytest.raises(UserError, match=r"cifar-10-python\.tar\.gz"):
-        train_commands.prepare("image", tmp_path / "data", None, (), lambda text: None)
+        data_commands.prepare("image", tmp_path / "data", data_commands.Sources(), lambda text: None)
     assert not list((tmp_path / "data").glob("image-*"))
 
 

@@ -20,7 +20,7 @@ from repository import TESTS
 
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local, Outcome, cause
-from levelfield.engine.worker import Order, attempt, work
+from levelfield.engine.worker import Job, attempt, work
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.spec import Run, UserError
@@ -52,20 +52,20 @@ class Stage:
         return self.folder / "toys.py"
 
     @property
-    def order(self) -> Order:
-        return Order(Source(str(self.path)), "smoke", out=self.folder / "runs", data=self.folder / "data")
+    def job(self) -> Job:
+        return Job(Source(str(self.path)), "smoke", out=self.folder / "runs", data=self.folder / "data")
 
     def runs(self) -> list[Run]:
-        return choose(self.order.source.load(), "smoke")
+        return choose(self.job.source.load(), "smoke")
 
     def engine(self, jobs: int) -> Local:
-        return Local(self.order, ["cpu"] * jobs)
+        return Local(self.job, ["cpu"] * jobs)
 
     def execute(self, jobs: int = 1) -> Outcome:
         return self.engine(jobs).execute(self.runs(), self.heard)
 
     def where(self, seed: int) -> Path:
-        return store.directory(self.order.out, self.runs()[seed])
+        return store.directory(self.job.out, self.runs()[seed])
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_
         steps = [json.loads(line)["step"] for line in (stage.where(seed) / "log.jsonl").read_text().splitlines()]
         assert steps == list(range(1, 9))
     assert not (stage.where(1) / "error.txt").exists()
-    alone, last = replace(stage.order, out=tmp_path / "alone"), stage.runs()[3]
+    alone, last = replace(stage.job, out=tmp_path / "alone"), stage.runs()[3]
     assert attempt(last, alone, ()) == ("done", "")
     for name in ("weights.safetensors", "rows.jsonl"):
         assert (stage.where(3) / name).read_bytes() == (alone.out / last.id / name).read_bytes()
@@ -144,10 +144,10 @@ def test_what_is_done_starts_no_worker(stage: Stage) -> None:
 
 def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> None:
     toys.write(stage.path, runs=1)
-    planned = stage.order.source.fingerprint(stage.runs())
+    planned = stage.job.source.fingerprint(stage.runs())
     stage.path.write_text(stage.path.read_text() + "# the same runs, other code\n")
     answer = io.StringIO()
-    work(stage.order, planned, answer)
+    work(stage.job, planned, answer)
     reply = json.loads(answer.getvalue())
     assert reply["outcome"] == "stop"
     assert "changed after its runs were planned" in reply["why"]
@@ -155,10 +155,10 @@ def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> 
 
 def test_a_worker_stops_where_the_study_broke_after_planning(stage: Stage) -> None:
     toys.write(stage.path)
-    planned = stage.order.source.fingerprint(stage.runs())
+    planned = stage.job.source.fingerprint(stage.runs())
     stage.path.write_text("study = (\n")
     answer = io.StringIO()
-    work(stage.order, planned, answer)
+    work(stage.job, planned, answer)
     assert json.loads(answer.getvalue())["outcome"] == "stop"
     assert "line 1" in json.loads(answer.getvalue())["why"]
 
@@ -216,8 +216,8 @@ def test_a_worker_that_cannot_start_says_why(stage: Stage, monkeypatch: pytest.M
 
 def test_an_order_survives_the_journey_to_a_worker() -> None:
     source = Source("compare", "a.py:M", Options(("listops",), seeds=5, lr=0.1))
-    order = Order(source, "hours", Path("o"), Path("d"), "x*", "cuda:1", 3)
-    assert Order.from_json(order.to_json()) == order
+    job = Job(source, "hours", Path("o"), Path("d"), "x*", "cuda:1", 3)
+    assert Job.from_json(job.to_json()) == job
 
 
 def test_causes_are_words() -> None:

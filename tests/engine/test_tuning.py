@@ -15,7 +15,7 @@ import toys
 from levelfield.cli.app import main
 from levelfield.engine import tuning
 from levelfield.engine.find import Source, choose, find_run
-from levelfield.engine.worker import Order
+from levelfield.engine.worker import Job
 from levelfield.files import read_rows, write_json, write_rows
 from levelfield.report.query import find_files
 from levelfield.runs import store
@@ -95,36 +95,41 @@ def test_the_best_on_validation_is_chosen_and_a_diverged_trial_never_is(folder: 
     study = toy_study()
     written(study, folder, [None, 0.5, 0.75, 0.625])
     third = Search(4).factors()[2][0]
-    for run, own in zip(tuning.settled(study, folder).runs("smoke"), study.runs("smoke"), strict=True):
+    for run, own in zip(tuning.with_best_recipes(study, folder).runs("smoke"), study.runs("smoke"), strict=True):
         recipe = run.protocol.phases[0].recipe
         assert (run.seed, run.model, run.task) == (own.seed, own.model, own.task)
         assert recipe == replace(own.protocol.phases[0].recipe, lr=third * 1e-2, tuning_trials=4)
         assert run.id != own.id
-    assert [record["chosen"] for record in tuning.tried(study, "smoke", folder)] == [False, False, True, False]
-    assert ["validation" in record for record in tuning.tried(study, "smoke", folder)] == [False, True, True, True]
+    assert [record["chosen"] for record in tuning.trial_records(study, "smoke", folder)] == [False, False, True, False]
+    assert ["validation" in record for record in tuning.trial_records(study, "smoke", folder)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_where_all_trials_tie_the_own_recipe_stays(folder: Path) -> None:
     study = toy_study()
     written(study, folder, [0.5] * 4)
-    chosen = {run.protocol.phases[0].recipe.lr for run in tuning.settled(study, folder).runs("smoke")}
+    chosen = {run.protocol.phases[0].recipe.lr for run in tuning.with_best_recipes(study, folder).runs("smoke")}
     assert chosen == {1e-2}
 
 
 def test_a_study_without_a_search_stays_as_it_is(folder: Path) -> None:
     study = toy_study(0)
-    assert tuning.settled(study, folder) is study
-    assert tuning.tuned_by(study, 0) is study
+    assert tuning.with_best_recipes(study, folder) is study
+    assert tuning.with_search(study, 0) is study
 
 
 def test_half_a_search_settles_nothing(folder: Path) -> None:
     study = toy_study()
     with pytest.raises(UserError, match="tuned first"):
-        tuning.settled(study, folder).runs("smoke")
+        tuning.with_best_recipes(study, folder).runs("smoke")
     runs = written(study, folder, [0.5] * 4)
     (store.directory(folder / tuning.FOLDER, runs[1]) / store.DONE).unlink()
     with pytest.raises(UserError, match="3 of 4 trials"):
-        tuning.settled(study, folder).runs("smoke")
+        tuning.with_best_recipes(study, folder).runs("smoke")
 
 
 def test_the_seed_of_trials_is_nobody_elses(folder: Path) -> None:
@@ -162,25 +167,25 @@ def test_the_command_tunes_runs_and_reports(folder: Path, capsys: pytest.Capture
 
 def test_only_chooses_the_arms_that_are_tuned(folder: Path) -> None:
     (run, _) = toy_study().runs("smoke")
-    order = Order(Source("toys.py", trials=3), "smoke", folder / "runs", folder / "data", only=run.id)
-    assert len(order.trials.load()[1]) == 3
+    job = Job(Source("toys.py", trials=3), "smoke", folder / "runs", folder / "data", pattern=run.id)
+    assert len(job.trials.load()[1]) == 3
     with pytest.raises(UserError, match="No arm"):
-        replace(order, only="image-*").trials.load()
-    assert Order.from_json(order.trials.to_json()) == order.trials
+        replace(job, pattern="image-*").trials.load()
+    assert Job.from_json(job.trials.to_json()) == job.trials
 
 
 def test_a_run_is_named_by_its_id_before_the_search_and_after_it(folder: Path) -> None:
     study = toy_study()
     written(study, folder, [0.5, 0.25, 0.75, 0.5])
-    order = Order(Source("toys.py", trials=4), "smoke", folder, folder / "data")
-    before, after = study.runs("smoke"), order.load()[1]
+    job = Job(Source("toys.py", trials=4), "smoke", folder, folder / "data")
+    before, after = study.runs("smoke"), job.load()[1]
     assert {run.id for run in before}.isdisjoint(run.id for run in after)
     for old, new in zip(before, after, strict=True):
         for name in (old.id, new.id, f"*-{new.seed}-*"):
-            whole, chosen = replace(order, only=name).load()
+            whole, chosen = replace(job, pattern=name).load()
             assert [run.id for run in chosen] == [new.id]
             assert len(whole.runs("smoke")) == 2  # the index keeps the others
-            assert len(replace(order, only=name).trials.load()[1]) == 4
+            assert len(replace(job, pattern=name).trials.load()[1]) == 4
 
 
 def two_arms(folder: Path, trap: str = "", name: str = "") -> Study:
@@ -196,9 +201,9 @@ def test_arms_that_are_half_tuned_wait_for_nobody_else(folder: Path) -> None:
     study = two_arms(folder, name="wide")
     runs = written(study, folder, [0.5] * 4)
     (store.directory(folder / tuning.FOLDER, runs[0]) / store.DONE).unlink()
-    assert {run.model.label for run in tuning.settled(study, folder).runs("smoke")} == {"wide"}
-    assert {record["model"] for record in tuning.tried(study, "smoke", folder)} == {"wide"}
-    chosen, lines = tuning.state(study, "smoke", folder, lambda run: run.model.label == "wide")
+    assert {run.model.label for run in tuning.with_best_recipes(study, folder).runs("smoke")} == {"wide"}
+    assert {record["model"] for record in tuning.trial_records(study, "smoke", folder)} == {"wide"}
+    chosen, lines = tuning.progress(study, "smoke", folder, lambda run: run.model.label == "wide")
     assert "4 in all, 4 done" in lines[1]
     assert {run.protocol.phases[0].recipe.tuning_trials for run in chosen.runs("smoke")} == {4}
 
@@ -209,7 +214,11 @@ def test_arms_of_one_name_have_a_line_each(folder: Path) -> None:
     study = two_arms(folder)
     written(study, folder, [0.5, 0.75, None, 0.25])
     store.index(
-        folder, "toys", "smoke", choose(tuning.settled(study, folder), "smoke"), tuning.tried(study, "smoke", folder)
+        folder,
+        "toys",
+        "smoke",
+        choose(tuning.with_best_recipes(study, folder), "smoke"),
+        tuning.trial_records(study, "smoke", folder),
     )
     found = tuned.by_arm(store.read(folder, "toys", "smoke"))
     assert len({arm.model_label for arm in found}) == 2
@@ -239,8 +248,10 @@ def test_what_is_not_trained_has_no_trials(folder: Path) -> None:
     study = replace(toy_study(), runs=lambda effort: [replace(run, protocol=untrained) for run in toys_runs])
     untrained, toys_runs = Protocol("pretrained", ()), toy_study().runs("smoke")
     assert tuning.trials(study).runs("smoke") == []
-    assert [run.id for run in tuning.settled(study, folder).runs("smoke")] == [run.id for run in study.runs("smoke")]
-    assert tuning.tried(study, "smoke", folder) == []
+    assert [run.id for run in tuning.with_best_recipes(study, folder).runs("smoke")] == [
+        run.id for run in study.runs("smoke")
+    ]
+    assert tuning.trial_records(study, "smoke", folder) == []
 
 
 def test_a_notebooks_run_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,5 +288,5 @@ def test_a_report_without_trials_says_nothing_of_tuning() -> None:
 
 def test_a_tuned_study_is_not_called_untuned() -> None:
     study = Source("demo").load()
-    assert set(study.deviations) - set(tuning.tuned_by(study, 2).deviations) == {UNTUNED}
-    assert tuning.tuned_by(study, 0) is study
+    assert set(study.deviations) - set(tuning.with_search(study, 2).deviations) == {UNTUNED}
+    assert tuning.with_search(study, 0) is study

@@ -96,7 +96,18 @@ def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
     monkeypatch.setattr(ruler_command, "load", lambda asked: pytest.fail("no weights are needed"))
     monkeypatch.setattr(ruler_command, "reach", lambda asked: 800)
     with pytest.raises(SystemExit) as end:
-        app.main(["ruler", "some/model", "--lengths", "700,900", "--out", str(tmp_path), "--to", str(tmp_path / "to")])
+        app.main(
+            [
+                "ruler",
+                "some/model",
+                "--lengths",
+                "700,900",
+                "--runs-dir",
+                str(tmp_path),
+                "--report-dir",
+                str(tmp_path / "to"),
+            ]
+        )
     assert end.value.code == 2 and "give --lengths up to 800" in capsys.readouterr().err
 
 

@@ -200,7 +200,16 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
     place.write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr(ruler_command, "load", lambda asked: pytest.fail("no model is needed"))
     app.main(
-        ["ruler", "some/model", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report"), "--rescore", *words]
+        [
+            "ruler",
+            "some/model",
+            "--runs-dir",
+            str(tmp_path / "runs"),
+            "--report-dir",
+            str(tmp_path / "report"),
+            "--rescore",
+            *words,
+        ]
     )
     assert "| niah_single_1 | 0.0 (0.0) | 0.0 (0.0) |" in (report / "summary.md").read_text()
 

@@ -225,7 +225,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "build", lambda rows, baselines, to: iter(()))
         for name in ("huang2024_table1", "huang2024_needles"):
-            words = ["--essays", str(folder / "essays.txt"), "--out", str(folder / "runs")]
+            words = ["--essays", str(folder / "essays.txt"), "--runs-dir", str(folder / "runs")]
             app.main(["ruler", str(folder / "tiny"), "--table", name, "--effort", "smoke", *words])
     return folder
 
@@ -258,7 +258,7 @@ def test_every_format_comes_back_at_the_depths_that_were_asked(asked: Path) -> N
 def test_reports_have_a_model_that_no_table_has(
     name: str, asked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app.main(["report", name, "--out", str(asked / "runs"), "--to", str(tmp_path)])
+    app.main(["report", name, "--runs-dir", str(asked / "runs"), "--report-dir", str(tmp_path)])
     assert "tiny (paper, base, n=1, essays.txt)" in capsys.readouterr().out
     assert {p.name for p in (tmp_path / name).iterdir()} >= {"report.html", "summary.md", "cells.csv", "answers.csv"}
     assert len(cells_csv(tmp_path / name, "cells.csv")) == len(printed(SURVEYS[name]))
@@ -285,7 +285,14 @@ def test_a_folder_called_like_a_printed_model_stands_beside_nothing_unless_it_is
 ) -> None:
     folder = tmp_path / "runs" / "ruler" / "mamba2-2.7b"
     asked_folder(folder)
-    words = ["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")]
+    words = [
+        "report",
+        "huang2024_table1",
+        "--runs-dir",
+        str(tmp_path / "runs"),
+        "--report-dir",
+        str(tmp_path / "report"),
+    ]
     app.main(words)
     said = capsys.readouterr().out
     assert "not beside mamba2_2.7b: what the model is made of is not recorded" in said and "| difference |" not in said
@@ -301,12 +308,14 @@ def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pyt
     folder, made = tmp_path / "runs" / "ruler" / "mamba2-2.7b", TABLE1.find(MAMBA)
     asked_folder(folder)
     (folder / ANATOMY).write_text(json.dumps({"layers": made.layers, "parameters": made.parameters}))
-    app.main(["report", "huang2024_table1", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "report")])
+    app.main(
+        ["report", "huang2024_table1", "--runs-dir", str(tmp_path / "runs"), "--report-dir", str(tmp_path / "report")]
+    )
     said = capsys.readouterr().out
     assert "| mamba2-2.7b (paper, base, n=1) | ours | 100.0 (77.2 to 100.0) |" in said
     assert "| mamba2-2.7b (paper, RWKV, n=1) | ours | 100.0 (77.2 to 100.0) |" in said
     assert said.count("| difference | +61.5 |") == 1
-    app.main(["plan", "huang2024_table1", "--out", str(tmp_path / "runs"), "--only", "*/mamba2-*"])
+    app.main(["plan", "huang2024_table1", "--runs-dir", str(tmp_path / "runs"), "--filter", "*/mamba2-*"])
     said = capsys.readouterr().out
     assert "13 of 16,250 answers are there" in said
     assert f"levelfield ruler {MAMBA} --table huang2024_table1 --tokenizer EleutherAI/gpt-neox-20b --squad" in said
@@ -339,7 +348,7 @@ def test_the_commands_of_a_plan_are_understood(capsys: pytest.CaptureFixture[str
         (("run", "huang2024_table1"), "trains nothing"),
         (("ruler", "x", "--table", "demo"), "trains its models"),
         (("ruler", "x", "--table", "huang2024_table1", "--tasks", "vt"), "leave out --tasks"),
-        (("plan", "huang2024_table1", "--only", "gpt*"), "no model that matches"),
+        (("plan", "huang2024_table1", "--filter", "gpt*"), "no model that matches"),
     ],
 )
 def test_bad_words_are_one_sentence(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

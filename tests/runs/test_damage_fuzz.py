@@ -152,11 +152,11 @@ def test_the_page_says_which_run_and_the_commands_go_on(
     file = str(study[1].parent / "toys.py")
     path = victim(out, name)
     path.write_bytes(content)
-    main(["report", file, "--out", str(out), "--to", str(tmp_path)])
+    main(["report", file, "--runs-dir", str(out), "--report-dir", str(tmp_path)])
     page = (tmp_path / "toys-minutes" / "report.html").read_text()
     assert f"not readable, because {path} is damaged" in page
-    main(["plan", file, "--out", str(out)])
-    main(["results", "SELECT count(*) FROM scores", "--out", str(out)])
+    main(["plan", file, "--runs-dir", str(out)])
+    main(["results", "SELECT count(*) FROM scores", "--runs-dir", str(out)])
     shown = capfd.readouterr()
     assert shown.err.count("Left out: ") == (name in ("rows.jsonl", "probe"))
 
@@ -167,7 +167,7 @@ def test_where_nothing_can_be_read_the_report_says_so(
     for path in out.glob("*/ledger.json"):
         path.write_text("")
     with pytest.raises(SystemExit) as end:
-        main(["report", str(study[1].parent / "toys.py"), "--out", str(out), "--to", str(tmp_path)])
+        main(["report", str(study[1].parent / "toys.py"), "--runs-dir", str(out), "--report-dir", str(tmp_path)])
     assert end.value.code == 2
     said = capfd.readouterr().err
     assert "not readable, because" in said and said.count("\n") == 1
@@ -198,7 +198,7 @@ def test_a_damaged_record_of_a_study_is_one_sentence(
     (out / "studies" / "toys-minutes.json").write_bytes(content)
     with pytest.raises(store.UserError, match="run the study again"):
         store.read(out, "toys", "minutes")
-    main(["results", "SELECT count(*) FROM scores WHERE study IS NULL", "--out", str(out)])
+    main(["results", "SELECT count(*) FROM scores WHERE study IS NULL", "--runs-dir", str(out)])
     shown = capfd.readouterr()
     assert shown.out.split() == ["count_star()", "2"] and "toys-minutes.json" in shown.err
 

@@ -1,0 +1,134 @@
+"""Defines the kinds of argument that the command line takes: how each looks in --help, and how its words are read.
+
+    --runs-dir runs                 a folder, there or not; what cannot be one is refused before anything else happens
+    --tasks listops,recall pulse    names, separated by commas or blanks
+    --seeds 3                       a whole number
+
+Arguments that several commands share are dataclasses here, which tyro flattens into the flags of each command. Whatever
+cannot be read raises UserError, in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+from levelfield import files
+from levelfield.presets.options import Options, names
+from levelfield.spec import UserError
+
+MOST = 1_000_000_000
+
+
+def whole(text: str, least: int = 0, most: int = MOST) -> int:
+    """whole("12") is 12. Raises UserError for what is no whole number in that range."""
+    try:
+        number = int(text) if len(text) <= 20 else MOST + 1
+    except ValueError:
+        raise UserError(
+            f"'{files.shortened(text, 60)}' is no whole number: give one such as {max(1, least)}."
+        ) from None
+    if not least <= number <= most:
+        raise UserError(f"{files.shortened(text, 60)} is out of range: give a whole number from {least} to {most:,}.")
+    return number
+
+
+def real(text: str) -> float:
+    """real("2e-3") is 0.002. Raises UserError for what is no number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise UserError(f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
+    return number
+
+
+def _one(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec[Any]:
+    """Returns the kind of argument that is one word, which `read` understands."""
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+Folder = Annotated[Path, _one("FOLDER", files.folder)]
+File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
+Number = Annotated[int, _one("N", whole)]
+Trials = Annotated[int, _one("N", whole), arg(help_behavior_hint="")]
+Count = Annotated[int | None, _one("N", whole), arg(help_behavior_hint="")]
+Rate = Annotated[float | None, _one("X", real), arg(help_behavior_hint="")]
+Device = Annotated[str, _one("DEVICE", str)]
+Text = Annotated[str, _one("TEXT", str), arg(help_behavior_hint="")]
+Name = Annotated[str | None, _one("TEXT", str), arg(help_behavior_hint="")]
+Names = Annotated[
+    tuple[str, ...],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME ...",
+        instance_from_str=names,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=list,
+    ),
+    arg(help_behavior_hint=""),
+]
+StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
+TaskName = Annotated[Positional[str], arg(metavar="TASK")]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where runs lie, and what executes them.
+
+    Args:
+        runs_dir: folder of run directories
+        data: folder of prepared data
+        device: auto, cpu, cuda or cuda:1
+        jobs: worker processes (default: one per core, or one per GPU)
+    """
+
+    runs_dir: Folder = Path("runs")
+    data: Folder = Path("data")
+    device: Device = "auto"
+    jobs: Count = None
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The arms of a comparison and what they share.
+
+    Args:
+        tasks: names of tasks (default: listops recall pathfinder)
+        protocols: names of protocols (default: scratch spt_masked)
+        baselines: names of mixers (default: attention s4 conv)
+        seeds: runs of each arm (default: as the effort affords, 2 at minutes)
+        steps: optimizer steps of each run, all phases together (default: as the effort affords, 1,000 at minutes)
+        width: features of a step in your model (default: as the effort affords, 48 at minutes); baselines get the width
+            that gives them as many parameters
+        depth: blocks of each model (default: as the effort affords, 2 at minutes)
+        lr: learning rate of every arm (default: as the effort affords, 0.002 at minutes)
+    """
+
+    tasks: Names = ()
+    protocols: Names = ()
+    baselines: Names = ()
+    seeds: Count = None
+    steps: Count = None
+    width: Count = None
+    depth: Count = None
+    lr: Rate = None
+
+    def options(self) -> Options:
+        """Returns the same as a value of the package. Raises UserError for a number that no run can have."""
+        return Options(**vars(self))
+
+
+EXECUTION, COMPARE_OPTIONS = Execution(), CompareOptions()

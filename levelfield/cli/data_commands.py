@@ -1,0 +1,146 @@
+"""Prepares the arrays of tasks and checks them: `levelfield data prepare` and `levelfield data verify`.
+
+prepare("all", Path("data"), Sources(), say)
+verify("recall", Path("data"), say)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import TaskID
+
+from levelfield import tasks
+from levelfield.cli.streams import Say
+from levelfield.data import card as cards
+from levelfield.data import download, prepared
+from levelfield.engine.find import find_tasks
+from levelfield.files import write_text
+from levelfield.spec import Effort, Progress, Task, UserError
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where official files come from. folder: where they lie already; nothing is downloaded then. mirrors: addresses
+    to ask first, to which the name of a file is appended."""
+
+    folder: Path | None = None
+    mirrors: Sequence[str] = ()
+
+
+def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = "minutes") -> bool:
+    """Builds the arrays of a task, of all tasks of a study at an effort, or of "all"; returns whether all were built.
+
+    Raises UserError for a single task or a study that cannot be built; with "all", the others are built all the same.
+    """
+    if name != "all":
+        found = find_tasks(name, effort)
+        for task in found:
+            _prepare(name if len(found) == 1 else task.name, task, root, sources, say)
+        return True
+    complete = True
+    for each in tasks.names():
+        try:
+            _prepare(each, tasks.find(each), root, sources, say)
+        except UserError as error:
+            complete = False
+            say(f"{each}: {error}")
+    return complete
+
+
+def _prepare(name: str, task: Task, root: Path, sources: Sources, say: Say) -> None:
+    folder = sources.folder
+    with Bars(console=Console(stderr=True), transient=True) as bar:
+        show = _shown(bar)
+        if folder is None and prepared.wants_files(task, root):
+            folder = download.fetch(task.archives, prepared.downloads(task, root), sources.mirrors, show)
+        at = prepared.prepare(task, root, folder, show)
+    say(f"{name}: {at}")
+
+
+def _shown(bar: Bars) -> Progress:
+    """Returns a callable that shows progress as rows of `bar`; a total of 0 is not known."""
+    rows: dict[str, TaskID] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in rows:
+            rows[what] = bar.add_task(what, total=None)
+        bar.update(rows[what], completed=done, total=total or None)
+
+    return show
+
+
+def verify(name: str, root: Path, say: Say, effort: Effort = "minutes") -> bool:
+    """Checks every prepared folder of a task, whatever its settings, of the tasks of a study, or of "all", and says
+    what is in it; returns whether all are sound."""
+    given = [] if name == "all" else find_tasks(name, effort)
+    own = {task.name for task in given}
+    sound = [verify_folder(at, given, say) for at in _folders(name, root, own)]
+    return verify_downloads(own, root, say) and all(sound)
+
+
+def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
+    """Returns the prepared folders of the tasks called `own`, or of all where that is empty. Raises UserError where
+    there are none."""
+    folders = [at for at in sorted(root.glob("*-*")) if at.is_dir() and not at.name.startswith(".")]
+    folders = [at for at in folders if not own or at.name.rsplit("-", 1)[0] in own]
+    if not folders:
+        raise UserError(f"Nothing of {name} is prepared in {root}: start with `levelfield data prepare {name}`.")
+    return folders
+
+
+def verify_folder(at: Path, given: Sequence[Task], say: Say) -> bool:
+    """Checks one prepared folder, then makes, keeps and says its card; returns whether it is sound. given: tasks that
+    it may be of, beside those of levelfield."""
+    errors = prepared.verify(at)
+    card = None if errors else make_card(at, given)
+    if card is not None:
+        errors = [f"{error} (in {at.name})" for error in card.faults]
+    say(f"{at}: {'sound' if not errors else ''.join(f'{chr(10)}  {error}' for error in errors)}")
+    if card is not None:
+        say(f"\n{cards.markdown(card)}")
+    return not errors
+
+
+def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
+    """Makes a folder's card and keeps it there; None where its task is of another version, or a user's own and not
+    among the `given` ones."""
+    about = prepared.manifest(at)
+    known = [task for task in (*given, _restore(about["settings"])) if task and prepared.folder(task, at.parent) == at]
+    if not known:
+        return None
+    with Bars(console=Console(stderr=True), transient=True) as bar:
+        card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
+    with suppress(UserError):  # data in a folder that cannot be written is checked as well
+        write_text(at / cards.CARD, cards.to_json(card))
+    return card
+
+
+def _restore(settings: Mapping[str, Any]) -> Task | None:
+    """Returns the task of levelfield that a manifest describes, if there is one."""
+    known = {type(task).__name__: type(task) for task in map(tasks.find, tasks.names())}
+    if settings["kind"] not in known:
+        return None
+    kind = known[settings["kind"]]
+    names = {field.name for field in fields(kind)}
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name in names}
+    return kind(**given) if given.keys() == names else None
+
+
+def verify_downloads(own: set[str], root: Path, say: Say) -> bool:
+    """Checks downloaded official files against their checksums, those of the tasks called `own` or of all where that
+    is empty; returns whether all are right."""
+    right = True
+    for folder, archives in {prepared.downloads(t, root): t.archives for t in map(tasks.find, tasks.names())}.items():
+        for archive in archives if (not own or folder.name in own) and folder.is_dir() else ():
+            errors = download.verify(archive, folder)
+            right &= not errors
+            if (folder / archive.name).exists():
+                say(f"{folder / archive.name}: {errors[0] if errors else 'sound'}")
+    return right

@@ -1,0 +1,33 @@
+"""Prints what a SQL query over measured and printed rows gives: `levelfield results`.
+
+answer("SELECT task, model, value FROM scores", Path("runs"))
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from levelfield.report.query import collect, query
+
+
+def answer(sql: str, runs_dir: Path) -> None:
+    """Prints a table on a terminal, and CSV anywhere else. What could not be read is named on standard error."""
+    measured = collect(runs_dir)
+    for complaint in measured.complaints:
+        print(f"Left out: {complaint}", file=sys.stderr)
+    columns, records = query(sql, measured)
+    if not measured.rows:
+        print(f"Nothing is measured in {runs_dir}/: `rows` is empty. Choose a folder with --runs-dir.", file=sys.stderr)
+    console = Console()
+    if not console.is_terminal:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])
+        return
+    table = Table(*columns)
+    for record in records:
+        table.add_row(*("" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in record))
+    console.print(table)
