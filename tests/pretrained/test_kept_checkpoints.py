@@ -26,6 +26,6 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str, mode: kep
     error = (model.logits(ids) - logits).abs().max()
     assert error < 1e-4 * logits.std(), error
     assert generate(model, [ids[0].tolist()], 5) == [theirs["made"][0].tolist()]
-    first, state = model.advance(ids[:, :25], None, last=False)
-    rest, _ = model.advance(ids[:, 25:], state, last=False)
+    first, state = model.step(ids[:, :25], None, last=False)
+    rest, _ = model.step(ids[:, 25:], state, last=False)
     assert (torch.cat([first, rest], 1) - logits).abs().max() < 1e-4 * logits.std()

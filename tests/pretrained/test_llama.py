@@ -104,8 +104,8 @@ def test_it_is_the_model_of_transformers_and_so_is_its_cache(mode: kept.Mode) ->
         torch.testing.assert_close(
             net.hidden_states(ids, None), theirs["y"], rtol=1e-5, atol=1e-5
         )  # its angles are float32
-        first, state = net.advance(ids[:, :40], None)
-        rest, _ = net.advance(ids[:, 40:], state)
+        first, state = net.step(ids[:, :40], None)
+        rest, _ = net.step(ids[:, 40:], state)
         torch.testing.assert_close(torch.cat([first, rest], 1), theirs["y"], rtol=1e-5, atol=1e-5)
 
 
