@@ -87,14 +87,6 @@ PENDING = frozenset(
         "levelfield/run.py",
         "levelfield/runs/store.py",
         "levelfield/spec/examples.py",
-        "levelfield/tasks/_images/ops.py",
-        "levelfield/tasks/_texts/imdb.py",
-        "levelfield/tasks/copying.py",
-        "levelfield/tasks/induction.py",
-        "levelfield/tasks/mqar.py",
-        "levelfield/tasks/needle.py",
-        "levelfield/tasks/pathfinder.py",
-        "levelfield/tasks/recall.py",
         "levelfield/train.py",
     }
 )

@@ -27,6 +27,10 @@ SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 
+DRAW_ORDER: tuple[SplitName, ...] = ("test", "val", "train")
+"""The order in which generated splits are drawn: how many examples are trained on then changes no other split."""
+
+
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total): how long work tells how far it is."""
 

@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from levelfield.spec import Progress, SplitName, UserError, derive_seed
+from levelfield.spec import DRAW_ORDER, Progress, SplitName, UserError, derive_seed
 
 Rows = tuple[np.ndarray, ...]
 Draw = Callable[[np.random.Generator, int], Rows]
 
-ORDER: tuple[SplitName, ...] = ("test", "val", "train")  # so that how many are trained on changes no other split
 TRIES = 100
 Filler = Literal["blank", "noise"]
 
@@ -37,7 +36,7 @@ def splits(
     """
     made: dict[SplitName, Rows] = {}
     taken: set[bytes] = set()
-    for split in ORDER:
+    for split in DRAW_ORDER:
         rng = np.random.default_rng(derive_seed(seed, name, split, *settings))
         law = draw[split] if isinstance(draw, Mapping) else draw
         made[split] = _fresh(name, rng, counts[split], law, taken)

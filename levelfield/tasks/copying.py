@@ -97,7 +97,7 @@ class Copying(Task):
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.symbols, self.items, self.delay, self.placement, self.cue)
-        made = splits("copying", self.seed, settings, counts, self._draw, progress)
+        made = splits("copying", self.seed, settings, counts=counts, draw=self._draw, progress=progress)
         return {
             split: Examples.of_equal_length(x, y, {"spread": spread}, stepwise=True)
             for split, (x, y, spread) in made.items()

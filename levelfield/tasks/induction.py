@@ -78,7 +78,7 @@ class Induction(Task):
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.length, self.symbols, self.gap)
-        made = splits("induction", self.seed, settings, counts, self._draw, progress)
+        made = splits("induction", self.seed, settings, counts=counts, draw=self._draw, progress=progress)
         return {split: Examples.of_equal_length(x, y, {"gap": gap}) for split, (x, y, gap) in made.items()}
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:

@@ -104,7 +104,7 @@ class MQAR(Task):
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         settings = (self.length, self.pairs, self.keys, self.values, self.power, self.filler)
-        made = splits("mqar", self.seed, settings, counts, self._draw, progress)
+        made = splits("mqar", self.seed, settings, counts=counts, draw=self._draw, progress=progress)
         return {
             split: Examples.of_equal_length(x, y, {"farthest": far}, stepwise=True)
             for split, (x, y, far) in made.items()

@@ -127,7 +127,7 @@ class Needle(Task):
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         draws: dict[SplitName, Draw] = {split: self._drawer(1) for split in counts}
         draws["train"] = self._drawer(self.asked)
-        made = splits("needle", self.seed, laws, counts, draws, progress)
+        made = splits("needle", self.seed, laws, counts=counts, draw=draws, progress=progress)
         return {split: self._examples(*made[split]) for split in SPLITS}
 
     def _examples(self, x: np.ndarray, y: np.ndarray, depth: np.ndarray, form: np.ndarray) -> Examples:

@@ -142,7 +142,9 @@ class Pathfinder(Task):
             parts, count = self._parts(split), counts[split]
             images = _pixels(count * len(parts), self.max_length)
             facts = [
-                drawing.fill(parameters(self.size, part), block, self.seed, f"{split} {part}", seen, progress)
+                drawing.fill(
+                    parameters(self.size, part), block, self.seed, f"{split} {part}", seen=seen, progress=progress
+                )
                 for part, block in zip(parts, images.reshape(len(parts), count, -1), strict=True)
             ]
             distance = np.concatenate([f.distance for f in facts]) // (self.size / 8) * (self.size / 8)

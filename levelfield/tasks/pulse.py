@@ -16,7 +16,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Progress, Signal, SplitName, Task, UserError, Values, derive_seed, no_progress
+from levelfield.spec import (
+    DRAW_ORDER,
+    Examples,
+    Progress,
+    Signal,
+    SplitName,
+    Task,
+    UserError,
+    Values,
+    derive_seed,
+    no_progress,
+)
 
 RATE = 25  # samples per second
 LOWEST, HIGHEST = 45.0, 120.0  # beats per minute
@@ -73,8 +84,9 @@ class Pulse(Task):
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}
-        counts: tuple[tuple[SplitName, int], ...] = (("test", self.test), ("val", self.val), ("train", self.train))
-        for split, count in counts:
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
+        for split in DRAW_ORDER:
+            count = counts[split]
             rng = np.random.default_rng(derive_seed(self.seed, "pulse", split, self.seconds, self.noise, self.jitter))
             rate = rng.uniform(LOWEST, HIGHEST, count)
             x = np.stack([self._sequence(rng, value) for value in rate])

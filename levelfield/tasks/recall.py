@@ -16,7 +16,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import Examples, Label, Progress, SplitName, Task, Tokens, UserError, derive_seed, no_progress
+from levelfield.spec import (
+    DRAW_ORDER,
+    Examples,
+    Label,
+    Progress,
+    SplitName,
+    Task,
+    Tokens,
+    UserError,
+    derive_seed,
+    no_progress,
+)
 
 
 @dataclass(frozen=True)
@@ -91,8 +102,9 @@ class Recall(Task):
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
-        counts: tuple[tuple[SplitName, int], ...] = (("test", self.test), ("val", self.val), ("train", self.train))
-        for split, count in counts:
+        counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
+        for split in DRAW_ORDER:
+            count = counts[split]
             rng = np.random.default_rng(derive_seed(self.seed, "recall", split, self.pairs))
             splits[split] = self._draw(rng, count, taken)
             progress(f"recall: {split}", count, count)
@@ -137,4 +149,7 @@ class Recall(Task):
 
 
 TASKS: dict[str, Task] = {"recall": Recall()}
-EXAMPLES: tuple[Task, ...] = (Recall(pairs=6, train=60, val=20, test=20), Recall(3, 4, 9, 40, 10, 10, seed=2))
+EXAMPLES: tuple[Task, ...] = (
+    Recall(pairs=6, train=60, val=20, test=20),
+    Recall(keys=3, values=4, pairs=9, train=40, val=10, test=10, seed=2),
+)

@@ -187,7 +187,7 @@ def translate_y(pictures: Tensor, amount: Tensor) -> Tensor:
 def rotate(pictures: Tensor, amount: Tensor) -> Tensor:
     """`amount` degrees counter-clockwise around the middle."""
     zero = amount.new_zeros(amount.shape)
-    return nearest(pictures, rigid_maps(pictures, -amount, zero, zero, zero + 1, zero))
+    return nearest(pictures, rigid_maps(pictures, -amount, right=zero, down=zero, scale=zero + 1, shear=zero))
 
 
 def rigid_maps(pictures: Tensor, angle: Tensor, right: Tensor, down: Tensor, scale: Tensor, shear: Tensor) -> Tensor:

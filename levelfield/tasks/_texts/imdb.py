@@ -192,7 +192,14 @@ def _review(name: re.Match[bytes], text: bytes) -> Review:
     split, kind, number, stars = name.groups()
     if not text:
         raise UserError(f"The review {name[0].decode()} is empty: download the set again from {PAGE}.")
-    return Review(name[0], split.decode(), kind.decode(), int(number), int(stars), text)
+    return Review(
+        name=name[0],
+        split=split.decode(),
+        kind=kind.decode(),
+        number=int(number),
+        stars=int(stars),
+        text=text,
+    )
 
 
 def _check(found: Sequence[Review], place: Path, whole: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from levelfield.spec import Examples, Progress, SplitName, Task, Tokens, Unlabelled, UserError, no_progress
+from levelfield.spec import DRAW_ORDER, Examples, Progress, SplitName, Task, Tokens, Unlabelled, UserError, no_progress
 
 LATEST = 8  # windows of a document that a slice tells apart
 Texts = Mapping[SplitName, Sequence[bytes]]
@@ -61,8 +61,7 @@ class Windows(Task):
         texts = self.texts(sources, progress)
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
-        order: tuple[SplitName, ...] = ("test", "val", "train")  # so that train gives way where a window repeats
-        for split in order:
+        for split in DRAW_ORDER:  # train gives way where a window repeats
             cut = windows(texts[split], self.length)
             new = [i for i in range(len(cut)) if not taken or cut.sequence(i).tobytes() not in taken][: self.most]
             if not new:
