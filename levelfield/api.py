@@ -1,4 +1,4 @@
-"""Compare a mixer of one's own from Python, in a notebook too.
+"""Compares a mixer of one's own with baselines from Python, in a notebook too.
 
     import levelfield
     found = levelfield.compare(MyMixer, tasks=["listops"], effort="smoke")
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What was measured, and the files of its report: the page, tables and figures."""
+    """The measured rows, and the files of their report: the page, tables and figures."""
 
     rows: Sequence[Row]
     ledgers: Mapping[str, Mapping[str, Any]]
     files: Sequence[Path]
 
     def __repr__(self) -> str:
-        """Ten lines at most, for `print`: the whole is in the files."""
+        """Returns ten lines at most, for `print`: the whole is in the files."""
         scores: dict[tuple[str, str, str, str], list[float]] = {}
         for row in self.rows:
             if "at" not in row and row.get("split") == "test" and row.get("run") and "value" in row:
@@ -103,7 +103,8 @@ def compare(
     if study.search is not None:
         _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
-    store.index(out, study.name, effort, choose(study, effort), records, trials, adds=True)
+    runs = choose(study, effort)
+    store.index(out, study.name, effort, runs, trials=records, asked_trials=trials, adds=True)
     _run(study, effort, out, data, device, tested=True)
     results = store.read(out, study.name, effort)
     study = recorded(study, results.specs, config)

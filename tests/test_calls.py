@@ -31,7 +31,6 @@ PENDING = frozenset(
         "levelfield/cli/app.py",
         "levelfield/cli/ruler_command.py",
         "levelfield/cli/survey_commands.py",
-        "levelfield/cli/train_commands.py",
         "levelfield/contract.py",
         "levelfield/longcontext/answers.py",
         "levelfield/longcontext/exam.py",

@@ -26,7 +26,7 @@ MOST = 1_000_000_000
 
 
 def whole(text: str, least: int = 0, most: int = MOST) -> int:
-    """whole("12") is 12. Raises UserError for what is no whole number in that range."""
+    """Reads a number: whole("12") is 12. Raises UserError for what is no whole number in that range."""
     try:
         number = int(text) if len(text) <= 20 else MOST + 1
     except ValueError:
@@ -39,7 +39,7 @@ def whole(text: str, least: int = 0, most: int = MOST) -> int:
 
 
 def real(text: str) -> float:
-    """real("2e-3") is 0.002. Raises UserError for what is no number above zero."""
+    """Reads a number: real("2e-3") is 0.002. Raises UserError for what is no number above zero."""
     try:
         number = float(text)
     except ValueError:
@@ -86,7 +86,7 @@ TaskName = Annotated[Positional[str], arg(metavar="TASK")]
 
 @dataclass(frozen=True)
 class Execution:
-    """Where runs lie, and what executes them.
+    """The folders of runs and of data, and what executes the runs.
 
     Args:
         runs_dir: folder of run directories

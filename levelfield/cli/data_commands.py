@@ -27,8 +27,11 @@ from levelfield.spec import Effort, Progress, Task, UserError
 
 @dataclass(frozen=True)
 class Sources:
-    """Where official files come from. folder: where they lie already; nothing is downloaded then. mirrors: addresses
-    to ask first, to which the name of a file is appended."""
+    """The places that official files come from.
+
+    folder: of files that are here already; nothing is downloaded then. mirrors: addresses to ask first, to which the
+    name of a file is appended.
+    """
 
     folder: Path | None = None
     mirrors: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What there is, for `levelfield list`: (name, one line about it) per noun. Each loads only what it lists."""
+"""Lists what there is, for `levelfield list`: a name and one line about it. Each function loads only what it lists."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mixers() -> Iterator[Line]:
 
 
 def first_sentence(mixer: type[MixerConfig]) -> str:
-    """What a mixer is, as its file begins."""
+    """Returns what a mixer is: the first sentence of its file."""
     doc = sys.modules[mixer.__module__].__doc__ or ""
     return re.split(r"(?<=[.])\s", doc.strip(), maxsplit=1)[0].rstrip(".").replace("\n", " ")
 
@@ -76,7 +76,7 @@ def _first_line(thing: object) -> str:
 
 
 def kernels() -> Iterator[Line]:
-    """What would run here, self-tested where there is a GPU."""
+    """Yields what would run here, self-tested where there is a GPU."""
     import torch
 
     from levelfield.ops.kernel_cases import CASES

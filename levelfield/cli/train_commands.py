@@ -26,7 +26,7 @@ from levelfield.spec import Effort, Run, Study, UserError
 
 @dataclass(frozen=True)
 class ReportPlace:
-    """Which runs a report is of, and the folder of reports it goes into."""
+    """The runs that a report is of, and the folder of reports that it goes into."""
 
     effort: Effort
     runs_dir: Path
@@ -65,7 +65,10 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
     made(job.data, "--data")
     records = () if declared.search is None or job.trial else tuning.trial_records(declared, job.effort, job.out)
     adds = bool(job.source.mixer)
-    store.index(job.out, study.name, job.effort, choose(study, job.effort), records, job.source.trials, adds)
+    runs_of_study = choose(study, job.effort)
+    store.index(
+        job.out, study.name, job.effort, runs_of_study, trials=records, asked_trials=job.source.trials, adds=adds
+    )
     console = Console()
     with run_screen.screen(console) as screen:
         outcome = Local(job, workers).execute(runs, screen)

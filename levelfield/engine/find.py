@@ -1,4 +1,4 @@
-"""Finds what the command line names: a study, its runs that a pattern chooses, the run behind a directory.
+"""Finds what the command line names: a study, those of its runs that match a pattern, the run behind a directory.
 
     Source("demo").load()                     the study of levelfield/studies/demo.py
     Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
@@ -44,7 +44,7 @@ def listing(folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a study comes from: the name of a shipped one or a file; for `compare` also what is compared, on what.
+    """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what.
 
     With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search.
     """
@@ -56,14 +56,14 @@ class Source:
 
     @staticmethod
     def of(name: str, trials: int = 0) -> Source:
-        """What STUDY on the command line means; FILE.py:Class is a comparison with its usual tasks and protocols."""
+        """Returns what STUDY on the command line means; FILE.py:Class is a comparison on the usual tasks."""
         return Source("compare", mixer=name, trials=trials) if ".py:" in name else Source(name, trials=trials)
 
     def find(self) -> Study | Survey:
-        """What trains models, or what asks models that exist. Raises UserError, in one sentence, for an unknown name, a
-        broken file or a file without either.
+        """Returns a study, which trains models, or a survey, which asks models that exist.
 
-        So do a study's `runs` and `probes` for whatever goes wrong in them.
+        Raises UserError, in one sentence, for an unknown name, a broken file or a file without either; so do the `runs`
+        and `probes` of the study for whatever goes wrong in them.
         """
         if self.mixer:
             study = _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
@@ -75,7 +75,7 @@ class Source:
         return tuning.with_search(_guarded(found, self.study, module.__file__ or ""), self.trials)
 
     def load(self) -> Study:
-        """The study. Raises UserError where what is found is a survey, which trains nothing."""
+        """Returns the study. Raises UserError where what is found is a survey, which trains nothing."""
         found = self.find()
         if isinstance(found, Survey):
             raise UserError(
@@ -84,7 +84,7 @@ class Source:
         return found
 
     def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
-        """The study with all runs that were recorded for it: a comparison may have been run with other tasks too."""
+        """Returns the study with all runs recorded for it: a comparison may have been run with other tasks too."""
         if not self.mixer:
             return study
         from levelfield.engine.restore import recorded
@@ -93,23 +93,23 @@ class Source:
         return recorded(study, described, load_user_mixer(self.mixer))
 
     def __str__(self) -> str:
-        """In the words of the command line; a comparison without its tasks and protocols."""
+        """Returns the words of the command line; a comparison is named without its tasks and protocols."""
         return (self.mixer or self.study) + (f" --trials {self.trials}" if self.trials else "")
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
-        """Of the chosen runs and of the file that made them, where it is the user's own."""
+        """Hashes the runs that were chosen, and the file that made them where it is the user's own."""
         path = Path(self.study)
         content = path.read_bytes() if path.suffix == ".py" and path.is_file() else b""
         return hashlib.sha256("\n".join(run.id for run in runs).encode() + content).hexdigest()
 
 
 def load_study(name: str) -> Study:
-    """The study of that name or file, or the comparison of FILE.py:Class; see `Source.load`."""
+    """Returns the study of that name or file, or the comparison of FILE.py:Class; see `Source.load`."""
     return Source.of(name).load()
 
 
 def load_survey(name: str) -> Survey:
-    """The survey of that name or file. Raises UserError where what is found is a study, which trains its models."""
+    """Returns the survey of that name or file. Raises UserError for a study, which trains its models."""
     found = Source(name).find()
     if isinstance(found, Survey):
         return found
@@ -117,8 +117,11 @@ def load_survey(name: str) -> Survey:
 
 
 def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
-    """What TASK on the command line means: a task by its name, FILE.py:Task or FILE.py:Task(setting=1), or all tasks of
-    a study, by its name or file, at that effort. Raises UserError."""
+    """Returns what TASK on the command line means. Raises UserError.
+
+    That is a task by its name, FILE.py:Task or FILE.py:Task(setting=1), or all tasks of a study, by its name or file,
+    at that effort.
+    """
     path, colon, call = name.partition(":")
     if colon and path.endswith(".py"):
         return [_task_of(_module(path), path, call)]
@@ -133,7 +136,7 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
 
 
 def _task_of(module: ModuleType, path: str, call: str) -> Task:
-    """The class of that name in a user's file, with the settings that are given, or an instance that has the name."""
+    """Returns the class of that name in a user's file, with the given settings, or an instance that has the name."""
     name, settings = parsed(call)
     found = getattr(module, name, None)
     if isinstance(found, Task) and not settings:
@@ -146,8 +149,8 @@ def _task_of(module: ModuleType, path: str, call: str) -> Task:
 
 
 def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any]]]:
-    """The runs that have the settings of printed cells: those of the shipped studies that answer to the same tables, at
-    effort `paper`, one of each arm."""
+    """Returns the runs that have the settings of printed cells: those of the shipped studies that answer to the same
+    tables, at effort `paper`, one of each arm."""
     asked, found = set(answers), []
     for study in (Source(name).find() for name in (listing("studies") if asked else ())):
         if isinstance(study, Study) and asked & set(study.published):
@@ -162,7 +165,7 @@ def matches(run: Run, pattern: str) -> bool:
 
 
 def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
-    """The study's runs whose ids match the pattern `pattern`, each once. Raises UserError where none does."""
+    """Returns the study's runs whose ids match the pattern `pattern`, each once. Raises UserError where none does."""
     if effort not in EFFORTS:
         raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
     runs = {run.id: run for run in study.runs(effort)}
@@ -178,7 +181,7 @@ def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
 
 
 def find_run(run_id: str, out: Path, study: str = "") -> Run:
-    """The run of a folder in `out`, made again from its own description.
+    """Returns the run of a folder in `out`, made again from its own description.
 
     study: the file of a user's own study, or FILE.py:Mixer of a comparison, for what is not of levelfield is never
     executed unasked. Raises UserError for an unknown id, and where the run would be another today.
@@ -209,7 +212,7 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
 
 
 def _of_study(run_id: str, out: Path, study: str) -> Run:
-    """The run as a study has it, at whatever effort; with the trials it was asked with, where that is recorded."""
+    """Returns the run as a study has it, at whatever effort, with the trials that are recorded for it."""
     asked: set[int] = {0}
     for path in (out / "studies").glob("*.json"):
         with suppress(UserError):
@@ -261,7 +264,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _guarded(study: Study, name: str, file: str) -> Study:
-    """The same study, with functions of which every failure, even of a run's id, is one sentence."""
+    """Returns the study with functions of which every failure, even of a run's id, is one sentence."""
     check_name("study", study.name)
 
     def runs(effort: Effort) -> tuple[Run, ...]:
@@ -277,7 +280,7 @@ def _guarded(study: Study, name: str, file: str) -> Study:
 
 @contextmanager
 def user_errors(name: str, file: str) -> Iterator[None]:
-    """Whatever a user's code raises becomes one sentence, with the line of `file` where it passed through it."""
+    """Turns whatever a user's code raises into one sentence, with the line of `file` where it passed through it."""
     try:
         yield
     except UserError:
@@ -293,7 +296,7 @@ def user_errors(name: str, file: str) -> Iterator[None]:
 
 
 def _comparison(source: Source) -> Study:
-    """The study that puts a user's mixer beside the baselines."""
+    """Returns the study that puts a user's mixer beside the baselines."""
     from levelfield.presets.comparison import compare
     from levelfield.user.mixer import load_user_mixer
 

@@ -1,4 +1,4 @@
-"""What a whole plan takes: operations, time on this device, hours of a GPU, memory, and data that is not there.
+"""Forecasts what a plan takes: operations, time on this device, hours of a GPU, memory, and data that is missing.
 
     for line in lines(runs, Path("data")):
         print(line)
@@ -48,7 +48,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one run; None where the number of steps, or a pass, is unknown. memory: bytes."""
+    """The cost of one run; None where the number of steps, or a pass, is unknown. memory: bytes."""
 
     flops: float | None
     seconds: float | None
@@ -56,7 +56,7 @@ class Forecast:
 
 
 def train_examples(task: Task, root: Path) -> int | None:
-    """Of the prepared training split, else as many as the task's own setting `train` says; None where neither does."""
+    """Counts the prepared training split, else takes the task's own setting `train`; None where there is neither."""
     at = prepared.folder(task, root)
     if (at / prepared.MANIFEST).exists():
         return len(prepared.read(at)["train"])
@@ -64,7 +64,7 @@ def train_examples(task: Task, root: Path) -> int | None:
 
 
 def sequences(run: Run, root: Path) -> float | None:
-    """Training examples of all phases together, repeats included; None where that depends on data that is not there."""
+    """Counts training examples of all phases, repeats included; None where that depends on data that is missing."""
     total, known = 0.0, train_examples(run.task, root)
     for phase in run.protocol.phases:
         recipe = phase.recipe
@@ -77,7 +77,7 @@ def sequences(run: Run, root: Path) -> float | None:
 
 
 def measure(run: Run, device: torch.device) -> Pass:
-    """A few passes in one thread, as a worker has it. Raises whatever the layers raise."""
+    """Times a few passes in one thread, as a worker has it. Raises whatever the layers raise."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -122,7 +122,7 @@ def _batch(run: Run) -> int:
 
 
 def forecast(run: Run, root: Path, device: torch.device) -> Forecast:
-    """Of one arm, by its first run."""
+    """Forecasts a run of an arm."""
     cost, count = plan.cost(run, root), sequences(run, root)
     flops = cost.total if cost.total is not None or count is None else cost.flops * count
     try:
@@ -135,7 +135,7 @@ def forecast(run: Run, root: Path, device: torch.device) -> Forecast:
 
 
 def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
-    """Totals, the largest memory, and what data is missing."""
+    """Yields lines with totals, the largest memory, and what data is missing."""
     device = pick_device("auto")
     arms: dict[Run, list[Run]] = {}
     for run in runs:
@@ -148,7 +148,7 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     beside = f", and {unknown} whose steps depend on data that is not there" if unknown else ""
     yield ""
     yield (
-        f"All {len(runs)} runs{beside}: {plan.si(whole)}FLOP; one after another some {duration(spent)} on "
+        f"All {len(runs)} runs{beside}: {plan.flops(whole)}; one after another some {duration(spent)} on "
         f"{device} (measured on one batch), or {whole / GPU / 3600:.2g} GPU-hours at 100 TFLOP/s (assumed)"
     )
     known = {arm: f.memory for arm, f in found.items() if f.memory is not None}

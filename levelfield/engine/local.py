@@ -1,6 +1,6 @@
-"""Where runs execute: on this machine, in worker processes that share nothing but the run directories.
+"""Executes runs on this machine, in worker processes that share nothing but the run directories.
 
-    Local(Job(Source("demo"), "minutes", out=Path("runs"))).execute(runs, screen)
+    Local(Job(Source("demo"), "minutes", Path("runs"), Path("data")), ["cpu"] * 4).execute(runs, screen)
 
 The parent hands out run ids; a worker loads the study for itself, claims the run's directory (`store.claim`) and does
 what is left of it. The claim ends with the process, so a killed worker leaves nothing behind that needs clearing up,
@@ -46,7 +46,7 @@ class Outcome:
 
 
 class Screen(Protocol):
-    """What the engine tells whoever watches."""
+    """The display that the engine reports to."""
 
     def say(self, sentence: str) -> None: ...
 
@@ -54,7 +54,7 @@ class Screen(Protocol):
 
 
 def cores() -> int:
-    """Processor cores this process may use."""
+    """Counts the processor cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -62,7 +62,7 @@ def cores() -> int:
 
 
 def devices(name: str, jobs: int | None) -> list[str]:
-    """One device per worker: every core of the CPU, or every GPU. Raises UserError for a device that is not here."""
+    """Returns a device for each worker: every core of the CPU, or every GPU. Raises UserError for one not here."""
     if name != "cpu":
         import torch
 
@@ -77,7 +77,7 @@ def devices(name: str, jobs: int | None) -> list[str]:
 
 
 def finished(where: Path, probes: Sequence[Probe]) -> bool:
-    """Whether the run and all its probes have been measured."""
+    """Tells whether the run and all its probes have been measured."""
     return store.complete(where) and all(store.probe_file(where, p).exists() for p in probes)
 
 
@@ -121,7 +121,7 @@ def _close(pipe: IO[Any]) -> None:
 
 
 def cause(code: int) -> str:
-    """Why a process ended: cause(-9) is "was killed (SIGKILL; out of memory is the usual reason)"."""
+    """Says why a process ended: cause(-9) is "was killed (SIGKILL; out of memory is the usual reason)"."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name
@@ -130,7 +130,7 @@ def cause(code: int) -> str:
 
 @dataclass
 class Local:
-    """Runs a job in as many workers as there are devices in the list."""
+    """The local engine: executes a job in as many workers as there are devices in the list."""
 
     job: Job
     devices: Sequence[str]
@@ -143,7 +143,7 @@ class Local:
     heard: queue.Queue[tuple[_Worker, str]] = field(default_factory=queue.Queue)  # "" is the end of its output
 
     def execute(self, runs: Sequence[Run], screen: Screen) -> Outcome:
-        """Blocks until every run is complete or failed. Raises UserError where no worker can start."""
+        """Executes the runs until each is complete or failed. Raises UserError where no worker can start."""
         study, _ = self.job.load()
         self.fingerprint = self.job.source.fingerprint(runs)
         self.where = {run.id: store.directory(self.job.out, run) for run in runs}
@@ -168,7 +168,7 @@ class Local:
         return [w for w in self.workers if w.current]
 
     def _feed(self) -> None:
-        """Give every idle worker a run, starting workers while there are devices and work for them."""
+        """Gives every idle worker a run, and starts workers while there are devices and work for them."""
         for run_id in [r for r, when in self.busy.items() if when <= time.monotonic()]:
             del self.busy[run_id]
             (self.done if self._finished(run_id) else self.waiting).append(run_id)
@@ -212,7 +212,7 @@ class Local:
         self.heard.put((worker, ""))
 
     def _listen(self, screen: Screen) -> None:
-        """Take in what workers said within a moment."""
+        """Takes in what workers said within a moment."""
         try:
             worker, line = self.heard.get(timeout=0.2)
         except queue.Empty:

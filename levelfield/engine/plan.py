@@ -1,4 +1,4 @@
-"""What a study will do and cost, before it does anything: `levelfield plan`.
+"""Plans a study: says what it will do and cost before it does anything (`levelfield plan`).
 
     demo at effort minutes: 6 runs, 2 done
     listops            parameters   per example   run, at most   phases                 seeds
@@ -23,6 +23,7 @@ from levelfield.data import prepared
 from levelfield.objectives import Trainable, default_objective
 from levelfield.report.arms import Arm, differences, group, shared
 from levelfield.report.cells import arms_of
+from levelfield.report.tables import si
 from levelfield.run import build_net, check, resolve
 from levelfield.runs.flops import Costs, Meter
 from levelfield.runs.ledger import parameters
@@ -45,8 +46,10 @@ from levelfield.spec import (
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one arm. flops: forward and backward of one example in its last phase, its share of a batch's fixed work and
-    of padding included; of one at full length where the data is not there. useful: the part of it without padding.
+    """The cost of one arm.
+
+    flops: forward and backward of one example in its last phase, its share of a batch's fixed work and of padding
+    included; of one at full length where the data is not there. useful: the part of it without padding.
 
     total: of a whole run; None where the number of steps depends on data that is not there.
     """
@@ -58,7 +61,7 @@ class Cost:
 
 
 def example(task: Task, length: int | None = None) -> Examples:
-    """One made-up example of zeros, of the task's greatest length where none is given."""
+    """Makes one example of zeros, of the task's greatest length where none is given."""
     count, length = task.documents, length or task.max_length
     shape = (count * length,) if isinstance(task.input, Tokens) else (count * length, task.input.channels)
     x = np.zeros(shape, dtype=np.uint8 if isinstance(task.input, Tokens) else np.float32)
@@ -70,7 +73,7 @@ def example(task: Task, length: int | None = None) -> Examples:
 
 
 def cost(run: Run, root: Path | None = None) -> Cost:
-    """Builds the network and counts its layers; root: the folder of prepared data, whose lengths are used where they
+    """Builds the network and counts its layers. root: the folder of prepared data, whose lengths are used where they
     are there. Raises UserError for a run that cannot work."""
     try:
         return _cost(run, root)
@@ -96,14 +99,14 @@ def _cost(run: Run, root: Path | None) -> Cost:
 
 @cache
 def _prepared(task: Task, root: Path) -> Examples | None:
-    """The training split, where it is there."""
+    """Returns the training split, where it is prepared."""
     at = prepared.folder(task, root)
     return prepared.read(at)["train"] if (at / prepared.MANIFEST).exists() else None
 
 
 @cache
 def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> tuple[int, Costs]:
-    """Parameters, and FLOPs by length, once for all protocols that share an objective."""
+    """Counts parameters, and FLOPs by length, once for all protocols that share an objective."""
     assert isinstance(objective, Trainable)
     net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
     train = None if root is None else _prepared(task, root)
@@ -127,16 +130,13 @@ def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | N
     return total
 
 
-def si(value: float) -> str:
-    """si(31_200_000) is "31.2 M"."""
-    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= scale:
-            return f"{value / scale:.1f} {letter}"
-    return f"{value:.0f} "
+def flops(value: float) -> str:
+    """Writes a number of operations: flops(31_200_000) is "31.2 MFLOP"."""
+    return f"{si(value)}FLOP" if value >= 1000 else f"{value:.0f} FLOP"
 
 
 def phases(run: Run) -> str:
-    """ "masked 20 epochs, then label 1000 steps"."""
+    """Writes the phases of a run, such as "masked 20 epochs, then label 1000 steps"."""
     parts = []
     for phase in run.protocol.phases:
         objective = phase.objective
@@ -148,9 +148,9 @@ def phases(run: Run) -> str:
 
 
 def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) -> Iterator[str]:
-    """The whole plan as text, task by task as it is counted, which takes a while for long sequences.
+    """Yields the whole plan as text, task by task as it is counted, which takes a while for long sequences.
 
-    root: the folder of prepared data.
+    done: how many of the runs are complete. root: the folder of prepared data.
     """
     specs = {run.id: describe(run) for run in runs}
     arms = arms_of(Results(specs=specs))
@@ -169,10 +169,9 @@ def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
     for arm, runs in found.items():
         spent = cost(runs[0], root)
         seeds = " ".join(str(run.seed) for run in runs)
-        whole = "" if spent.total is None else f"{si(spent.total)}FLOP"
+        whole = "" if spent.total is None else flops(spent.total)
         useful = f"{spent.useful / spent.flops:.0%}" if spent.useful < spent.flops else ""
-        flops = f"{si(spent.flops)}FLOP"
-        rows.append((str(arm), f"{spent.parameters:,}", flops, useful, whole, phases(runs[0]), seeds))
+        rows.append((str(arm), f"{spent.parameters:,}", flops(spent.flops), useful, whole, phases(runs[0]), seeds))
     for column in (4, 3):
         if not any(row[column] for row in rows[1:]):
             rows = [(*row[:column], *row[column + 1 :]) for row in rows]

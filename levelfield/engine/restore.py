@@ -1,4 +1,4 @@
-"""Runs from their descriptions: what `spec.json` and the record of a study hold, as frozen values again.
+"""Makes runs again from their descriptions, which `spec.json` and the record of a study hold.
 
     restore(store.read_json(out / run_id / "spec.json"))       a Run, whose id is `run_id` if nothing has changed since
 
@@ -21,11 +21,11 @@ from levelfield.spec import MixerConfig, Objective, Run, Study, Task
 
 
 class Unknown(LookupError):
-    """A class that is not of levelfield."""
+    """The error for a class that is not of levelfield."""
 
 
 def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
-    """What `spec.describe` described. mixer: stands for the user's own, with the settings that are described.
+    """Makes what `spec.describe` described. mixer: stands for the user's own, with the settings that are described.
 
     Raises Unknown for a class that is not of levelfield, and TypeError or ValueError for fields that a class no longer
     has or takes.
@@ -43,8 +43,8 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
 
 
 def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> Study:
-    """The comparison of `mixer` with the runs of all commands that added to its record, as far as they are the same
-    today."""
+    """Returns the comparison of `mixer` with the runs of all commands that added to its record, as far as they are the
+    same today."""
     runs: list[Run] = []
     for run_id, each in described.items():
         try:
@@ -57,7 +57,7 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
 
 @cache
 def kinds() -> dict[str, type]:
-    """Class name -> class, of everything a run is made of."""
+    """Returns the classes that a run is made of, by name."""
     tasks.modules()  # a class is found once its file has been imported
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
     below = [*MIXERS, *(each for base in (Task, Objective) for each in _below(base))]

@@ -1,8 +1,8 @@
-"""Equal tuning: every arm of a study tries as many recipes as every other, and its runs use the one that did best.
+"""Tunes all arms equally: each tries as many recipes as every other, and its runs use the one that did best.
 
     study = Study(..., search=Search(trials=6, lr=(0.1, 10)))
-    trials(study)           the study of all that is tried: one run per arm and recipe, at a seed of its own
-    with_best_recipes(study, out)     the study with the chosen recipes, once all trials are complete in out/trials
+    trials(study)                    the study of all that is tried: one run per arm and recipe, at a seed of its own
+    with_best_recipes(study, out)    the study with the chosen recipes, once all trials are complete in out/trials
 
 The recipes are drawn before anything runs, the same changes for every arm, instead of searching arm by arm: so nobody
 gets luckier draws, trials run side by side, and a killed search goes on. A trial is trained like any run, is scored
@@ -48,11 +48,11 @@ class Arm:
     trials: tuple[Trial, ...]
 
     def scores(self, out: Path) -> list[float]:
-        """Of its complete trials, in order."""
+        """Returns the scores of its complete trials, in order."""
         return [found for trial in self.trials if (found := score(trial.run, out)) is not None]
 
     def tuned(self, scores: list[float]) -> list[Run]:
-        """The runs with the best recipe; `scores` are those of all trials."""
+        """Returns the runs with the best recipe; `scores` are those of all trials."""
         if not self.trials:
             return list(self.runs)
         best = self.trials[_best(scores)]
@@ -60,7 +60,7 @@ class Arm:
 
 
 def with_search(study: Study, count: int) -> Study:
-    """The study with a search of `count` trials an arm; the same where `count` is 0."""
+    """Returns the study with a search of `count` trials an arm; the same where `count` is 0."""
     if not count:
         return study
     left = tuple(text for text in study.deviations if text != UNTUNED)
@@ -68,12 +68,12 @@ def with_search(study: Study, count: int) -> Study:
 
 
 def trials(study: Study, matches: RunFilter = every_run) -> Study:
-    """All trials, as a study; of the arms some run of which is `matches`. Raises UserError where none is."""
+    """Returns all trials, as a study, of the arms of which some run matches. Raises UserError where none does."""
     return replace(study, runs=lambda effort: _runs(_arms(study, effort, matches)), probes=lambda run: (), search=None)
 
 
 def with_best_recipes(study: Study, out: Path, matches: RunFilter = every_run) -> Study:
-    """The study whose runs use what their arms' trials found best on validation; the same where there is no search.
+    """Returns the study whose runs use what their arms' trials found best on validation; the same without a search.
 
     Its `runs` leave out arms whose trials are not all complete, and raise UserError where no arm has all of them.
     """
@@ -95,7 +95,7 @@ def with_best_recipes(study: Study, out: Path, matches: RunFilter = every_run) -
 
 
 def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every_run) -> tuple[Study, list[str]]:
-    """The `matches` runs as far as trials have settled them, and lines that say how far that is."""
+    """Returns the matching runs as far as their recipes are known, as a study, and lines that say how far that is."""
     search = study.search
     if search is None:
         return study, []
@@ -113,7 +113,7 @@ def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every
 
 
 def trial_records(study: Study, effort: Effort, out: Path) -> list[dict[str, Any]]:
-    """Trials as records, arm by arm where all are complete: factors, score (absent where it diverged) and cost.
+    """Returns trials as records, arm by arm where all are complete: factors, score (absent where it diverged) and cost.
 
     `arm` is the id of the first run that uses what was chosen.
     """
@@ -136,7 +136,7 @@ def trial_records(study: Study, effort: Effort, out: Path) -> list[dict[str, Any
 
 
 def score(run: Run, out: Path) -> float | None:
-    """A trial's validation score: None where it is not complete, minus infinity where it diverged."""
+    """Returns a trial's validation score: None where it is not complete, minus infinity where it diverged."""
     where = store.directory(out / FOLDER, run)
     if not store.complete(where):
         return None
@@ -149,7 +149,7 @@ def _row(where: Path) -> Any:
 
 
 def _best(scores: list[float]) -> int:
-    """The first of the highest, so that the arm's own recipe stays where nothing is better."""
+    """Returns the index of the first highest score, so that the arm's own recipe stays where nothing is better."""
     return max(range(len(scores)), key=scores.__getitem__)
 
 
@@ -158,8 +158,8 @@ def _runs(found: list[Arm]) -> list[Run]:
 
 
 def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[Arm]:
-    """The arms of a study with a search, with those of their runs that are `matches` as the study has them or as any
-    trial would leave them. Raises UserError where none is."""
+    """Returns the arms of a study with a search, each with those of its runs that match as the study has them or as any
+    trial would leave them. Raises UserError where none does."""
     search = study.search
     assert search is not None
     factors = search.factors()
@@ -180,7 +180,7 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
 
 
 def with_recipe(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:
-    """The run with its rates multiplied, in every phase."""
+    """Returns the run with its rates multiplied in every phase. trials: how many recipes were tried for it."""
     phases = tuple(
         replace(
             phase,

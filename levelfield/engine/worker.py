@@ -1,4 +1,4 @@
-"""A worker of the local engine: a process that loads a study for itself and does the runs its parent names.
+"""Runs a worker of the local engine: a process that loads a study for itself and executes the runs its parent names.
 
     python -m levelfield.engine.worker JOB FINGERPRINT      (only `local.Local` calls this)
 
@@ -30,9 +30,10 @@ from levelfield.spec import Effort, Probe, Run, Study, UserError
 
 @dataclass(frozen=True)
 class Job:
-    """What to run and how; text and numbers only, so that it travels to a worker as JSON.
+    """The runs to execute and how, in text and numbers only, so that it travels to a worker as JSON.
 
-    A study with a search is two jobs: its trials, then its runs with what they found.
+    pattern: of run ids; "" is every run. A study with a search is two jobs: its trials, then its runs with the best
+    recipes.
     """
 
     source: Source
@@ -46,11 +47,11 @@ class Job:
 
     @property
     def trials(self) -> Job:
-        """The job of the trials that this one needs first, in a folder of their own."""
+        """Returns the job of the trials that this one needs first, in a folder of their own."""
         return replace(self, out=self.out / tuning.FOLDER, trial=True)
 
     def load(self) -> tuple[Study, list[Run]]:
-        """`selected` of the study that the source has now. Raises UserError as `Source.load` does too."""
+        """Returns `selected` of the study that the source has now. Raises UserError as `Source.load` does too."""
         return self.selected(self.source.load())
 
     def selected(self, study: Study) -> tuple[Study, list[Run]]:
@@ -63,9 +64,8 @@ class Job:
             return study, choose(study, self.effort)
         if study.search is None:
             return study, choose(study, self.effort, self.pattern)
-        return tuning.with_best_recipes(study, self.out), choose(
-            tuning.with_best_recipes(study, self.out, self.matches), self.effort
-        )
+        matching = tuning.with_best_recipes(study, self.out, self.matches)
+        return tuning.with_best_recipes(study, self.out), choose(matching, self.effort)
 
     def matches(self, run: Run) -> bool:
         return matches(run, self.pattern)
@@ -83,7 +83,7 @@ class Job:
 
 
 def work(job: Job, fingerprint: str, answer: IO[str]) -> None:
-    """Runs what the parent names on standard input, until that ends."""
+    """Executes the runs that the parent names on standard input, until that ends."""
 
     def reply(outcome: str, why: str = "") -> None:
         answer.write(json.dumps({"outcome": outcome, "why": why}) + "\n")
@@ -108,7 +108,7 @@ def work(job: Job, fingerprint: str, answer: IO[str]) -> None:
 
 
 def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
-    """One run, if it is free: outcome and why. Whatever it raises is kept in its directory."""
+    """Executes one run, if it is free, and returns the outcome and why. Whatever it raises is kept in its directory."""
     from levelfield.run import execute
 
     where = store.directory(job.out, run)
@@ -131,7 +131,7 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
 
 
 def _asked() -> Iterator[str]:
-    """Run ids from standard input. Its end means that the parent is gone: then this process ends at once, mid-run."""
+    """Yields run ids from standard input. Its end means that the parent is gone: this process then ends, mid-run."""
     asked: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -145,7 +145,7 @@ def _asked() -> Iterator[str]:
 
 
 def main() -> None:
-    """Standard output belongs to the answers."""
+    """Works with standard output kept for the answers."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
     work(Job.from_json(sys.argv[1]), sys.argv[2], answer)

@@ -1,4 +1,4 @@
-"""A user's own mixer beside baselines: what `levelfield compare FILE.py:Mixer` runs.
+"""Compares a user's own mixer with baselines: defines the study that `levelfield compare FILE.py:Mixer` runs.
 
 Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. Where the user's
 mixer sees earlier steps alone, so do the baselines. The user's arms come first, so that their report does too.
@@ -52,7 +52,7 @@ PROTOCOLS = ("scratch", "spt_masked")
 
 
 def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
-    """The study of one mixer, by default on `efforts.TASKS` beside BASELINES by PROTOCOLS.
+    """Returns the study of one mixer, by default on `efforts.TASKS` beside BASELINES by PROTOCOLS.
 
     Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
     for an unknown name, and for whatever the contract finds wrong with the mixer.
@@ -97,7 +97,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
 def _checked(
     mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task]
 ) -> bool:
-    """Whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
+    """Tells whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
     padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
     wanted = {p == "spt_causal" or n in efforts.CAUSAL_TASKS for p in protocols for n in names}
     for causal in sorted(wanted):
@@ -116,7 +116,7 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
 
 
 def baselines(options: Options) -> tuple[MixerConfig, ...]:
-    """BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
+    """Returns BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
     usual = {mixer.label: mixer for mixer in BASELINES}
     known = {mixer.label: mixer for mixer in MIXERS}
     for name in options.baselines:
@@ -126,7 +126,7 @@ def baselines(options: Options) -> tuple[MixerConfig, ...]:
 
 
 def task(name: str, effort: Effort) -> Task:
-    """A generated task at the size the effort affords; any other task as it is."""
+    """Returns a generated task at the size the effort affords; any other task as it is."""
     return efforts.task(name, effort) if name in efforts.TASK_BY_EFFORT else tasks.find(name)
 
 
@@ -134,8 +134,10 @@ def task(name: str, effort: Effort) -> Task:
 def models(
     mixer: MixerConfig, name: str, effort: Effort, options: Options = USUAL, back: bool = False
 ) -> tuple[Model, ...]:
-    """The user's model, then the baselines at the widths whose parameter counts are nearest to it. back: all of them
-    see earlier steps alone, on tasks of either direction, too."""
+    """Returns the user's model, then the baselines at the widths whose parameter counts are nearest to it.
+
+    back: whether all of them see earlier steps alone, on tasks of either direction too.
+    """
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
@@ -151,12 +153,12 @@ def models(
 
 
 def own_name(mixer: MixerConfig) -> str:
-    """The mixer's label, told apart from a baseline of the same name."""
+    """Returns the mixer's label, told apart from a baseline of the same name."""
     return f"my_{mixer.label}" if mixer.label in {known.label for known in MIXERS} else mixer.label
 
 
 def probes(run: Run) -> Sequence[Probe]:
-    """Longer sequences where the task has them in a size that a laptop can take."""
+    """Measures longer sequences where the task has them in a size that a laptop can take."""
     longer = {"listops": (1, 2), "pathfinder": ()}.get(
         run.task.name, (1, 2, 4) if run.task.name in efforts.TASK_BY_EFFORT else ()
     )
@@ -164,7 +166,7 @@ def probes(run: Run) -> Sequence[Probe]:
 
 
 def verdict(label: str, rows: Sequence[Row]) -> str:
-    """How many comparisons the mixer wins, and each of them in a sentence."""
+    """Says how many comparisons the mixer wins, and each of them in a sentence."""
     table = Table.of(rows)
     keys = [key for key in table.cells if key.model == label and _others(key, table)]
     if not keys:
@@ -180,8 +182,11 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
 
 
 def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
-    """By task and protocol, whether the mixer is above every baseline or below one. Not asked where nobody has learnt
-    more than the best simple rule; where the mixer itself has not, it can be below but not above."""
+    """Asks, by task and protocol, whether the mixer is above every baseline or below one.
+
+    Nothing is asked where nobody has learnt more than the best simple rule; where the mixer itself has not, it can be
+    below but not above.
+    """
     table = Table.of(rows)
     asked: dict[Key, Question] = {}
     for key in (key for key in table.cells if key.model == label):
@@ -194,7 +199,7 @@ def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
 
 
 def _others(key: Key, table: Table) -> dict[Key, Seeds]:
-    """The baselines on the same task under the same protocol."""
+    """Returns the baselines on the same task under the same protocol."""
     return {k: arm for k, arm in table.cells.items() if k == key._replace(model=k.model) and k.model != key.model}
 
 

@@ -1,4 +1,4 @@
-"""Generated tasks and sizes at each effort, shared by the demo and by comparisons with a user's own mixer.
+"""Defines generated tasks, models and recipes at each effort, for the demo and for comparisons with a user's mixer.
 
 Nothing here is a paper's setting: these are sizes at which something real is learnt in the time the effort allows.
 """
@@ -22,12 +22,12 @@ from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.recall import Recall
 
 SPT_SHARE = 0.4
-"""Of the total budget, for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""
+"""Share of the total budget for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What an effort affords: the shape of the models and the budget of one run, in optimizer steps."""
+    """The shape of the models and the budget of one run, in optimizer steps, that an effort affords."""
 
     width: int
     depth: int
@@ -46,7 +46,7 @@ SIZES: dict[Effort, Size] = {
 
 
 def sized(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
-    """What the effort affords, but for the numbers that are given by name."""
+    """Returns what the effort affords, but for the numbers that are given by name."""
     return replace(SIZES[effort], **numbers)
 
 
@@ -117,7 +117,7 @@ LAST_STEP_POOLING = ("recall", "induction")
 
 
 def task(name: str, effort: Effort) -> Task:
-    """A generated task by name. Raises UserError for one that is not among them."""
+    """Returns a generated task by name. Raises UserError for one that is not among them."""
     if name not in TASK_BY_EFFORT:
         raise UserError(f"There is no generated task '{name}' here: {closest(name, list(TASK_BY_EFFORT))}")
     return TASK_BY_EFFORT[name][effort]
@@ -127,12 +127,12 @@ PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
 
 
 def ratio(name: str) -> float:
-    """Share of steps hidden in pretraining (amos2025, section 2): of ListOps, of text, of pictures."""
+    """Returns the share of steps hidden in pretraining (amos2025, section 2): of ListOps, of text, of pictures."""
     return {"listops": 0.1, "text": 0.15, "retrieval": 0.15}.get(name, 0.5)
 
 
 def recipe(effort: Effort, size: Size | None = None) -> Recipe:
-    """One recipe for every arm. size: instead of what the effort affords."""
+    """Returns one recipe for every arm. size: instead of what the effort affords."""
     size = size or SIZES[effort]
     return Recipe(
         lr=size.lr,
@@ -149,7 +149,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
 
 
 def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
-    """The chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
+    """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
     shared = recipe(effort, size)
     goal = default_objective(TASK_BY_EFFORT[name][effort] if name in TASK_BY_EFFORT else tasks.find(name))
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
@@ -167,7 +167,7 @@ def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | Non
 
 
 def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None) -> Model:
-    """The same residual blocks, with the same feed-forward layers, around every mixer."""
+    """Returns the same residual blocks, with the same feed-forward layers, around any mixer."""
     size = size or SIZES[effort]
     block = Block(feedforward=2 * size.width)
     pooling = "last" if name in LAST_STEP_POOLING else "mean"

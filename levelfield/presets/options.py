@@ -16,7 +16,7 @@ MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000}
 
 
 def names(words: Sequence[str]) -> tuple[str, ...]:
-    """names(["a,b", "c d"]) is ("a", "b", "c", "d")."""
+    """Splits words at commas and blanks: names(["a,b", "c d"]) is ("a", "b", "c", "d")."""
     return tuple(part for word in words for part in word.replace(",", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""A user's own `nn.Module` as a mixer, from a file or a notebook, with nothing to register.
+"""Makes a mixer of a user's own `nn.Module`, from a file or a notebook, with nothing to register.
 
     load_user_mixer("mine.py:Mine")                    # class Mine(nn.Module): forward(x) or forward(x, mask)
     load_user_mixer("mine.py:Mine(state=16)")          # with settings for its constructor; lists reach it as tuples
@@ -38,7 +38,7 @@ _CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> 
 
 @dataclass(frozen=True)
 class UserMixer(MixerConfig):
-    """Made by `load_user_mixer` or `user_mixer`. `path` is empty for a class that did not come from a file."""
+    """A user's module, as `load_user_mixer` or `user_mixer` makes it. `path` is empty for a class without a file."""
 
     path: str = field(metadata={"identity": False})  # however it was typed, `source_sha256` says what was in it
     name: str
@@ -54,7 +54,7 @@ class UserMixer(MixerConfig):
         return self.name.lower()
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """Raises UserError where the class is gone, has changed, or cannot be constructed."""
+        """Constructs the module. Raises UserError where the class is gone, has changed, or cannot be constructed."""
         cls = self._class()
         arguments = constructor_arguments(cls, width, causal, dict(self.settings))
         seed = int(torch.randint(2**32, (), generator=generator))
@@ -91,13 +91,15 @@ class UserLayer(nn.Module):
     """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
 
     def __init__(self, inner: nn.Module, argument: str | None, name: str, bound: int | None = None) -> None:
-        """argument: the module's name for the mask, one of MASKS, or None. bound: steps that it takes at most."""
+        """Wraps `inner`. argument: its name for the mask, one of MASKS, or None. bound: steps that it takes at most."""
         super().__init__()
         self.inner, self.argument, self.name, self.bound = inner, argument, name, bound
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None -> what the module returns. Raises UserError
-        for more steps than the module says that it takes."""
+        """Maps x (B, T, D), with mask (B, T) bool, True at real steps, or None, to what the module returns, (B, T, D).
+
+        Raises UserError for more steps than the module says that it takes.
+        """
         if self.bound is not None and x.shape[1] > self.bound:
             raise UserError(f"{self.name} takes at most {self.bound} steps, not {x.shape[1]}: choose a shorter task.")
         if self.argument is not None:
@@ -112,7 +114,7 @@ class UserLayer(nn.Module):
 
 
 def load_user_mixer(where: str) -> UserMixer:
-    """From "file.py:Name" or "file.py:Name(setting=value, ...)" with literal values.
+    """Loads the mixer of "file.py:Name" or "file.py:Name(setting=value, ...)" with literal values.
 
     The file is executed, as `python file.py` would execute it. Raises UserError where the file or class is missing,
     the import fails, or the class is no `nn.Module` of (x) or (x, mask).
@@ -130,7 +132,7 @@ def load_user_mixer(where: str) -> UserMixer:
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """From a class, such as one in a notebook cell. What it is made of is hashed (`user_source.identity`)."""
+    """Makes a mixer of a class, such as one in a notebook cell, whose source is hashed (`user_source.identity`)."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()
@@ -139,7 +141,7 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
 
 
 def constructor_arguments(cls: type, width: int, causal: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments for the class. Raises UserError that names what is missing or unknown."""
+    """Returns keyword arguments for the class. Raises UserError that names what is missing or unknown."""
     signature = inspect.signature(cls)
     named = {k: p for k, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_any = any(p.kind == p.VAR_KEYWORD for p in signature.parameters.values())
@@ -173,7 +175,7 @@ def _mixer(cls: type[nn.Module], path: str, sha: str, settings: Mapping[str, Any
 
 
 def _frozen(value: Any) -> Any:
-    """Lists become tuples, at any depth, so that a mixer can be hashed."""
+    """Turns lists into tuples, at any depth, so that a mixer can be hashed."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -195,7 +197,7 @@ def _read(path: str) -> bytes:
 
 
 def _import(path: str, source: bytes, sha: str, others: Mapping[Path, bytes]) -> ModuleType:
-    """Run these very bytes as a module, and the files beside it anew, which may have been imported before."""
+    """Executes these very bytes as a module, and imports the files beside it anew."""
     module = ModuleType(f"_user_{sha[:16]}")
     module.__file__ = path
     folder = Path(path).resolve().parent
@@ -217,7 +219,7 @@ def _import(path: str, source: bytes, sha: str, others: Mapping[Path, bytes]) ->
 
 @contextmanager
 def _importable(path: str) -> Iterator[None]:
-    """The folder of a file is searched for modules meanwhile, as for a script; nothing where there is no file."""
+    """Searches the folder of a file for modules meanwhile, as for a script; does nothing where there is no file."""
     folder = [str(Path(path).resolve().parent)] if path else []
     sys.path[:0] = folder
     try:
@@ -252,7 +254,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # 
 
 @contextmanager
 def _apart(seed: int) -> Iterator[None]:
-    """Seed what a user's code may draw from (torch, NumPy, random); put that and torch's settings back afterwards, for
+    """Seeds what a user's code may draw from (torch, NumPy, random); puts that and torch's settings back afterwards, as
     other arms are trained in the same process."""
     kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
     settings = [read() for read, _ in _SETTINGS]

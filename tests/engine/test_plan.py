@@ -48,7 +48,7 @@ def test_a_plan_says_totals_time_gpu_hours_and_memory(here: Path, capsys: pytest
     said = capsys.readouterr().out
     study = find.load_study("toys.py")
     whole = sum(plan.cost(run).total or 0.0 for run in study.runs("minutes"))
-    assert f"All 2 runs: {plan.si(whole)}FLOP; one after another some " in said and "GPU-hours" in said
+    assert f"All 2 runs: {plan.flops(whole)}; one after another some " in said and "GPU-hours" in said
     assert "Most memory: " in said and "What all arms of " in said and "lr " in said.partition("share:")[2]
 
 
