@@ -1,4 +1,4 @@
-"""A language model that answers by a function of the prompt, and the command that asks it, for tests of the exam."""
+"""A language model that answers by a function of the prompt, and the command that evaluates it, for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from levelfield.cli import app, ruler_command
-from levelfield.longcontext.exam import Exam, answer
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.runner import evaluate
 from levelfield.pretrained import LanguageModel
 from levelfield.ruler import Bytes, Needle
 
@@ -65,19 +66,19 @@ def near(prompt: str) -> str:
     return " " + (re.findall(rf"for {asked[-1]} is: (\d+)", half) or ["0"])[0] if asked else ""
 
 
-EXAM = Exam((SINGLE,), (700, 1000), count=8)
+EVALUATION = Evaluation((SINGLE,), (700, 1000), count=8)
 
 
-def asked(says: Says, folder: Path, exam: Exam = EXAM, **more: Any) -> Saying:
+def asked(says: Says, folder: Path, evaluation: Evaluation = EVALUATION, **more: Any) -> Saying:
     folder.mkdir(exist_ok=True)
     model = Saying(says, **more)
-    answer(model, Bytes(), exam, folder)
+    evaluate(model, Bytes(), [evaluation], folder)
     return model
 
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
-    monkeypatch.setattr(ruler_command, "load", lambda asked: (Saying(says), Bytes(), "mark"))
-    monkeypatch.setattr(ruler_command, "reach", lambda asked: None)
+    monkeypatch.setattr(ruler_command, "load", lambda choice, out: ruler_command.Loaded(Saying(says), Bytes(), "mark"))
+    monkeypatch.setattr(ruler_command, "reach", lambda choice, out: None)
     app.main(
         ["ruler", "some/model", "--runs-dir", str(folder / "runs"), "--report-dir", str(folder / "report"), *words]
     )

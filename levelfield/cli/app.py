@@ -22,7 +22,6 @@ from levelfield.cli.arguments import (
     COMPARE_OPTIONS,
     EXECUTION,
     CompareOptions,
-    Count,
     Device,
     Execution,
     File,
@@ -35,6 +34,7 @@ from levelfield.cli.arguments import (
     Trials,
 )
 from levelfield.cli.dispatch import Group, dispatch
+from levelfield.cli.ruler_options import ASKED, OUTPUT, TEXTS, EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.streams import guarded, say
 from levelfield.files import read_rows
 from levelfield.spec import Effort, UserError
@@ -244,61 +244,16 @@ def probe(
 
 
 def ruler(
-    model: Annotated[Positional[str], arg(metavar="MODEL")],
-    table: Text = "",
-    effort: Effort = "paper",
-    lengths: Names = (),
-    tasks: Names = (),
-    depths: Names = (),
-    count: Count = None,
-    seed: Number = 42,
-    flavour: Text = "",
-    template: Text = "",
-    tokenizer: Text = "",
-    essays: Text = "",
-    squad: Text = "",
-    hotpot: Text = "",
-    device: Device = "auto",
-    precision: Literal["float32", "bfloat16", "float64"] = "float32",
-    published_bug: bool = False,
-    rescore: bool = False,
-    runs_dir: Folder = Path("runs"),
-    report_dir: Folder = Path("report"),
+    model: Annotated[ModelChoice, arg(name="")],
+    asked: Annotated[EvalOptions, arg(name="")] = ASKED,
+    texts: Annotated[TextOptions, arg(name="")] = TEXTS,
+    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
 ) -> None:
-    """How much of its context does a language model use? RULER by task, length and depth.
-
-    Args:
-        model: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
-        table: a study of printed tables, such as huang2024_table1: asks what that asked
-        effort: with --table, how much of it
-        lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
-        tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
-        depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
-        count: samples of each task and length (default: 100, or the table's)
-        seed: seed from which RULER's samples are drawn
-        flavour: sound (default), official or paper (a table's default)
-        template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
-            command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
-            qwen2_instruct
-        tokenizer: its folder or file, where it is not beside the model
-        essays: file, folder or package of essays (default: those that ship)
-        squad: dev-v2.0.json of SQuAD, for qa_1
-        hotpot: hotpot_dev_distractor_v1.json, for qa_2
-        device: auto, cpu, cuda or cuda:1
-        precision: of weights and computation
-        published_bug: run the hybrid as its reference implementation decodes
-        rescore: make rows and figures from stored predictions, without the model
-        runs_dir: folder of run directories
-        report_dir: folder of reports
-    """
+    """How much of its context does a language model use? RULER by task, length and depth."""
     from levelfield.cli import ruler_command
-    from levelfield.ruler import Sources
 
-    texts = Sources(essays or None, squad or None, hotpot or None)
-    steps, places = ruler_command.numbers(lengths, int), ruler_command.numbers(depths, float)
-    wish = ruler_command.Wish(table, effort, steps, tasks, places, count, seed, flavour, template)
-    asked = ruler_command.Asked(model, tokenizer, device, precision, published_bug, runs_dir)
-    ruler_command.ask(asked, ruler_command.exams(wish, model, texts), rescore, report_dir, say)
+    evaluations = ruler_command.evaluations(asked, model.name, ruler_command.sources(texts))
+    ruler_command.evaluate(model, evaluations, output, say)
 
 
 def prepare(

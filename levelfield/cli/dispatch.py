@@ -17,7 +17,13 @@ from tyro.extras import subcommand_cli_from_dict
 
 from levelfield.spec import UserError, closest
 
-RENAMED = {"--only": "--filter", "--to": "--report-dir", "--out": "--runs-dir"}
+RENAMED = {
+    "--only": "--filter",
+    "--to": "--report-dir",
+    "--out": "--runs-dir",
+    "--flavour": "--variant",
+    "--published-bug": "--reference-bug",
+}
 """Flags of earlier versions, which go on working until the next release."""
 
 

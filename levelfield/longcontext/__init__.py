@@ -1,1 +1,1 @@
-"""Evaluates language models on RULER: exams, stored answers, rows."""
+"""Evaluates language models on RULER: what is asked, stored answers, and the rows made of them."""

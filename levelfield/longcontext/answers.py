@@ -1,209 +1,143 @@
-"""Answers of a language model to RULER as they are stored, and the rows that are made of them, without the model.
+"""Reads and writes the answers in a model's folder, and scores them without the model.
 
-    rows(predictions(folder), "mamba2-2.7b")        # scores, by task, length and depth
+    answers = Answers(folder)
+    answers.known(sample.key)         # an answer to the same prompt, whenever it was generated
+    answers.append(prediction)
+    score(folder)                     # rows, baselines and gaps of every flavour, template and seed
 
-A task whose prompts change has a new version. Answers to the earlier ones are shown as `outdated` until they are asked
-again, and then only those whose prompt really is another are generated anew (`levelfield.longcontext.exam.answer`).
+A prediction is stored under the hash of what the model read (`Sample.key`), so asking for more lengths, tasks or
+samples later generates only what is missing. A task whose prompts change has a new version. Answers to the earlier one
+are shown as `outdated` until the model is asked again, and then only those whose prompt has changed are generated anew.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from typing import final
 
-from levelfield.files import read_log, read_rows
-from levelfield.ruler import RULER, RulerTask, Score, score
+from levelfield.files import read_log, read_rows, to_line, write_rows
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.model_record import positions
+from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
+from levelfield.longcontext.rows import Share, by_setting, middle_gaps, row_of, rows_of, score_cells
+from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
 
-PREDICTIONS = "predictions.jsonl"
-LEFT_OUT = "left_out.jsonl"
-COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
-WORST_FIRST = ("diverged", "outdated", "partial", "ok")
-TENTHS = 10
-Scored = tuple["Prediction", Score]
-Setting = tuple[str, str, int]
-"""Flavour, template and seed: answers of one setting may be averaged."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A sample that could not be made, and why."""
-
-    task: str
-    length: int
-    index: int
-    flavour: str
-    template: str
-    seed: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model said to a sample. slices: its depth, haystack and so on. tokens: of the prompt; made: generated.
-
-    settings: the task's own. status: "ok", or "diverged" where a logit was no number. version: of the task, when it was
-    asked; lines without one are older than versions.
-    """
-
-    key: str
-    task: str
-    settings: Mapping[str, Any]
-    length: int
-    index: int
-    flavour: str
-    template: str
-    seed: int
-    tokens: int
-    made: int
-    depths: tuple[float, ...]
-    slices: Mapping[str, str | int | float]
-    references: tuple[str, ...]
-    text: str
-    status: str = "ok"
-    version: int = 1
-
-    @property
-    def place(self) -> tuple[str, int, int, str, str, int]:
-        """Which sample it is, whatever its prompt."""
-        return self.task, self.length, self.index, self.flavour, self.template, self.seed
-
-    @property
-    def outdated(self) -> bool:
-        """Whether its prompt may be another one in this version of its task."""
-        return self.version < self.ruler_task.version(self.flavour)
-
-    @property
-    def said(self) -> str:
-        """What is scored: nothing where logits were no numbers."""
-        return self.text if self.status == "ok" else ""
-
-    @property
-    def ruler_task(self) -> RulerTask:
-        """Raises UserError where this version has no such task."""
-        kinds = {type(task).__name__: type(task) for task in RULER}
-        given = dict(self.settings)
-        kind = given.pop("kind", "")
-        if kind not in kinds:
-            raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
-        return kinds[kind](**given)
-
-
-def settings_of(task: RulerTask) -> dict[str, Any]:
-    return {"kind": type(task).__name__, **vars(task)}
+BASELINES = "baselines.jsonl"
 
 
 def stored(folder: Path) -> list[Prediction]:
-    """All that were ever appended, without a last line that is being written or that a kill cut off. Raises
-    UserError."""
+    """Every answer that was ever appended, without a last line that a kill cut off. Raises UserError."""
     path = folder / PREDICTIONS
     try:
-        return [_restored(record) for record in read_log(path)]
+        return [Prediction.restored(record) for record in read_log(path)]
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
 
 
-def _restored(record: dict[str, Any]) -> Prediction:
-    return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
-
-
 def predictions(folder: Path) -> list[Prediction]:
-    """One answer to each sample, the last that was appended: where a sample has become another prompt (by other texts,
-    or a newer version of its task), the answer to the earlier one stands for nothing any more. Raises UserError."""
+    """One answer to each sample, the last that was appended. Raises UserError.
+
+    A sample's prompt changes with its texts and with the version of its task; answers to its earlier prompts do not
+    count any more.
+    """
     return list({p.place: p for p in stored(folder)}.values())
 
 
+@final
+class Answers:
+    """The answers in a folder, to which more are appended. An unfinished last line is removed first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / PREDICTIONS
+        found = stored(folder)
+        self._by_key = {p.key: p for p in found}
+        self._latest = {p.place: (p.key, p.version) for p in found}
+        for name in (PREDICTIONS, BASELINES):
+            repair(folder / name)
+
+    def known(self, key: str) -> Prediction | None:
+        """The stored answer to the prompt with this hash."""
+        return self._by_key.get(key)
+
+    def append(self, one: Prediction) -> None:
+        """Stores an answer, unless it is already the last one to its sample."""
+        if self._latest.get(one.place) != (one.key, one.version):
+            with self.path.open("a") as file:
+                file.write(to_line(vars(one)))
+        self._by_key[one.key], self._latest[one.place] = one, (one.key, one.version)
+
+    def sync(self) -> None:
+        """Has the system write to the disk what was appended."""
+        with self.path.open("a") as file:
+            os.fsync(file.fileno())
+
+
+def repair(path: Path) -> None:
+    """Removes a last line that a kill cut off, before more is appended."""
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
 def left_out(folder: Path) -> list[LeftOut]:
+    """The samples that were skipped when the folder's answers were generated."""
     return [LeftOut(**record) for record in read_rows(folder / LEFT_OUT)]
 
 
-def rows(
-    found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = (), positions: int | None = None
-) -> list[Row]:
-    """Scores in percent: of every task and length, by depth where one needle is asked for, and averages over RULER.
-    Where samples were `left` out the status is "partial"; of cells without any other it is "left_out"; where some
-    answers are to prompts of an earlier version, "outdated". An average has the worst status of its tasks. positions:
-    those that the model was made for, where that is known; every row has them.
+def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[LeftOut]) -> None:
+    """Stores the samples that these evaluations skipped, in place of those they skipped before."""
+    kept = [old for old in left_out(folder) if not any(each.covers(old) for each in evaluations)]
+    if kept or left or (folder / LEFT_OUT).exists():
+        write_rows(folder / LEFT_OUT, [vars(one) for one in dict.fromkeys([*kept, *left])])
 
-    `accuracy` is RULER's match, `strict_accuracy` the score beside it; stderr is over samples, of an average over
-    tasks. `middle_gap`: how much better the outer thirds of the text are than the middle one. Where needles were asked
-    at chosen depths and at depths of their own, the former are shown by depth and the latter as a whole.
+
+def append_baselines(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
+    """Stores what the trivial baselines score on the same samples."""
+    first = samples[0]
+    setting = {"flavour": first.flavour, "template": first.template, "seed": first.seed}
+    with (folder / BASELINES).open("a") as file:
+        for name, value in baselines(task, samples).items():
+            task_name, at = first.task.partition("@")[0], f"length={first.length}"
+            row = row_of(name, task_name, at, metric="accuracy", values=[value], status="ok")
+            file.write(to_line({**row, "protocol": "none", "n": len(samples), "setting": setting}))
+
+
+def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:
+    """The last stored baselines of each task and length, of one setting or (None) of any."""
+    last: dict[tuple[str, str, str], Row] = {}
+    for row in read_log(folder / BASELINES):
+        own = row.pop("setting", None)  # older lines do not say
+        if setting is None or own is None or tuple(own.values()) == setting:
+            last[row["model"], row["task"], row["at"]] = Row(**row)
+    return list(last.values())
+
+
+@dataclass(frozen=True)
+class SettingScores:
+    """The scores of one flavour, template and seed. name: these three; "" where the folder holds no others.
+
+    gaps: match in the outer thirds and in the middle one, by task and length (`middle_gaps`).
     """
-    cells, chosen = {}, {}  # (task, length) -> scored answers
-    for p in found:
-        name, at, _ = p.task.partition("@")
-        scored = p, score(p.ruler_task, p.said, p.references)
-        (chosen if at else cells).setdefault((name, p.length), []).append(scored)
-    made: list[Row] = []
-    averages: dict[tuple[int, str], list[tuple[float, str]]] = {}
-    fewer = {(one.task.partition("@")[0], one.length) for one in left}
-    for (name, length), whole in ({**chosen, **cells}).items():
-        placed = chosen.get((name, length), whole)
-        status = "partial" if _status(whole) == "ok" and (name, length) in fewer else _status(whole)
-        for metric, column in COLUMNS.items():
-            values = [v for _, v in _percent(whole, metric)]
-            made.append(row_of(model, name, f"length={length}", column, values, status))
-            made += _by_depth(name, length, column, _percent(placed, metric), model)
-            averages.setdefault((length, column), []).append((fmean(values), status))
-    for (length, metric), parts in averages.items():
-        if len(parts) == len(RULER):
-            means, statuses = zip(*parts, strict=True)
-            worst = min(statuses, key=WORST_FIRST.index)
-            made.append(row_of(model, "ruler_average", f"length={length}", metric, means, worst))
-    for name, length in sorted(fewer - {**chosen, **cells}.keys()):
-        made += [row_of(model, name, f"length={length}", column, [], "left_out") for column in COLUMNS.values()]
-    return made if positions is None else [row | Row(positions=positions) for row in made]
+
+    name: str
+    rows: Sequence[Row]
+    baselines: Sequence[Row]
+    gaps: Mapping[tuple[str, int], tuple[Share, Share]]
 
 
-def _percent(group: Sequence[Scored], metric: str) -> list[tuple[Prediction, float]]:
-    return [(p, 100 * getattr(scores, metric)) for p, scores in group]
-
-
-def _status(values: Sequence[tuple[Prediction, object]]) -> str:
-    if any(p.status == "diverged" for p, _ in values):
-        return "diverged"
-    return "outdated" if any(p.outdated for p, _ in values) else "ok"
-
-
-def _by_depth(
-    name: str, length: int, metric: str, values: Sequence[tuple[Prediction, float]], model: str
-) -> Iterator[Row]:
-    """By the depth that was chosen, where one was (the needle lies at the nearest sentence end), else in tenths."""
-    at, status = f"length={length}", _status(values)
-    if any(len(p.depths) != 1 for p, _ in values):
-        return
-    by_depth: dict[str, list[float]] = {}
-    for p, value in values:
-        tenth = f"{min(int(p.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
-        by_depth.setdefault(p.task.partition("@")[2] or tenth, []).append(value)
-    for depth in sorted(by_depth, key=float):
-        yield row_of(model, name, f"{at},depth={depth}", metric, by_depth[depth], status)
-    middle = [v for p, v in values if 1 / 3 <= p.depths[0] < 2 / 3]
-    outer = [v for p, v in values if not 1 / 3 <= p.depths[0] < 2 / 3]
-    if metric == "accuracy" and min(len(middle), len(outer)) > 1:
-        spread = math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2)
-        row = row_of(model, name, at, "middle_gap", [fmean(outer) - fmean(middle)], status)
-        yield row | Row(stderr=spread, n=len(values))
-
-
-def row_of(model: str, task: str, at: str, metric: str, values: Sequence[float], status: str) -> Row:
-    row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
-    row |= Row(unit="percent", n=len(values), status=status)
-    row |= Row(value=fmean(values)) if values else Row()
-    return row | Row(stderr=_stderr(values)) if len(values) > 1 else row
-
-
-def _stderr(values: Sequence[float]) -> float:
-    return stdev(values) / math.sqrt(len(values))
-
-
-def by_setting(found: Iterable[Prediction]) -> dict[Setting, list[Prediction]]:
-    """Answers that may be averaged."""
-    groups: dict[Setting, list[Prediction]] = {}
-    for p in found:
-        groups.setdefault((p.flavour, p.template, p.seed), []).append(p)
-    return groups
+def score(folder: Path) -> list[SettingScores]:
+    """Scores all stored answers, setting by setting; where there are several, their rows say which."""
+    left, made_for = left_out(folder), positions(folder)
+    settings = by_setting(predictions(folder))
+    scores = []
+    for setting, group in settings.items():
+        name = "" if len(settings) == 1 else "-".join(map(str, setting))
+        fewer = [one for one in left if one.setting == setting]
+        cells = score_cells(group, fewer)
+        made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
+        scores.append(SettingScores(name, made, baseline_rows(folder, setting), middle_gaps(cells)))
+    return scores

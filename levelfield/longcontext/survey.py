@@ -1,13 +1,13 @@
-"""A survey asks language models that exist what a paper asked them; it trains nothing.
+"""Defines surveys: studies that evaluate pretrained language models and train none.
 
-    survey = Survey(name="huang2024_table1", claim="...", published=(...), checkpoints=(...), exams=..., ...)
+    survey = Survey(name="huang2024_table1", claim="...", published=(...), checkpoints=(...), evaluations=..., ...)
 
     levelfield plan huang2024_table1                          the commands that make the numbers
     levelfield ruler MODEL --table huang2024_table1           asks one model exactly what the paper asked
     levelfield report huang2024_table1                        the printed tables, and beside them whoever was asked
 
-A survey knows the printed models, the exams that make their rows, which printed numbers follow from others, and which
-are not what their table says. What trains its models is a `levelfield.spec.Study`.
+A survey knows the printed models, the evaluations that make their rows, which printed numbers follow from others, and
+which are not what their table says. A study that trains its models is a `levelfield.spec.Study`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from levelfield.spec import Effort, Published, Row
 from levelfield.spec.study import MeasuredCell
 
 if TYPE_CHECKING:
-    from levelfield.longcontext.exam import Exam
+    from levelfield.longcontext.evaluation import Evaluation
 
 ANATOMY = "anatomy.json"  # beside a model's answers: {"layers": ..., "parameters": ...} of who gave them
 BUG = "-published-bug"  # how a folder's name ends where the hybrid ran as its own code decodes
@@ -55,7 +55,8 @@ class Checkpoint:
 class Survey:
     """The claim, the printed rows it answers to, and how their models are asked.
 
-    exams: of a checkpoint at an effort. answers: its measured rows, `longcontext.rows`, in the places of the tables.
+    evaluations: of a checkpoint at an effort. answers: its measured rows (`longcontext.rows`) in the places of the
+    tables.
 
     recomputed: values of printed cells that follow from other printed cells, in the same places. marks: signs of a
     printed cell, which `legend` explains. across: which key of `at` runs to the right in all tables. verdict: of models
@@ -67,7 +68,7 @@ class Survey:
     published: tuple[Published, ...]
     deviations: tuple[str, ...]  # where it knowingly differs from the printed experiment
     checkpoints: tuple[Checkpoint, ...]
-    exams: Callable[[Checkpoint, Effort], tuple[Exam, ...]]
+    evaluations: Callable[[Checkpoint, Effort], tuple[Evaluation, ...]]
     answers: Callable[[Checkpoint, Sequence[Row]], list[MeasuredCell]]
     recomputed: Callable[[], Sequence[Row]]
     marks: Callable[[Row], str]

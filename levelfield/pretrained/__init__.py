@@ -54,13 +54,13 @@ def load(
     tokenizer: str = "",
     device: str = "cpu",
     precision: Precision = "float32",
-    published_bug: bool = False,
+    reference_bug: bool = False,
     transformers: bool = False,
 ) -> tuple[LanguageModel, Tokenizer]:
     """The model of a folder or of a name on the Hugging Face hub, and its tokenizer.
 
     tokenizer: a folder, file or name where it is not beside the model, or "bytes", whose ids are 0 to 255.
-    published_bug: `levelfield.pretrained.reference_bug`.
+    reference_bug: `levelfield.pretrained.reference_bug`.
     transformers: leave the model to that library even where our layers know it.
     Raises UserError for a layout nobody here knows, and for files that are absent, broken or not of one model.
     """
@@ -70,8 +70,8 @@ def load(
     text = _tokenizer(tokenizer, path)
     known = recognised(folder.config, str(path))
     if transformers or not known:
-        if published_bug:
-            raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out published_bug.")
+        if reference_bug:
+            raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out reference_bug.")
         if "model_type" not in folder.config:
             raise UserError(f"{path} is of no layout known here: its config.json names neither model_type nor d_model.")
         return _spells(Hub.read(path, setup, begins(text)), text), text
@@ -80,7 +80,7 @@ def load(
         decoder = known[0].decoder(folder.config, tensors, str(path))
         model = assemble(decoder, setup, begins(text), ends(folder.config))
     model = _spells(replace(model, reach=of_settings(folder.config).made_for), text)
-    return (reproduce(model) if published_bug else model), text
+    return (reproduce(model) if reference_bug else model), text
 
 
 def positions_of(name: str) -> Positions:

@@ -9,13 +9,14 @@ everything in this folder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from levelfield.report import heatmaps
 from levelfield.report.against_printed import pairs
+from levelfield.report.intervals import newcombe
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, to_csv
@@ -29,19 +30,25 @@ NOTES = {
     " †": "† Some answers are to prompts of an earlier version: ask again.",
 }
 LEAD = "RULER's match in percent, the strict score in brackets."
-GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals."
+GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals (Newcombe)."
 FIGURES = {"tasks": "Tasks by length", "depth": "Needles by depth and length"}
 Grid = dict[tuple[str, float], list[float]]
 Counts = dict[tuple[str, float], int]
+Share = tuple[float, int]
+Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Answers of one flavour, template and seed, which `name` says; "" where there is only one."""
+    """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
+
+    gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
+    """
 
     name: str
     rows: Sequence[Row]
     baselines: Sequence[Row]
+    gaps: Gaps = field(default_factory=dict)
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -57,9 +64,7 @@ def build(model: str, parts: Sequence[Part], to: Path) -> Iterator[Path]:
     texts = {
         "report.html": page(model, parts, drawn),
         "rows.csv": to_csv([dict(row) for part in parts for row in (*part.rows, *part.baselines)]),
-        "summary.md": "\n".join(
-            f"## {p.name}\n\n{summary(p.rows, p.baselines)}".removeprefix("## \n\n") for p in parts
-        ),
+        "summary.md": "\n".join(f"## {p.name}\n\n{summary(p)}".removeprefix("## \n\n") for p in parts),
     }
     for name, text in texts.items():
         (to / name).write_text(text, encoding="utf-8")
@@ -85,7 +90,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
         for name, figure in drawn[part.name].items():
             picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
-        if gaps := middle(part.rows):
+        if gaps := middle(part.gaps):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -97,11 +102,11 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
     )
 
 
-def summary(rows: Sequence[Row], baselines: Sequence[Row]) -> str:
+def summary(part: Part) -> str:
     """The tables as text."""
-    table, notes = scores(rows, baselines)
+    table, notes = scores(part.rows, part.baselines)
     text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in notes)
-    gaps = middle(rows)
+    gaps = middle(part.gaps)
     return text + (f"\n{GAP}\n\n{gaps.markdown()}" if gaps else "")
 
 
@@ -136,15 +141,15 @@ def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[s
     return Table(heads, tuple(lines)), notes
 
 
-def middle(rows: Sequence[Row]) -> Table | None:
-    """How much better the outer thirds of the text are than the middle one."""
-    gaps = tuple(
-        (row.get("task", ""), str(_length(row)), f"{row.get('value', 0.0):+.1f} ± {1.96 * row.get('stderr', 0.0):.1f}")
-        for row in rows
-        if row.get("metric") == "middle_gap"
-    )
+def middle(gaps: Gaps) -> Table | None:
+    """How much better the outer thirds of the text are than the middle one, by task and length."""
+    lines = []
+    for (task, length), (outer, inner) in gaps.items():
+        low, high = newcombe(outer, inner)
+        gap = f"{100 * (outer[0] - inner[0]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        lines.append((task, str(length), gap))
     heads = Column("task"), Column("length", number=True), Column("gap", number=True)
-    return Table(heads, gaps) if gaps else None
+    return Table(heads, tuple(lines)) if lines else None
 
 
 def positions(rows: Sequence[Row]) -> int | None:

@@ -8,7 +8,7 @@ from functools import cache
 from statistics import fmean
 
 from levelfield import published
-from levelfield.longcontext.exam import Exam
+from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.report.decisions import Seeds
 from levelfield.report.printed_tables import CellKey, cell_key
@@ -83,7 +83,7 @@ DEVIATIONS = (
     "(jhuang265/RULER at d573689): 250 samples, greedy decoding assumed.",
     "Samples come from the distribution of that fork's generator, not from the same random stream.",
     "The haystack that ships is of Emerson; the paper's is of Paul Graham: `--essays PaulGrahamEssays.json`.",
-    "Mamba2Attn's printed numbers very likely carry a mistake of its decoder; `--published-bug` runs it so.",
+    "Mamba2Attn's printed numbers very likely carry a mistake of its decoder; `--reference-bug` runs it so.",
     "The fork ran a folder named rwkv-6-world-3b, where table 5 names rwkv-6-world-3b-v2.1.",
 )
 
@@ -107,9 +107,9 @@ def mean(rows: Sequence[Row], table: str, task: str, at: str) -> Row:
     return row
 
 
-def ruler(checkpoint: Checkpoint, effort: Effort) -> tuple[Exam, ...]:
+def ruler(checkpoint: Checkpoint, effort: Effort) -> tuple[Evaluation, ...]:
     """All thirteen tasks, behind tables 1 and 6 to 18."""
-    return (Exam(lengths=AT[effort], count=COUNTS[effort], flavour="paper", template=checkpoint.template),)
+    return (Evaluation(lengths=AT[effort], count=COUNTS[effort], flavour="paper", template=checkpoint.template),)
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import fmean
 
-from levelfield.longcontext.exam import Exam
+from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.survey import Checkpoint, Survey
 from levelfield.report.against_printed import pairs
 from levelfield.report.decisions import Contrast, Seeds, difference, some
@@ -45,18 +45,18 @@ MIDDLE = 5.0  # points by which the middle has to be below the mean of the two e
 FORMAT = 10.0  # points between two formats at one length and depth
 
 
-def exams(checkpoint: Checkpoint, effort: Effort) -> tuple[Exam, ...]:
+def evaluations(checkpoint: Checkpoint, effort: Effort) -> tuple[Evaluation, ...]:
     """Three formats at seven depths and two lengths; of the models in table 4 also at its shortest length."""
     tasks, count = tuple(named(name) for name in FORMATS), shared.COUNTS[effort]
     context = checkpoint.context or 2048
     lengths, depths = ((1024, 2048), APART) if effort == "smoke" else ((context, 2 * context), DEPTHS)
 
-    def exam(lengths: tuple[int, ...], depths: tuple[int, ...]) -> Exam:
+    def evaluation(lengths: tuple[int, ...], depths: tuple[int, ...]) -> Evaluation:
         share = tuple(depth / 100 for depth in depths)
-        return Exam(tasks, lengths, count, flavour="paper", template=checkpoint.template, depths=share)
+        return Evaluation(tasks, lengths, count, flavour="paper", template=checkpoint.template, depths=share)
 
-    more = (exam((SHORTEST,), APART),) if checkpoint.printed in WHOLE and effort != "smoke" else ()
-    return (exam(lengths, depths), *more)
+    more = (evaluation((SHORTEST,), APART),) if checkpoint.printed in WHOLE and effort != "smoke" else ()
+    return (evaluation(lengths, depths), *more)
 
 
 def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
@@ -184,7 +184,7 @@ survey = Survey(
         "prompts of the former are fitted more finely and are longer.",
     ),
     checkpoints=shared.CHECKPOINTS,
-    exams=exams,
+    evaluations=evaluations,
     answers=answers,
     recomputed=lambda: tuple(recomputed()),
     marks=marks,

@@ -4,8 +4,8 @@
     levelfield ruler state-spaces/mamba2-2.7b --table huang2024_table1 --tokenizer EleutherAI/gpt-neox-20b
     levelfield report huang2024_table1
 
-The exam is that of `huang2024_tasks`, and answers serve both. With tasks left out (questions need official files), the
-printed average is taken over the same tasks before it is compared.
+Its evaluation is that of `huang2024_tasks`; answers serve both. With tasks left out (questions need official files),
+the printed average is taken over the same tasks before it is compared.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ survey = Survey(
     published=(Published("huang2024", TABLE),),
     deviations=shared.DEVIATIONS,
     checkpoints=shared.CHECKPOINTS,
-    exams=shared.ruler,
+    evaluations=shared.ruler,
     answers=answers,
     recomputed=lambda: tuple(recomputed()),
     marks=marks,

@@ -59,7 +59,7 @@ survey = Survey(
         "question is at about the same place in every sample.",
     ),
     checkpoints=shared.CHECKPOINTS,
-    exams=shared.ruler,
+    evaluations=shared.ruler,
     answers=shared.task_answers,
     recomputed=lambda: tuple(recomputed()),
     marks=shared.task_marks,

@@ -12,8 +12,10 @@ import pytest
 from toy_reader import SINGLE, Saying, asked, knows, run
 
 from levelfield.cli import app, ruler_command
-from levelfield.longcontext import exam as longcontext
-from levelfield.longcontext.exam import Exam, predictions, rows
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.rows import by_setting, rows
 from levelfield.report import heatmaps
 from levelfield.report import longcontext as context
 from levelfield.ruler import TEMPLATES, Needle, Sources, named
@@ -26,7 +28,7 @@ def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
     """One of three prompts has changed since: that one is read again, and its old answer counts no more."""
     words = ("--lengths", "2600", "--tasks", "vt", "--count", "3")
     run(monkeypatch, tmp_path, *words, says=lambda prompt: "VAR")
-    path = tmp_path / "runs" / "ruler" / "model" / longcontext.PREDICTIONS
+    path = tmp_path / "runs" / "ruler" / "model" / PREDICTIONS
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line.pop("version") for line in lines] == [2, 2, 2]
     lines[1] |= {"key": "of another prompt", "text": " ".join(lines[1]["references"])}
@@ -36,18 +38,18 @@ def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
     run(monkeypatch, tmp_path, *words, "--rescore")
     assert "3 answers of vt are to prompts of an earlier version of it: ask again" in capsys.readouterr().out
     assert "†" in (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
-    model = asked(lambda prompt: "VAR", path.parent, Exam((named("vt"),), (2600,), count=3))
+    model = asked(lambda prompt: "VAR", path.parent, Evaluation((named("vt"),), (2600,), count=3))
     assert model.prompts == 1
     after = rows(predictions(path.parent), "m")
     assert {(r.get("status"), r.get("n"), r.get("value")) for r in after} == {("ok", 3, 0.0)}
-    assert asked(knows, path.parent, Exam((named("vt"),), (2600,), count=3)).prompts == 0
+    assert asked(knows, path.parent, Evaluation((named("vt"),), (2600,), count=3)).prompts == 0
 
 
 def test_other_texts_take_the_place_of_the_first_ones_and_give_it_back(tmp_path: Path) -> None:
     """A cell holds every sample once, whichever essays were asked last."""
     other = tmp_path / "other.txt"
     other.write_text("They walked to the sea. It was a long way back. " * 200)
-    here = Exam((Needle(),), (900,), count=3)
+    here = Evaluation((Needle(),), (900,), count=3)
     there = replace(here, sources=Sources(essays=str(other)))
     assert asked(knows, tmp_path, here).prompts == asked(knows, tmp_path, there).prompts == 3
     assert {p.slices["essays"] for p in predictions(tmp_path)} == {"other.txt"}
@@ -58,13 +60,13 @@ def test_other_texts_take_the_place_of_the_first_ones_and_give_it_back(tmp_path:
 
 def test_a_prompt_that_two_flavours_share_is_in_the_cells_of_both(tmp_path: Path) -> None:
     """And is read once."""
-    exam = Exam((SINGLE,), (700,), count=2)
-    asked(knows, tmp_path, exam)
-    path = tmp_path / longcontext.PREDICTIONS
+    evaluation = Evaluation((SINGLE,), (700,), count=2)
+    asked(knows, tmp_path, evaluation)
+    path = tmp_path / PREDICTIONS
     kept = [json.loads(line) | {"flavour": "official"} for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    assert asked(knows, tmp_path, exam).prompts == 0
-    assert {k[0]: len(v) for k, v in longcontext.by_setting(predictions(tmp_path)).items()} == {
+    assert asked(knows, tmp_path, evaluation).prompts == 0
+    assert {k[0]: len(v) for k, v in by_setting(predictions(tmp_path)).items()} == {
         "official": 2,
         "sound": 2,
     }
@@ -93,8 +95,8 @@ def test_lengths_beyond_the_positions_run_and_are_marked(
 def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ruler_command, "load", lambda asked: pytest.fail("no weights are needed"))
-    monkeypatch.setattr(ruler_command, "reach", lambda asked: 800)
+    monkeypatch.setattr(ruler_command, "load", lambda choice, out: pytest.fail("no weights are needed"))
+    monkeypatch.setattr(ruler_command, "reach", lambda choice, out: 800)
     with pytest.raises(SystemExit) as end:
         app.main(
             [
@@ -120,7 +122,7 @@ def test_one_page_holds_every_flavour_and_nothing_stale_stays(tmp_path: Path, mo
     figures = {"tasks.png", "tasks.svg", "depth.png", "depth.svg"}
     assert first == {"report.html", "rows.csv", "summary.md"} | figures
     assert (folder / "report.html").read_text().count("<svg") == 2
-    run(monkeypatch, tmp_path, *words, "--flavour", "official")
+    run(monkeypatch, tmp_path, *words, "--variant", "official")
     assert [path.name for path in (tmp_path / "report").iterdir()] == ["ruler-model"]
     settings = ("sound-base-42", "official-base-42")
     named_ = {f"{Path(name).stem}-{setting}{Path(name).suffix}" for name in figures for setting in settings}

@@ -15,15 +15,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_reader import EXAM, SINGLE, Saying, asked, knows, near, run
+from toy_reader import EVALUATION, SINGLE, Saying, asked, knows, near, run
 from toy_ruler import hotpot_file
 
 from levelfield.cli import app, ruler_command
 from levelfield.files import locked
-from levelfield.longcontext import exam as longcontext
-from levelfield.longcontext.exam import Exam, LeftOut, Prediction, answer, predictions, rows
+from levelfield.longcontext import answers, model_record, runner
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction, settings_of
+from levelfield.longcontext.rows import middle_gaps, rows, score_cells
+from levelfield.longcontext.runner import evaluate
 from levelfield.report import longcontext as context
-from levelfield.ruler import Bytes, Needle, Sources, generate, named, score
+from levelfield.ruler import RULER, Bytes, Needle, Sources, generate, named, score
 from levelfield.ruler.early_stop import settled
 from levelfield.spec import Row, UserError
 
@@ -40,13 +44,15 @@ def test_a_reader_that_finds_every_needle_has_full_scores(tmp_path: Path) -> Non
 
 def test_the_middle_gap_is_outer_thirds_less_the_middle_one() -> None:
     def told(depth: float, right: bool) -> Prediction:
-        kept = longcontext.settings_of(SINGLE)
+        kept = settings_of(SINGLE)
         said = "77" if right else "no"
         return Prediction("k", SINGLE.name, kept, 64, 0, "sound", "base", 0, 9, 1, (depth,), {}, ("77",), said)
 
     places = {0.1: True, 0.2: True, 0.4: False, 0.5: True, 0.6: False, 0.9: True, 1.0: False}
-    made = rows([told(depth, right) for depth, right in places.items()], "m")
+    found = [told(depth, right) for depth, right in places.items()]
+    made = rows(found, "m")
     (gap,) = [dict(r) for r in made if r.get("metric") == "middle_gap"]
+    assert middle_gaps(score_cells(found)) == {(SINGLE.name, 64): ((3 / 4, 4), (1 / 3, 3))}
     assert gap["value"] == pytest.approx(100 * (3 / 4 - 1 / 3))
     assert gap["stderr"] == pytest.approx(100 * ((0.25 / 4) + (1 / 3) / 3) ** 0.5)
 
@@ -58,8 +64,8 @@ def test_generation_stops_where_the_score_is_settled(tmp_path: Path) -> None:
 
 
 def test_depths_are_told_apart(tmp_path: Path) -> None:
-    exam = Exam((SINGLE,), (900,), count=4, depths=(0.0, 1.0))
-    asked(near, tmp_path, exam)
+    evaluation = Evaluation((SINGLE,), (900,), count=4, depths=(0.0, 1.0))
+    asked(near, tmp_path, evaluation)
     table = {r.get("at"): r.get("value") for r in rows(predictions(tmp_path), "m") if r.get("metric") == "accuracy"}
     assert table == {"length=900": 50.0, "length=900,depth=0": 0.0, "length=900,depth=1": 100.0}
 
@@ -67,19 +73,19 @@ def test_depths_are_told_apart(tmp_path: Path) -> None:
 def test_a_chosen_depth_keeps_its_name_and_leaves_the_whole_alone(tmp_path: Path) -> None:
     """Needles go to the nearest sentence end; those at depths of their own make the cell of the length."""
     essay = Needle()
-    asked(near, tmp_path, Exam((essay,), (900,), count=3, depths=(0.2, 0.9)))
+    asked(near, tmp_path, Evaluation((essay,), (900,), count=3, depths=(0.2, 0.9)))
     found = predictions(tmp_path)
     assert {p.depths[0] for p in found} != {0.2, 0.9}
-    asked(lambda prompt: "", tmp_path, Exam((essay,), (900,), count=5))
+    asked(lambda prompt: "", tmp_path, Evaluation((essay,), (900,), count=5))
     table = {r.get("at"): r.get("value") for r in rows(predictions(tmp_path), "m") if r.get("metric") == "accuracy"}
     assert table == {"length=900": 0.0, "length=900,depth=0.2": 0.0, "length=900,depth=0.9": 100.0}
 
 
 def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
-    first = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=3))
-    more = asked(knows, tmp_path, Exam((SINGLE,), (700,), count=5))
+    first = asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=3))
+    more = asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=5))
     assert (first.prompts, more.prompts) == (3, 2)
-    assert asked(knows, tmp_path, Exam((SINGLE,), (700,), count=5)).prompts == 0
+    assert asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=5)).prompts == 0
     keys = [p.key for p in predictions(tmp_path)]
     assert len(set(keys)) == len(keys) == 5
 
@@ -87,7 +93,7 @@ def test_what_is_stored_is_not_asked_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 40, 300])
 def test_a_line_that_a_kill_cut_off_is_asked_again(cut: int, tmp_path: Path) -> None:
     asked(knows, tmp_path)
-    path = tmp_path / longcontext.PREDICTIONS
+    path = tmp_path / PREDICTIONS
     whole = path.read_text()
     path.write_text(whole[:-cut])
     again = asked(knows, tmp_path)
@@ -96,17 +102,17 @@ def test_a_line_that_a_kill_cut_off_is_asked_again(cut: int, tmp_path: Path) -> 
 
 
 def test_a_baseline_that_a_kill_cut_off_is_stored_again(tmp_path: Path) -> None:
-    exam = Exam((SINGLE,), (700,), count=2)
-    asked(knows, tmp_path, exam)
-    path = tmp_path / longcontext.BASELINES
+    evaluation = Evaluation((SINGLE,), (700,), count=2)
+    asked(knows, tmp_path, evaluation)
+    path = tmp_path / answers.BASELINES
     path.write_text(path.read_text()[:-20])
-    asked(knows, tmp_path, replace(exam, count=3))
-    assert {row.get("n") for row in longcontext.baseline_rows(tmp_path)} == {3}
+    asked(knows, tmp_path, replace(evaluation, count=3))
+    assert {row.get("n") for row in answers.baseline_rows(tmp_path)} == {3}
 
 
 @pytest.mark.parametrize("logit", [float("nan"), float("inf")])
 def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path, logit: float) -> None:
-    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2), logit=logit)
+    asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=2), logit=logit)
     found = predictions(tmp_path)
     assert [(p.status, p.text, p.made) for p in found] == [("diverged", "", 0)] * 2
     made = rows(found, "m")
@@ -115,7 +121,7 @@ def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path, logit: float) ->
 
 
 def test_nothing_counts_of_an_answer_that_ended_in_no_numbers(tmp_path: Path) -> None:
-    asked(knows, tmp_path, Exam((SINGLE,), (700,), count=2))
+    asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=2))
     found = predictions(tmp_path)
     assert {r.get("value") for r in rows(found, "m")} == {100.0}
     broken = [replace(found[0], status="diverged"), found[1]]
@@ -126,8 +132,8 @@ def test_a_reader_of_nothing_scores_nothing_and_a_parrot_only_by_the_lenient_sco
     asked(lambda prompt: "", tmp_path / "a")
     assert {r.get("value") for r in rows(predictions(tmp_path / "a"), "m")} == {0.0}
     task = Needle(haystack="needles")
-    exam = Exam((task,), (700,), count=4)
-    asked(lambda prompt: " ".join(re.findall(r"\d{7}", prompt)), tmp_path / "b", exam)
+    evaluation = Evaluation((task,), (700,), count=4)
+    asked(lambda prompt: " ".join(re.findall(r"\d{7}", prompt)), tmp_path / "b", evaluation)
     found = predictions(tmp_path / "b")
     first = [p for p in found if not p.text.strip().startswith(p.references[0])]
     assert first, "some answer must not be the first number"
@@ -136,23 +142,23 @@ def test_a_reader_of_nothing_scores_nothing_and_a_parrot_only_by_the_lenient_sco
 
 
 def test_damaged_predictions_and_another_model_are_refused(tmp_path: Path) -> None:
-    (tmp_path / longcontext.PREDICTIONS).write_text('{"key": 3}\n')
+    (tmp_path / PREDICTIONS).write_text('{"key": 3}\n')
     with pytest.raises(UserError, match="is damaged"):
         predictions(tmp_path)
-    longcontext.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
-    longcontext.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
+    model_record.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
+    model_record.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
     with pytest.raises(UserError, match="another model"):
-        longcontext.claim(tmp_path, {"model": "b", "tokenizer": "bytes"})
+        model_record.claim(tmp_path, {"model": "b", "tokenizer": "bytes"})
 
 
 def test_the_average_is_of_all_thirteen_or_absent() -> None:
     def told(name: str, text: str) -> Prediction:
         task = named(name)
-        kept = longcontext.settings_of(task)
+        kept = settings_of(task)
         version = task.version("sound")
         return Prediction(name, name, kept, 64, 0, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text, "ok", version)
 
-    names = [task.name for task in longcontext.RULER]
+    names = [task.name for task in RULER]
     found = [told(name, "12 34" if i % 2 else "12") for i, name in enumerate(names)]
     scores = [score(p.ruler_task, p.text, p.references).match for p in found]
     table = {(r["task"], r["metric"]): r["value"] for r in map(dict, rows(found, "m"))}
@@ -195,10 +201,10 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
     assert {p.name for p in report.iterdir()} >= {"rows.csv", "summary.md", "tasks.png", "depth.png"}
     assert "| niah_single_1 | 100.0 (100.0) | 100.0 (100.0) |" in (report / "summary.md").read_text()
     assert "guess, mean of the tasks" in (report / "summary.md").read_text()
-    place = tmp_path / "runs" / "ruler" / "model" / longcontext.PREDICTIONS
+    place = tmp_path / "runs" / "ruler" / "model" / PREDICTIONS
     lines = [json.loads(line) | {"text": "nothing"} for line in place.read_text().splitlines()]
     place.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(ruler_command, "load", lambda asked: pytest.fail("no model is needed"))
+    monkeypatch.setattr(ruler_command, "load", lambda choice, out: pytest.fail("no model is needed"))
     app.main(
         [
             "ruler",
@@ -221,7 +227,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--tasks", "qa_1"), "add --squad FILE"),
         (("--lengths", "4k"), "give numbers with commas"),
         (("--lengths", "40"), "length"),
-        (("--flavour", "pure"), "no flavour 'pure'"),
+        (("--variant", "pure"), "no flavour 'pure'"),
         (("--template", "meta-llama4"), "did you mean 'meta-llama3'"),
         (("--rescore",), "no predictions"),
         (("--tasks", "vt", "--depths", "0.5"), "Depths are of needle tasks"),
@@ -229,7 +235,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--count", "0"), "at least one sample"),
         (("--lengths", "10,900"), "A length of 10 has no room"),
         (("--lengths", "0"), "lengths from 1"),
-        (("--lengths", "900,1000000"), "takes at most 20000 steps"),
+        (("--lengths", "900,1000000"), "takes at most 20000 tokens"),
         (("--tasks", "vt", "--lengths", "300"), "No prompt fits. The smallest prompt takes"),
         (("--essays", "no/essays"), "no/essays does not exist"),
         (("--tasks", "qa_1", "--squad", "no.json"), "no.json does not exist"),
@@ -251,15 +257,18 @@ def test_bad_words_are_one_sentence_and_code_2(
 
 
 def test_the_summary_shows_what_the_middle_loses() -> None:
-    row = Row(task="a", model="m", at="length=64", metric="middle_gap", value=12.0, stderr=5.0)
-    text = context.summary([row | Row(metric="accuracy"), row | Row(metric="strict_accuracy"), row], [])
-    assert "| a | 64 | +12.0 ± 9.8 |" in text
+    row = Row(task="a", model="m", at="length=64", value=12.0)
+    rows_ = [row | Row(metric="accuracy"), row | Row(metric="strict_accuracy")]
+    text = context.summary(context.Part("", rows_, [], {("a", 64): ((0.9, 20), (0.6, 10))}))
+    assert "| a | 64 | +30.0 (-0.7 to +59.6) |" in text
+    text = context.summary(context.Part("", rows_, [], {("a", 64): ((1.0, 20), (1.0, 10))}))
+    assert "| a | 64 | +0.0 (-16.1 to +27.8) |" in text, "all found, yet not known exactly"
 
 
 def test_samples_at_depths_begin_alike() -> None:
     """So that generation reads their beginnings once."""
-    exam = Exam((SINGLE,), (900,), count=1, depths=(0.5, 1.0))
-    ((_, _, samples),) = exam.groups(Bytes())
+    evaluation = Evaluation((SINGLE,), (900,), count=1, depths=(0.5, 1.0))
+    ((_, _, samples),) = evaluation.groups(Bytes())
     first, second = (s.ids.tolist() for s in samples)
     alike = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
     assert alike > 300
@@ -280,33 +289,35 @@ def test_cells_that_do_not_fit_are_left_out_and_said_so(
     summary = (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
     assert "| vt | left out | 0.0 (0.0) |" in summary
     run(monkeypatch, tmp_path, *words)
-    assert len(longcontext.left_out(folder)) == 2
+    assert len(answers.left_out(folder)) == 2
 
 
 def test_of_a_cell_only_the_samples_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
     """Of the questions the first ten fit, whose documents are a little shorter."""
-    exam = Exam((named("qa_2"),), (3180,), 12, flavour="official", sources=Sources(hotpot=hotpot_file(tmp_path)))
-    left = answer(Saying(lambda prompt: ""), Bytes(), exam, tmp_path)
+    evaluation = Evaluation(
+        (named("qa_2"),), (3180,), 12, flavour="official", sources=Sources(hotpot=hotpot_file(tmp_path))
+    )
+    left = evaluate(Saying(lambda prompt: ""), Bytes(), [evaluation], tmp_path)
     found = predictions(tmp_path)
     assert sorted(p.index for p in found) == list(range(10))
     assert [one.index for one in left] == [10, 11]
     made = [dict(r) for r in rows(found, "m", left)]
     assert {(r["status"], r["n"], r["value"]) for r in made} == {("partial", 10, 0.0)}
-    assert "| qa_2 | 0.0 (0.0) * |" in context.summary(rows(found, "m", left), [])
-    longcontext.leave_out(tmp_path, [exam], left)
-    longcontext.leave_out(tmp_path, [exam], left[:1])  # made since, with another file
-    assert longcontext.left_out(tmp_path) == left[:1]
-    longcontext.leave_out(tmp_path, [replace(exam, seed=1)], left[1:])
-    assert longcontext.left_out(tmp_path) == left
+    assert "| qa_2 | 0.0 (0.0) * |" in context.summary(context.Part("", rows(found, "m", left), []))
+    answers.leave_out(tmp_path, [evaluation], left)
+    answers.leave_out(tmp_path, [evaluation], left[:1])  # made since, with another file
+    assert answers.left_out(tmp_path) == left[:1]
+    answers.leave_out(tmp_path, [replace(evaluation, seed=1)], left[1:])
+    assert answers.left_out(tmp_path) == left
 
 
 def test_what_the_model_has_no_place_for_is_refused_before_a_prompt_is_read(tmp_path: Path) -> None:
     model = Saying(knows)
     with pytest.raises(UserError, match="give --lengths up to 20000"):
-        answer(model, Bytes(), Exam((SINGLE,), (700, 20_001), count=1), tmp_path)
+        evaluate(model, Bytes(), [Evaluation((SINGLE,), (700, 20_001), count=1)], tmp_path)
     model.vocabulary = 100
     with pytest.raises(UserError, match=r"The tokenizer bytes gives the id 1\d\d, and saying has only 100"):
-        answer(model, Bytes(), EXAM, tmp_path)
+        evaluate(model, Bytes(), [EVALUATION], tmp_path)
     assert model.prompts == 0 and predictions(tmp_path) == []
 
 
@@ -320,23 +331,23 @@ def test_a_disk_that_is_full_is_one_sentence_and_what_was_answered_stays(
     def full(*anything: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    for module, name in ((longcontext, "_beside"), (context, "build"), (ruler_command.store, "write_rows")):
+    for module, name in ((runner, "append_baselines"), (context, "build"), (ruler_command, "write_rows")):
         with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
             patch.setattr(module, name, full)
             run(patch, tmp_path, *words)
         assert end.value.code == 2
         assert "No room left in" in capsys.readouterr().err
-        assert len(predictions(folder)) == (0 if name == "_beside" else 3)  # which comes before the answers
+        assert len(predictions(folder)) == (0 if name == "append_baselines" else 3)  # which comes before the answers
     run(monkeypatch, tmp_path, *words)
     assert len(predictions(folder)) == 3
 
 
 def test_who_was_refused_has_not_claimed_the_folder(tmp_path: Path) -> None:
-    longcontext.claim(tmp_path, {"tokenizer": "a"})
-    longcontext.claim(tmp_path, {"tokenizer": "b"})
+    model_record.claim(tmp_path, {"tokenizer": "a"})
+    model_record.claim(tmp_path, {"tokenizer": "b"})
     asked(knows, tmp_path)
     with pytest.raises(UserError, match="another tokenizer"):
-        longcontext.claim(tmp_path, {"tokenizer": "a"})
+        model_record.claim(tmp_path, {"tokenizer": "a"})
 
 
 def test_a_second_process_says_that_it_waits(

@@ -1,4 +1,4 @@
-"""Studies that ask language models: the printed tables checked against themselves, exams, and ours beside them."""
+"""Surveys of language models: the printed tables checked against themselves, evaluations, and ours beside them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from flat_files import write_model
 
 from levelfield import published
 from levelfield.cli import app
-from levelfield.longcontext import exam as longcontext
-from levelfield.longcontext.exam import Exam
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.rows import rows
 from levelfield.longcontext.survey import ANATOMY, Checkpoint, Survey
 from levelfield.presets.decoders import DECODERS
 from levelfield.pretrained.anatomy import layers
@@ -88,14 +90,19 @@ def test_cells_of_one_format_are_multiples_of_one_in_250_and_others_are_not_all(
 
 
 def test_exams_are_the_papers() -> None:
-    (exam,) = TABLE1.exams(TABLE1.find(LLAMA), "paper")
-    assert (exam.tasks, exam.lengths, exam.count) == (RULER, (1024, 2048, 4096, 8192, 16384), 250)
-    assert (exam.flavour, exam.template, exam.seed, exam.depths) == ("paper", "sheared_llama-chat", 42, ())
-    assert TASKS.exams(TASKS.find(LLAMA), "paper") == (exam,)
-    (places,) = NEEDLES.exams(NEEDLES.find(LLAMA), "paper")
+    (evaluation,) = TABLE1.evaluations(TABLE1.find(LLAMA), "paper")
+    assert (evaluation.tasks, evaluation.lengths, evaluation.count) == (RULER, (1024, 2048, 4096, 8192, 16384), 250)
+    assert (evaluation.flavour, evaluation.template, evaluation.seed, evaluation.depths) == (
+        "paper",
+        "sheared_llama-chat",
+        42,
+        (),
+    )
+    assert TASKS.evaluations(TASKS.find(LLAMA), "paper") == (evaluation,)
+    (places,) = NEEDLES.evaluations(NEEDLES.find(LLAMA), "paper")
     assert places.lengths == (4096, 8192) and places.prompts == 3 * 7 * 2 * 250
-    assert sum(e.prompts for e in NEEDLES.exams(NEEDLES.find(MAMBA), "paper")) == 3 * 7 * 2 * 250 + 3 * 3 * 250
-    templates = {c.printed: TABLE1.exams(c, "paper")[0].template for c in TABLE1.checkpoints}
+    assert sum(e.prompts for e in NEEDLES.evaluations(NEEDLES.find(MAMBA), "paper")) == 3 * 7 * 2 * 250 + 3 * 3 * 250
+    templates = {c.printed: TABLE1.evaluations(c, "paper")[0].template for c in TABLE1.checkpoints}
     assert templates["rwkv6_3b"] == "RWKV" and templates["recurrentgemma_2b_it"] == "base"
 
 
@@ -218,7 +225,7 @@ def cells_csv(folder: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a tiny model was asked all of it at smoke, without the figures that every exam draws."""
+    """A folder in which a tiny model was asked all of it at smoke, without the figures that every evaluation draws."""
     folder = tmp_path_factory.mktemp("asked")
     write_model(folder / "tiny", tied=False)
     (folder / "essays.txt").write_text("So it is said. It was a long day by the sea. " * 100)
@@ -239,16 +246,18 @@ def test_the_answers_say_what_the_model_is_made_of(asked: Path) -> None:
 
 
 def test_smoke_asks_the_exams_without_the_questions_that_have_no_file(asked: Path) -> None:
-    found = longcontext.predictions(asked / "runs" / "ruler" / "tiny")
-    exams = [e for s in (TABLE1, NEEDLES) for e in s.exams(Checkpoint("", "tiny"), "smoke")]
-    without = [(t.name, n) for e in exams for t in e.variants for n in e.lengths if t.name not in ("qa_1", "qa_2")]
+    found = predictions(asked / "runs" / "ruler" / "tiny")
+    evaluations = [e for s in (TABLE1, NEEDLES) for e in s.evaluations(Checkpoint("", "tiny"), "smoke")]
+    without = [
+        (t.name, n) for e in evaluations for t in e.tasks_at_depths for n in e.lengths if t.name not in ("qa_1", "qa_2")
+    ]
     assert sorted((p.task, p.length) for p in found) == sorted(without)
     assert {(p.flavour, p.template) for p in found} == {("paper", "base")}
 
 
 def test_every_format_comes_back_at_the_depths_that_were_asked(asked: Path) -> None:
-    rows = longcontext.rows(longcontext.predictions(asked / "runs" / "ruler" / "tiny"), "tiny")
-    cells = {(a.row.get("table"), a.row.get("at")) for a in NEEDLES.answers(Checkpoint("", "tiny"), rows)}
+    made = rows(predictions(asked / "runs" / "ruler" / "tiny"), "tiny")
+    cells = {(a.row.get("table"), a.row.get("at")) for a in NEEDLES.answers(Checkpoint("", "tiny"), made)}
     assert cells == {("2", f"depth={d}") for d in (0, 50, 100)} | {("3", f"depth={d}") for d in (0, 50, 100)} | {
         ("4", f"length={n};depth={d}") for n in (1024, 2048) for d in (0, 50, 100)
     }
@@ -277,7 +286,7 @@ def asked_folder(folder: Path) -> None:
             about |= {"key": f"{task.name}{template}", "template": template, "tokens": 1, "made": 1, "depths": []}
             about["version"] = task.version("paper")
             lines.append(about | {"slices": {}, "references": ["7"], "text": " 7", "status": "ok"})
-    (folder / longcontext.PREDICTIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / PREDICTIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_a_folder_called_like_a_printed_model_stands_beside_nothing_unless_it_is_that_model(
@@ -322,11 +331,13 @@ def test_only_answers_in_the_papers_way_are_compared(tmp_path: Path, capsys: pyt
 
 
 def test_the_commands_of_a_plan_are_understood(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    """And ask the very exams that were planned."""
+    """And ask the very evaluations that were planned."""
     from levelfield.cli import ruler_command
 
-    asked: list[tuple[str, tuple[Exam, ...]]] = []
-    monkeypatch.setattr(ruler_command, "ask", lambda who, exams, *rest: asked.append((who.name, exams)))
+    asked: list[tuple[str, tuple[Evaluation, ...]]] = []
+    monkeypatch.setattr(
+        ruler_command, "evaluate", lambda who, evaluations, *rest: asked.append((who.name, evaluations))
+    )
     for name, survey in SURVEYS.items():
         app.main(["plan", name])
         lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  levelfield ")]
@@ -335,9 +346,9 @@ def test_the_commands_of_a_plan_are_understood(capsys: pytest.CaptureFixture[str
         for words in lines:
             app.main(words[1:])
         assert len({model for model, _ in asked}) == 8
-        for model, exams in asked:
-            planned = survey.exams(survey.find(model), "paper")
-            assert [(e.tasks, e.lengths, e.count, e.depths, e.template) for e in exams] == [
+        for model, evaluations in asked:
+            planned = survey.evaluations(survey.find(model), "paper")
+            assert [(e.tasks, e.lengths, e.count, e.depths, e.template) for e in evaluations] == [
                 (e.tasks, e.lengths, e.count, e.depths, e.template) for e in planned
             ]
 

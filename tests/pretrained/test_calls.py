@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from toy_ruler import Pairs
 
-from levelfield.longcontext.exam import prompt_of
+from levelfield.longcontext.runner import prompt_of
 from levelfield.pretrained import generate, positions_of
 from levelfield.pretrained.assemble import Setup
 from levelfield.pretrained.positions import Positions, of_inner, of_settings

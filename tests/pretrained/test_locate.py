@@ -13,6 +13,7 @@ from foreign_files import BASE, WIDTH, random_weights, write_native
 
 from levelfield import run as running
 from levelfield.cli import ruler_command
+from levelfield.cli.ruler_options import ModelChoice
 from levelfield.engine import find as loading
 from levelfield.mixers.attention import Attention
 from levelfield.objectives import Causal, Classify
@@ -132,7 +133,7 @@ def test_a_run_of_ours_is_asked_in_bytes_only(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(store, "directory", lambda out, run: tmp_path / run.id)
     monkeypatch.setattr(store, "complete", lambda where: True)
     monkeypatch.setattr(running, "load_net", lambda run, where: build_net(run, Causal()))
-    asked = ruler_command.Asked(run.id, device="cpu", out=tmp_path)
-    assert isinstance(ruler_command.load(replace(asked, tokenizer="bytes"))[1], Bytes)
+    asked = ModelChoice(run.id, device="cpu")
+    assert isinstance(ruler_command.load(replace(asked, tokenizer="bytes"), tmp_path)[1], Bytes)
     with pytest.raises(UserError, match="was trained here on bytes: leave out --tokenizer"):
-        ruler_command.load(replace(asked, tokenizer="some/folder"))
+        ruler_command.load(replace(asked, tokenizer="some/folder"), tmp_path)

@@ -63,7 +63,7 @@ def test_the_known_decode_bug_is_a_switch(tmp_path: Path) -> None:
     draws = torch.Generator().manual_seed(2)
     prompts = [torch.randint(37, (n,), generator=draws).tolist() for n in (9, 12, 2, 1)]
     prompts.append([*prompts[1][:8], 1, 2, 3, 4])
-    right, mistaken = (load(folder, precision="float64", published_bug=bug)[0] for bug in (False, True))
+    right, mistaken = (load(folder, precision="float64", reference_bug=bug)[0] for bug in (False, True))
     expected = [continued(HYBRID, weights, prompt, 5, bug=True) for prompt in prompts]
     assert generate(mistaken, prompts, 5) == expected
     correct = [continued(HYBRID, weights, prompt, 5, bug=False) for prompt in prompts]
@@ -77,7 +77,7 @@ def test_the_known_decode_bug_is_a_switch(tmp_path: Path) -> None:
 def test_only_the_hybrid_has_that_bug(tmp_path: Path) -> None:
     folder = str(write_native(tmp_path / "plain", BASE, random_weights(BASE)))
     with pytest.raises(UserError, match="known decode bug is not its"):
-        load(folder, published_bug=True)
+        load(folder, reference_bug=True)
 
 
 def test_bfloat16_is_near(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A live table of scores while a language model answers: tasks downwards, lengths across.
+"""Displays a table of scores while a language model answers: tasks downwards, lengths across.
 
-    with board(console, tasks=("niah_single_1", "vt"), lengths=(1024, 2048), total=400) as shown:
+    with score_table(console, tasks=("niah_single_1", "vt"), lengths=(1024, 2048), total=400) as shown:
         shown.add("vt", 1024, 60.0)
 
 On a terminal the table stays in place; anywhere else a line is printed every ten seconds.
@@ -20,7 +20,7 @@ from rich.table import Table
 from levelfield.cli.run_screen import PLAIN_EVERY_S, duration
 
 
-class Board:
+class ScoreTable:
     """Mean scores so far, in percent, of every task and length."""
 
     def __init__(self, tasks: Sequence[str], lengths: Sequence[int], total: int, console: Console, live: Live | None):
@@ -31,7 +31,7 @@ class Board:
         self.began = self.shown = time.monotonic()
 
     def add(self, task: str, length: int, score: float, new: bool = True) -> None:
-        """One more answer; new: generated now, not found in a file."""
+        """Adds the score of an answer, in percent. new: whether it was generated now rather than read from a file."""
         self.scores.setdefault((task, length), []).append(score)
         self.done, self.new = self.done + 1, self.new + new
         now = time.monotonic()
@@ -42,7 +42,7 @@ class Board:
             self.console.print(f"{self.headline()}  {task} {length}: {self.cell(task, length)}", highlight=False)
 
     def headline(self) -> str:
-        """So many of all, and how long the rest takes at the pace so far."""
+        """How many answers there are, and how long the rest takes at the pace so far."""
         each = (time.monotonic() - self.began) / max(1, self.new)
         left = duration(each * (self.total - self.done)) if self.new else "?"
         return f"{self.done} of {self.total} answers, {left} left" if self.done < self.total else f"{self.done} answers"
@@ -62,13 +62,13 @@ class Board:
 
 
 @contextmanager
-def board(console: Console, tasks: Sequence[str], lengths: Sequence[int], total: int) -> Iterator[Board]:
-    """The one that suits where the output goes; ends with the table."""
+def score_table(console: Console, tasks: Sequence[str], lengths: Sequence[int], total: int) -> Iterator[ScoreTable]:
+    """Yields a table that suits the console, and prints it in full at the end."""
     if not console.is_terminal:
-        shown = Board(tasks, lengths, total, console, None)
+        shown = ScoreTable(tasks, lengths, total, console, None)
         yield shown
     else:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
-            shown = Board(tasks, lengths, total, console, live)
+            shown = ScoreTable(tasks, lengths, total, console, live)
             yield shown
     console.print(shown.table())

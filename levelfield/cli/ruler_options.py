@@ -1,0 +1,98 @@
+"""Defines the options of the `ruler` command: what is asked, of which model, with which texts, and where results go.
+
+    levelfield ruler models/mamba2-2.7b --lengths 1024,2048 --variant official --report-dir report
+
+tyro makes one flat list of flags of the four classes; a flag that is not given is None, or empty where it is a list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from levelfield.cli.arguments import Count, Device, Folder, Name, Names
+from levelfield.spec import Effort
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """What is asked.
+
+    Args:
+        table: a study of printed tables, such as huang2024_table1: asks what that asked
+        effort: with --table, how much of it
+        lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
+        tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
+        depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
+        count: samples of each task and length (default: 100, or the table's)
+        seed: seed from which RULER's samples are drawn (default: 42)
+        flavour: which variant of RULER: sound (default), official or paper (a table's default)
+        template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
+            command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
+            qwen2_instruct
+    """
+
+    table: Name = None
+    effort: Effort = "paper"
+    lengths: Names = ()
+    tasks: Names = ()
+    depths: Names = ()
+    count: Count = None
+    seed: Count = None
+    flavour: Annotated[Name, arg(name="variant")] = None
+    template: Name = None
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Who is asked, and how it computes.
+
+    Args:
+        name: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
+        tokenizer: its folder or file, where it is not beside the model
+        device: auto, cpu, cuda or cuda:1
+        precision: of weights and computation
+        reference_bug: run the hybrid as its reference implementation decodes
+    """
+
+    name: Annotated[Positional[str], arg(metavar="MODEL")]
+    tokenizer: Name = None
+    device: Device = "auto"
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    reference_bug: bool = False
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The texts that samples are made of.
+
+    Args:
+        essays: file, folder or package of essays (default: those that ship)
+        squad: dev-v2.0.json of SQuAD, for qa_1
+        hotpot: hotpot_dev_distractor_v1.json, for qa_2
+    """
+
+    essays: Name = None
+    squad: Name = None
+    hotpot: Name = None
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The folders of results, and whether the model is asked at all.
+
+    Args:
+        rescore: make rows and figures from stored predictions, without the model
+        runs_dir: folder of run directories
+        report_dir: folder of reports
+    """
+
+    rescore: bool = False
+    runs_dir: Folder = Path("runs")
+    report_dir: Folder = Path("report")
+
+
+ASKED, TEXTS, OUTPUT = EvalOptions(), TextOptions(), OutputOptions()

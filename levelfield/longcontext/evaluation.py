@@ -1,0 +1,122 @@
+"""Defines what a language model is asked of RULER: tasks, lengths, samples and their texts.
+
+evaluation = Evaluation(tasks=RULER, lengths=(1024, 2048), count=100)
+for task, length, samples in evaluation.groups(tokenizer): ...
+Overrides(count=10).apply(evaluation)             # the same with fewer samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from levelfield.longcontext.predictions import LeftOut, Prediction
+from levelfield.ruler import RULER, Needle, RulerTask, Sample, Sources, Tokenizer, generate
+from levelfield.spec import UserError
+
+SHIPPED = Sources()
+OnSkipped = Callable[[LeftOut], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is asked. Raises UserError where that is nothing.
+
+    count: samples of each task and length, from the first. depths: of single needles, each asked at every one of them;
+    () leaves each sample its own.
+    """
+
+    tasks: tuple[RulerTask, ...] = RULER
+    lengths: tuple[int, ...] = (1024, 2048, 4096)
+    count: int = 100
+    seed: int = 42
+    flavour: str = "sound"
+    template: str = "base"
+    depths: tuple[float, ...] = ()
+    sources: Sources = SHIPPED
+
+    def __post_init__(self) -> None:
+        if not self.tasks or not self.lengths or min(self.lengths) < 1 or self.count < 1:
+            raise UserError("An evaluation needs tasks, lengths from 1 and at least one sample of each.")
+        if self.depths and not any(isinstance(task, Needle) for task in self.tasks):
+            raise UserError("Depths are of needle tasks: name one of them, or leave out the depths.")
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts are read, all lengths together."""
+        return self.count * len(self.tasks_at_depths) * len(self.lengths)
+
+    @property
+    def tasks_at_depths(self) -> tuple[RulerTask, ...]:
+        """Its tasks, those with a needle once for every depth."""
+        return tuple(at for task in self.tasks for at in self._at_depths(task))
+
+    def covers(self, found: Prediction | LeftOut) -> bool:
+        """Whether an answer or a skipped sample is of one of its samples."""
+        same = found.setting == (self.flavour, self.template, self.seed)
+        there = found.length in self.lengths and found.index < self.count
+        return same and there and found.task in {task.name for task in self.tasks_at_depths}
+
+    def _at_depths(self, task: RulerTask) -> tuple[RulerTask, ...]:
+        if isinstance(task, Needle) and self.depths:
+            return tuple(replace(task, depth=depth) for depth in self.depths)
+        return (task,)
+
+    def groups(
+        self, tokenizer: Tokenizer, on_skipped: OnSkipped | None = None
+    ) -> Iterator[tuple[RulerTask, int, list[Sample]]]:
+        """Task, length and all their samples; those at several depths together, since they begin alike.
+
+        on_skipped: is called for samples that do not fit, which otherwise raise UserError.
+        """
+        for length in sorted(self.lengths):
+            for task in self.tasks:
+                parts = (self._samples(at, length, tokenizer, on_skipped) for at in self._at_depths(task))
+                yield task, length, [sample for part in parts for sample in part]
+
+    def _samples(
+        self, task: RulerTask, length: int, tokenizer: Tokenizer, on_skipped: OnSkipped | None
+    ) -> Iterator[Sample]:
+        def skip(index: int, why: str) -> None:
+            assert on_skipped
+            on_skipped(
+                LeftOut(
+                    task=task.name,
+                    length=length,
+                    index=index,
+                    flavour=self.flavour,
+                    template=self.template,
+                    seed=self.seed,
+                    why=why,
+                )
+            )
+
+        return generate(
+            task,
+            length,
+            tokenizer,
+            seed=self.seed,
+            count=self.count,
+            flavour=self.flavour,
+            template=self.template,
+            sources=self.sources,
+            missed=skip if on_skipped else None,
+        )
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Fields of an evaluation that somebody chose; None leaves a field as it is."""
+
+    tasks: tuple[RulerTask, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    count: int | None = None
+    seed: int | None = None
+    flavour: str | None = None
+    template: str | None = None
+    depths: tuple[float, ...] | None = None
+    sources: Sources | None = None
+
+    def apply(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation with these fields. Raises UserError as `Evaluation` does."""
+        return replace(evaluation, **{name: value for name, value in vars(self).items() if value is not None})

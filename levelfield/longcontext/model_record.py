@@ -1,0 +1,62 @@
+"""Records which model answers in a folder, so that answers of two models are never mixed.
+
+claim(folder, {"model": fingerprint(path), "tokenizer": "bytes", "precision": "float32"})
+claim(folder, {"model": "of another one", ...})       # UserError, once there are answers
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from levelfield.files import read_json, write_json
+from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.spec import UserError
+
+MODEL = "model.json"
+BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
+
+
+def fingerprint(path: Path) -> str:
+    """A hash of a model's files: names, sizes, and the first and last megabyte of each."""
+    import hashlib
+
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as data:
+            digest.update(data.read(BYTES))
+            data.seek(max(0, size - BYTES))
+            digest.update(data.read(BYTES))
+    return digest.hexdigest()[:16]
+
+
+def claim(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Writes which model answers here. Raises UserError where another model, tokenizer or precision has answered."""
+    path, answers = folder / MODEL, folder / PREDICTIONS
+    if path.exists() and answers.exists() and answers.stat().st_size:
+        known = read_json(path)
+        changed = [key for key, value in facts.items() if known.get(key) != value]
+        if changed:
+            raise UserError(
+                f"{folder} holds predictions with another {' and '.join(changed)}: name another --runs-dir folder, or "
+                "remove this one."
+            )
+        return
+    write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})
+
+
+def note_positions(folder: Path, made_for: int | None) -> None:
+    """Keeps beside the answers how many positions the model was made for."""
+    if made_for is not None and positions(folder) != made_for:
+        write_json(folder / MODEL, read_json(folder / MODEL) | {"positions": made_for})
+
+
+def positions(folder: Path) -> int | None:
+    """The number of positions that the model was made for, where it is known."""
+    path = folder / MODEL
+    return read_json(path).get("positions") if path.exists() else None

@@ -1,0 +1,140 @@
+"""Defines what is stored of an evaluation: a line for each answer, and one for each sample that could not be made.
+
+    Prediction.of(sample, task, text=" 7319284", made=8, status="ok")
+
+Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from levelfield.ruler import RULER, RulerTask, Sample
+from levelfield.spec import UserError
+
+PREDICTIONS = "predictions.jsonl"
+LEFT_OUT = "left_out.jsonl"
+Setting = tuple[str, str, int]
+"""Flavour, template and seed: answers of one setting may be averaged."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A sample that was skipped because it could not be made, and why."""
+
+    task: str
+    length: int
+    index: int
+    flavour: str
+    template: str
+    seed: int
+    why: str
+
+    @property
+    def base_task(self) -> str:
+        """The task without the depth that was chosen for its needle."""
+        return self.task.partition("@")[0]
+
+    @property
+    def setting(self) -> Setting:
+        return self.flavour, self.template, self.seed
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model's answer to one sample.
+
+    settings: the task's own fields. tokens: of the prompt; made: generated. slices: columns such as the haystack.
+    status: "ok", or "diverged" where a logit was NaN or infinite. version: of the task when it was asked; lines without
+    one are of version 1.
+    """
+
+    key: str
+    task: str
+    settings: Mapping[str, Any]
+    length: int
+    index: int
+    flavour: str
+    template: str
+    seed: int
+    tokens: int
+    made: int
+    depths: tuple[float, ...]
+    slices: Mapping[str, str | int | float]
+    references: tuple[str, ...]
+    text: str
+    status: str = "ok"
+    version: int = 1
+
+    @staticmethod
+    def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
+        """The answer `text`, of `made` tokens, to a sample of the present version of its task."""
+        return Prediction(
+            key=sample.key,
+            task=sample.task,
+            settings=settings_of(task),
+            length=sample.length,
+            index=sample.index,
+            flavour=sample.flavour,
+            template=sample.template,
+            seed=sample.seed,
+            tokens=len(sample.ids),
+            made=made,
+            depths=sample.depths,
+            slices=dict(sample.slices),
+            references=sample.references,
+            text=text,
+            status=status,
+            version=task.version(sample.flavour),
+        )
+
+    @staticmethod
+    def restored(record: Mapping[str, Any]) -> Prediction:
+        """A stored line, whose tuples JSON keeps as lists."""
+        return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
+
+    @property
+    def base_task(self) -> str:
+        """The task without the depth that was chosen for its needle."""
+        return self.task.partition("@")[0]
+
+    @property
+    def chosen_depth(self) -> str:
+        """The depth that was asked for, as the task's name has it; "" where each sample has its own."""
+        return self.task.partition("@")[2]
+
+    @property
+    def setting(self) -> Setting:
+        return self.flavour, self.template, self.seed
+
+    @property
+    def place(self) -> tuple[str, int, int, str, str, int]:
+        """Identifies the sample that it answers, whatever the prompt of that sample was."""
+        return self.task, self.length, self.index, self.flavour, self.template, self.seed
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its prompt may differ from the one that this version of its task makes."""
+        return self.version < self.ruler_task.version(self.flavour)
+
+    @property
+    def scored_text(self) -> str:
+        """What is scored: nothing where a logit was NaN or infinite."""
+        return self.text if self.status == "ok" else ""
+
+    @property
+    def ruler_task(self) -> RulerTask:
+        """Rebuilds the task from its stored settings. Raises UserError where this version has no such task."""
+        kinds = {type(task).__name__: type(task) for task in RULER}
+        given = dict(self.settings)
+        kind = given.pop("kind", "")
+        if kind not in kinds:
+            raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
+        return kinds[kind](**given)
+
+
+def settings_of(task: RulerTask) -> dict[str, Any]:
+    """A task as it is stored: its class and its fields."""
+    return {"kind": type(task).__name__, **vars(task)}

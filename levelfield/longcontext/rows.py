@@ -1,0 +1,195 @@
+"""Computes rows from stored answers: scores by task, length and depth, averages, and the lost-in-the-middle gap.
+
+    cells = score_cells(predictions(folder))          # every answer is scored once
+    rows_of(cells, "mamba2-2.7b")                     # accuracy and strict_accuracy in percent
+    middle_gaps(cells)                                # {("niah_single_2", 4096): ((0.9, 64), (0.4, 36))}
+
+Scoring needs no model, so stored answers can be scored again when a score changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from levelfield.longcontext.predictions import LeftOut, Prediction, Setting
+from levelfield.ruler import RULER, Score, score
+from levelfield.spec import Row
+
+COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
+WORST_FIRST = ("diverged", "outdated", "partial", "ok")
+TENTHS = 10
+Share = tuple[float, int]
+"""A mean score from 0 to 1, and of how many samples it is."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An answer and its scores."""
+
+    prediction: Prediction
+    score: Score
+
+    def percent(self, metric: str) -> float:
+        return 100 * getattr(self.score, metric)
+
+    @property
+    def in_middle(self) -> bool:
+        """Whether its needle lies in the middle third of the text."""
+        return 1 / 3 <= self.prediction.depths[0] < 2 / 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The answers to one task at one length.
+
+    whole: those behind the cell's own score. placed: those behind its rows by depth, which are others where needles
+    were asked for both at chosen depths and at depths of their own. status: of the whole cell.
+    """
+
+    task: str
+    length: int
+    whole: Sequence[Scored]
+    placed: Sequence[Scored]
+    status: str
+
+    @property
+    def at(self) -> str:
+        return f"length={self.length}"
+
+    @property
+    def thirds(self) -> tuple[list[Scored], list[Scored]]:
+        """Answers with one needle in the outer thirds of the text, and those with it in the middle one."""
+        if any(len(one.prediction.depths) != 1 for one in self.placed):
+            return [], []
+        return [one for one in self.placed if not one.in_middle], [one for one in self.placed if one.in_middle]
+
+
+def rows(
+    found: Iterable[Prediction], model: str, left: Iterable[LeftOut] = (), positions: int | None = None
+) -> list[Row]:
+    """Scores answers and returns their rows, see `rows_of`."""
+    left = list(left)
+    return rows_of(score_cells(found, left), model, left, positions)
+
+
+def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> list[Cell]:
+    """Every answer scored once, by task and length. Where samples were left out a cell is "partial"."""
+    whole: dict[tuple[str, int], list[Scored]] = {}
+    chosen: dict[tuple[str, int], list[Scored]] = {}
+    for p in found:
+        scored = Scored(p, score(p.ruler_task, p.scored_text, p.references))
+        (chosen if p.chosen_depth else whole).setdefault((p.base_task, p.length), []).append(scored)
+    fewer = {(one.base_task, one.length) for one in left}
+    cells = []
+    for place, group in {**chosen, **whole}.items():
+        status = _status(group)
+        status = "partial" if status == "ok" and place in fewer else status
+        cells.append(Cell(*place, group, chosen.get(place, group), status))
+    return cells
+
+
+def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), positions: int | None = None) -> list[Row]:
+    """Rows in percent: of every cell, by depth where one needle is asked for, and averages over RULER.
+
+    `accuracy` is RULER's match, `strict_accuracy` the score beside it, `middle_gap` how much better the outer thirds of
+    the text are than the middle one. stderr is over samples, of an average over tasks. status: "partial" where samples
+    were left out, "left_out" where all were, "outdated" where answers are to prompts of an earlier version; an average
+    has the worst status of its tasks. positions: those that the model was made for, where known; every row gets them.
+    """
+    made = [
+        row
+        for cell in cells
+        for metric, column in COLUMNS.items()
+        for row in (_whole_row(cell, model, metric, column), *_depth_rows(cell, model, metric, column))
+    ]
+    made += _average_rows(cells, model)
+    missing = {(one.base_task, one.length) for one in left} - {(cell.task, cell.length) for cell in cells}
+    for name, length in sorted(missing):
+        made += [
+            row_of(model, name, f"length={length}", metric=column, values=[], status="left_out")
+            for column in COLUMNS.values()
+        ]
+    return made if positions is None else [row | Row(positions=positions) for row in made]
+
+
+def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
+    return row_of(
+        model, cell.task, cell.at, metric=column, values=[one.percent(metric) for one in cell.whole], status=cell.status
+    )
+
+
+def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
+    """Rows by the chosen depth where there is one (the needle lies at the nearest sentence end), else in tenths."""
+    status = _status(cell.placed)
+    if any(len(one.prediction.depths) != 1 for one in cell.placed):
+        return
+    by_depth: dict[str, list[float]] = {}
+    for one in cell.placed:
+        tenth = f"{min(int(one.prediction.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
+        by_depth.setdefault(one.prediction.chosen_depth or tenth, []).append(one.percent(metric))
+    for depth in sorted(by_depth, key=float):
+        yield row_of(model, cell.task, f"{cell.at},depth={depth}", metric=column, values=by_depth[depth], status=status)
+    outer, middle = ([one.percent(metric) for one in group] for group in cell.thirds)
+    if column == "accuracy" and min(len(middle), len(outer)) > 1:
+        row = row_of(
+            model, cell.task, cell.at, metric="middle_gap", values=[fmean(outer) - fmean(middle)], status=status
+        )
+        yield row | Row(stderr=math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2), n=len(cell.placed))
+
+
+def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:
+    """Match in the outer thirds of the text and in the middle one, by task and length, where both have samples.
+
+    These are the two shares whose difference is the row `middle_gap`; an interval of it needs both with their counts.
+    """
+    found = {}
+    for cell in cells:
+        outer, middle = cell.thirds
+        if min(len(outer), len(middle)) > 1:
+            found[cell.task, cell.length] = _share(outer), _share(middle)
+    return found
+
+
+def _share(group: Sequence[Scored]) -> Share:
+    return fmean(one.score.match for one in group), len(group)
+
+
+def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
+    """Means over tasks, at lengths where all of RULER was asked."""
+    for length in dict.fromkeys(cell.length for cell in cells):
+        group = [cell for cell in cells if cell.length == length]
+        if len(group) != len(RULER):
+            continue
+        worst = min((cell.status for cell in group), key=WORST_FIRST.index)
+        for metric, column in COLUMNS.items():
+            means = [fmean(one.percent(metric) for one in cell.whole) for cell in group]
+            yield row_of(model, "ruler_average", f"length={length}", metric=column, values=means, status=worst)
+
+
+def _status(group: Sequence[Scored]) -> str:
+    if any(one.prediction.status == "diverged" for one in group):
+        return "diverged"
+    return "outdated" if any(one.prediction.outdated for one in group) else "ok"
+
+
+def row_of(model: str, task: str, at: str, *, metric: str, values: Sequence[float], status: str) -> Row:
+    """The mean of `values` as a row, with its standard error where there are several; no value where there are none."""
+    row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
+    row |= Row(unit="percent", n=len(values), status=status)
+    row |= Row(value=fmean(values)) if values else Row()
+    return row | Row(stderr=_stderr(values)) if len(values) > 1 else row
+
+
+def _stderr(values: Sequence[float]) -> float:
+    return stdev(values) / math.sqrt(len(values))
+
+
+def by_setting(found: Iterable[Prediction]) -> dict[Setting, list[Prediction]]:
+    """Answers in groups that may be averaged."""
+    groups: dict[Setting, list[Prediction]] = {}
+    for p in found:
+        groups.setdefault(p.setting, []).append(p)
+    return groups

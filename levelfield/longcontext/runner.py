@@ -1,0 +1,119 @@
+"""Runs evaluations: generates the answers that a folder does not hold yet, and stores them as they come.
+
+    evaluate(model, tokenizer, [Evaluation(count=100)], folder)      # continues after a kill
+    score(folder)                                                    # `levelfield.longcontext.answers`
+
+A sample that does not fit its length is skipped, and its cell says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from levelfield.longcontext.answers import Answers, append_baselines, leave_out
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import LeftOut, Prediction
+from levelfield.ruler import RulerTask, Sample, Tokenizer
+from levelfield.ruler.early_stop import settled
+from levelfield.spec import UserError
+
+if TYPE_CHECKING:
+    from levelfield.pretrained import LanguageModel
+
+OnPrediction = Callable[[Prediction, bool], None]
+"""on_prediction(answer, whether it was generated now)."""
+
+
+def evaluate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    evaluations: Sequence[Evaluation],
+    folder: Path,
+    on_prediction: OnPrediction = lambda prediction, new: None,
+) -> list[LeftOut]:
+    """Generates what `folder` does not hold yet, prompt by prompt, and returns the samples that do not fit.
+
+    An answer that is there under the same prompt is taken over. Raises UserError for lengths and ids that the model
+    does not have, and where no prompt fits.
+    """
+    for each in evaluations:
+        check(model, each)
+    answers, left = Answers(folder), []
+    for each in evaluations:
+        for task, _, samples in each.groups(tokenizer, left.append):
+            for prediction, new in _answered(model, tokenizer, task, samples, answers):
+                answers.append(prediction)
+                on_prediction(prediction, new)
+    answers.sync()
+    if left and len(left) == sum(each.prompts for each in evaluations):
+        raise UserError(f"No prompt fits. {left[0].why}")
+    leave_out(folder, evaluations, left)
+    return left
+
+
+def check(model: LanguageModel, evaluation: Evaluation) -> None:
+    """Raises UserError for lengths of more tokens than the model takes."""
+    check_lengths(model.name, model.max_length, evaluation, len(model.begin))
+
+
+def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0) -> None:
+    """Raises UserError for lengths of more than `most` tokens, of which `before` stand before the prompt."""
+    longest = max(evaluation.lengths)
+    if most is not None and longest + before > most:
+        raise UserError(
+            f"{name} takes at most {most} tokens and cannot be asked at a length of {longest}: give --lengths up to "
+            f"{most - before}."
+        )
+
+
+def _answered(
+    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, samples: Sequence[Sample], answers: Answers
+) -> Iterator[tuple[Prediction, bool]]:
+    """Answers to all samples, those that are stored first, and whether each was generated now."""
+    todo = [sample for sample in samples if not answers.known(sample.key)]
+    _check_ids(model, tokenizer, todo)
+    if todo:  # before the answers, so that no kill can come between
+        append_baselines(answers.folder, task, samples)
+    for sample in samples:
+        if old := answers.known(sample.key):
+            yield Prediction.of(sample, task, text=old.text, made=old.made, status=old.status), False
+    for prediction in _generated(model, tokenizer, task, todo):
+        yield prediction, True
+
+
+def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> None:
+    highest = max((int(sample.ids.max()) for sample in samples), default=0)
+    if highest >= model.vocabulary:
+        raise UserError(
+            f"The tokenizer {tokenizer.name} gives the id {highest}, and {model.name} has only {model.vocabulary}: "
+            "name the model's own with --tokenizer."
+        )
+
+
+def _generated(
+    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample]
+) -> Iterator[Prediction]:
+    """The model's answers as they are done. An answer ends as soon as nothing that may follow can change its score."""
+    from levelfield.pretrained.decoding import Stop, either, ends, stream
+
+    def done(number: int, made: Sequence[int]) -> bool:
+        return settled(task, tokenizer.decode(made), todo[number].references)
+
+    stop: Stop = either(ends(model.ends), done)
+    prompts = [prompt_of(model, sample) for sample in todo]
+    for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
+        sample = todo[number]
+        broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
+        text = tokenizer.decode([i for i in made if i not in model.ends])
+        yield Prediction.of(sample, task, text=text, made=len(made), status="diverged" if broken else "ok")
+
+
+def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:
+    """The model's BOS ids and then the sample's: (n,) int32. BOS ids that the template has already are not repeated."""
+    begin, ids = np.array(model.begin, np.int32), sample.ids
+    shared = next((n for n in range(len(begin), 0, -1) if np.array_equal(begin[-n:], ids[:n])), 0)
+    return np.concatenate([begin[: len(begin) - shared], ids])
