@@ -1,4 +1,4 @@
-"""What batches of like lengths save: padding over an epoch, and the time of training on the same examples.
+"""Measures what batches of similar length save: padding over an epoch, and the time of training on the same examples.
 
     python benchmarks/bucketing.py [FOLDER]      FOLDER holds the official reviews of IMDb, for Text
 

@@ -1,4 +1,4 @@
-"""How often a verdict is wrong where nothing is there: every rule, fed with noise.
+"""Measures how often a verdict is wrong where nothing can rightly be decided: every rule is fed with noise.
 
     python benchmarks/false_alarms.py                      writes results/false-alarms.csv
     python benchmarks/false_alarms.py --reports 200        a look
@@ -6,7 +6,7 @@
 Truth is put where no decision is right: all arms equal, or exactly at a margin. A report in which anything is decided
 is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
 a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
-The last column says what the same numbers do to the rule of before: every seed above every other's.
+The last column says what the same numbers do to the former rule: every seed above every other's.
 
 Power is the difference that is decided in eight of ten reports, in standard deviations between seeds.
 """

@@ -1,4 +1,4 @@
-"""What data costs: the share of a training step that goes into gathering its batch.
+"""Measures what data cost: the share of a training step that goes into gathering its batch.
 
     python benchmarks/gather.py
 

@@ -1,4 +1,4 @@
-"""End to end: needle prompts answered by our generation and by the official harness's way, on one model in one run.
+"""Measures generation from end to end: needle prompts answered by ours and by the official harness's way, in one run.
 
     python benchmarks/generate.py                               a random Mamba-2 of 3 layers, in our layers both times
     python benchmarks/generate.py --model models/pythia-160m    your own model

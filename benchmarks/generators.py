@@ -1,4 +1,4 @@
-"""ListOps against the official generator: CPU time per kept expression, summed over threads, in one process.
+"""Measures ListOps against the official generator: CPU time per kept expression, summed over threads, in one process.
 
     git clone https://github.com/google-research/long-range-arena PEERS/long-range-arena
     python benchmarks/generators.py --peers PEERS [--samples 300] [--rounds 7] [--out results/speed-generators.csv]

@@ -1,4 +1,4 @@
-"""Pathfinder against the public generator: CPU time per image and per try, one thread each, in one process.
+"""Measures Pathfinder against the public generator: CPU time per image and per try, one thread each, in one process.
 
     git clone https://github.com/drewlinsley/pathfinder PEERS/pathfinder      # at 7b53886, then mend it as below
     python benchmarks/generators_pathfinder.py --peers PEERS [--seconds 60]

@@ -1,4 +1,4 @@
-"""What the CIFAR augmentation costs, and what changes when it is applied after taking gray instead of before.
+"""Measures what the CIFAR augmentation costs, and what changes when gray is taken before it instead of after.
 
     python benchmarks/image_policy.py                     cost alone, on noise
     python benchmarks/image_policy.py FOLDER              and the differences, on the CIFAR-10 pictures in FOLDER

@@ -1,4 +1,4 @@
-"""flash-linear-attention's kernels against our naive twins without a GPU: Triton interprets them on the CPU.
+"""Compares flash-linear-attention's kernels with our naive twins without a GPU: Triton interprets them on the CPU.
 
     TRITON_INTERPRET=1 python benchmarks/interpret_kernels.py [--length 67] [--width 16] [--only delta_rule]
 

@@ -1,4 +1,4 @@
-"""What `layers.py` measures: our layers, the published ones, and what the machine could do at best.
+"""Lists what `layers.py` measures: our layers, the published ones, and what the machine could do at best.
 
 A case builds its work in a process of its own: `make(peers, length)` gives a function of one forward and backward (or
 one optimiser step) and how many tokens it handles. The peers' files are loaded from their checkouts as they are; the

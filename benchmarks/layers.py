@@ -1,4 +1,4 @@
-"""State-space layers and whole training steps: ours against the published code, in one run on one machine.
+"""Measures state-space layers and whole training steps: ours against the published code, in one run on one machine.
 
     git clone https://github.com/state-spaces/s4 PEERS/s4
     git clone https://github.com/IdoAmos/not-from-scratch PEERS/not-from-scratch

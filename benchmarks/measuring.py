@@ -1,4 +1,4 @@
-"""Forward and backward, measured: every case a process of its own, with one thread, under a limit of memory and time.
+"""Measures forward and backward: every case is a process of its own, with one thread, under a limit of memory and time.
 
     rows = collect("layer_cases:LAYERS", wanted, options, rows, save)
 

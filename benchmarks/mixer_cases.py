@@ -1,4 +1,4 @@
-"""What `mixers.py` measures: every mixer of the library by itself, its peers, and what the machine could do at best.
+"""Lists what `mixers.py` measures: every mixer by itself, its peers, and what the machine could do at best.
 
 A group is a mixer at its reference setting, "LABEL", or a variant or a part of one, "LABEL: what"; its sides do the
 same work. The reference setting is the mixer's default at width 256, its bound, where it has one, the length, causal

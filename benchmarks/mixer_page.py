@@ -1,4 +1,4 @@
-"""The page and the figure of `mixers.py`, from its rows alone: nothing is measured here.
+"""Writes the page and the figure of `mixers.py` from its rows alone: nothing is measured here.
 
 Path("docs/speed-mixers.md").write_text(page(rows))
 draw(rows, Path("docs/figures/speed-mixers.png"))

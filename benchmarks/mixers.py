@@ -1,4 +1,4 @@
-"""Every mixer by itself at 1K to 64K steps, beside its peers and the limits of this machine, in one run.
+"""Measures every mixer by itself at 1K to 64K steps, beside its peers and the limits of this machine, in one run.
 
     python benchmarks/mixers.py --peers PEERS --targets --lengths 1024 4096 16384   # what the named targets need
     python benchmarks/mixers.py --peers PEERS                      # the rest and 64K; goes on from the rows there are

@@ -1,4 +1,4 @@
-"""The gated delta rule and its layer beside transformers' Qwen3-Next: the largest relative difference of anything.
+"""Compares the gated delta rule and its layer with transformers' Qwen3-Next: prints the largest relative difference.
 
 pip install transformers
 python benchmarks/parity_delta.py

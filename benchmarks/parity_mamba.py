@@ -1,4 +1,4 @@
-"""Mamba and Mamba-2 beside transformers' classes, weights copied across by name: the largest difference of anything.
+"""Compares Mamba and Mamba-2 with transformers' classes, weights copied by name: prints the largest difference.
 
 pip install transformers
 python benchmarks/parity_mamba.py

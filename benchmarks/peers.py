@@ -1,4 +1,4 @@
-"""Loading other people's code from its checkouts as it is: single files, or packages without what their start imports.
+"""Loads other people's code from its checkouts as it is: single files, or packages without what their start imports.
 
 What a file needs only for its decoration, such as Lightning's rank_zero_only, is put in its place in memory.
 """

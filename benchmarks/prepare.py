@@ -1,4 +1,4 @@
-"""What preparing text costs: megabytes of raw text a second and core, from official files to prepared arrays.
+"""Measures what preparing text costs: megabytes of raw text a second and core, from official files to arrays.
 
     python benchmarks/prepare.py --data FOLDER [--only text] [--rounds 3]
 

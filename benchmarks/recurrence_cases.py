@@ -1,4 +1,4 @@
-"""Recurrences by themselves, without the maps around them: ours against the references, which have nothing else.
+"""Lists recurrences by themselves, without the maps around them: ours and the references, which have nothing else.
 
 All are given what a layer of width 256 gives them: leaves of shape (B, T, H, X), as linear maps leave them in memory,
 of which the third is the values. Both sides return values of that shape.

@@ -1,11 +1,11 @@
-"""RULER's samples, ours of the flavour `official` against NVIDIA's: are they drawn from one distribution?
+"""Compares RULER's samples, ours of the variant `official` and NVIDIA's: are they drawn from one distribution?
 
     python benchmarks/ruler_compare.py --peers PEERS --tokenizer tokenizer.json [--lengths 1024 4096] [--samples 60]
 
 Prints, per task and length and for both: least, mean and most prompt tokens; the mean place of the first reference in
 the prompt, from 0 to 1, with its standard error; and the number of words. Whether they differ by more than three
-standard errors stands at the end of the row. Lengths of essays, noise and lines come in two heaps, and how many samples
-fall into the lower one hangs on the one sample that the size was found on.
+standard errors stands at the end of the row. Lengths of essays, noise and lines have two modes, and how many samples
+fall into the lower one depends on the one sample that the size was found on.
 """
 
 from __future__ import annotations

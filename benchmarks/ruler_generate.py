@@ -1,11 +1,11 @@
-"""RULER's samples, ours against NVIDIA's: CPU time per sample in one process, with one tokenizer.
+"""Measures RULER's generation, ours against NVIDIA's: CPU time per sample in one process, with one tokenizer.
 
     git clone https://github.com/NVIDIA/RULER PEERS/RULER
     python benchmarks/ruler_generate.py --peers PEERS --tokenizer tokenizer.json [--length 131072] [--out FILE.csv]
 
 The official time is that of its sample loop alone: neither the search for the size before it nor the 15 s its needle
 script needs to start. Ours is that of all samples after the first, which prepares tables; that first one is given too.
-Both make samples of the same flavour (`official`) from the same essays, and ours of `sound` besides.
+Both make samples of the same variant (`official`) from the same essays; ours also makes those of `sound`.
 """
 
 from __future__ import annotations

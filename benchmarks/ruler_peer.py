@@ -1,6 +1,6 @@
-"""NVIDIA's generator beside ours, in one process with one tokenizer: what the two RULER scripts share.
+"""Loads NVIDIA's generator beside ours, in one process with one tokenizer: what the two RULER scripts share.
 
-It wants a checkout of NVIDIA/RULER, the packages nltk (with punkt), wonderwords, scipy and tqdm, and takes our essays
+It needs a checkout of NVIDIA/RULER, the packages nltk (with punkt), wonderwords, scipy and tqdm, and takes our essays
 and words for the two files that checkout lacks. Its modules read their arguments when imported; they are given here.
 """
 
