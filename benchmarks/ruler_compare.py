@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ruler_peer import File, Official
 
-from levelfield.ruler import generate, named
+from levelfield.ruler import PromptOptions, generate, named
 
 TASKS = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_3", "niah_multiquery", "vt", "cwe", "fwe")
 Measures = list[tuple[int, float, int]]  # of each sample: tokens, place of the answer, words
@@ -49,7 +49,7 @@ def main() -> None:
             rows, _ = official.samples(task, length, args.samples)
             texts = [row["input"] + row["answer_prefix"] for row in rows]
             theirs = [measure(t, len(tokenizer.encode(t)), r["outputs"][0]) for t, r in zip(texts, rows)]
-            made = generate(named(task), length, tokenizer, flavour="official", count=args.samples)
+            made = generate(named(task), length, tokenizer, PromptOptions("official"), count=args.samples)
             ours = [measure(s.text, len(s.ids), s.references[0]) for s in made]
             (a, place_a, error_a), (b, place_b, error_b) = summary(theirs), summary(ours)
             far = abs(place_a - place_b) > 3 * (error_a**2 + error_b**2) ** 0.5

@@ -20,7 +20,7 @@ from typing import Any
 
 from ruler_peer import File, Official
 
-from levelfield.ruler import generate, named
+from levelfield.ruler import PromptOptions, generate, named
 
 TASKS = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_3", "vt", "cwe", "fwe")
 COLUMNS = ("task", "length", "tokenizer", "implementation", "flavour", "cpu_ms", "first_ms", "samples", "machine")
@@ -29,7 +29,7 @@ COLUMNS = ("task", "length", "tokenizer", "implementation", "flavour", "cpu_ms",
 def ours(task: str, length: int, tokenizer: File, flavour: str, count: int) -> tuple[float, float]:
     """CPU ms of a sample, the least of ten stretches, and of the first one with its tables."""
     start = time.process_time()
-    samples = generate(named(task), length, tokenizer, flavour=flavour, count=count + 1)
+    samples = generate(named(task), length, tokenizer, PromptOptions(flavour), count=count + 1)
     next(samples)
     first = time.process_time() - start
     times: list[float] = []

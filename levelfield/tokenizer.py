@@ -1,7 +1,7 @@
-"""The interface of a tokenizer, and two that need no package: bytes, and the greedy trie of the RWKV World models.
+"""Defines the interface of a tokenizer, and two that need no package: bytes, and RWKV's World vocabulary.
 
-Bytes().encode("hé")                                # [104, 195, 169]
-World("rwkv_vocab_v20230424.txt").encode("Hello world")
+Bytes().encode("hé")                            # [104, 195, 169]
+RwkvTokenizer("rwkv_vocab_v20230424.txt").encode("Hello world")
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from levelfield.spec import UserError
 
 @dataclass(frozen=True)
 class Bytes:
-    """UTF-8, one id per byte, 0 to 255."""
+    """Encodes text as UTF-8, one id per byte, 0 to 255."""
 
     name: str = "bytes"
 
@@ -25,14 +25,14 @@ class Bytes:
         return list(text.encode())
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Ids that are no bytes, and bytes that are no UTF-8, become the replacement character."""
+        """Decodes ids; ids over 255 and invalid UTF-8 become the replacement character."""
         return b"".join(bytes([i]) if 0 <= i < 256 else b"\xff" for i in ids).decode(errors="replace")
 
 
-class World:
-    """The RWKV World vocabulary: at every place the longest of its 65,529 byte strings that fits.
+class RwkvTokenizer:
+    """The tokenizer of the RWKV World models: at every position the longest matching one of its 65,529 byte strings.
 
-    The file is `rwkv_vocab_v20230424.txt`, which the models come with: lines of id, Python literal and byte length.
+    The file is `rwkv_vocab_v20230424.txt`, which comes with the models: lines of id, Python literal and byte length.
     Source: Peng et al. 2024 (Eagle and Finch), section 5.
     """
 
@@ -47,22 +47,22 @@ class World:
         self._lengths = {start: tuple(sorted(found, reverse=True)) for start, found in lengths.items()}
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the longest matches, from left to right."""
-        data, place, found = text.encode(), 0, []
+        """Returns the ids of the longest matches, from left to right."""
+        data, position, found = text.encode(), 0, []
         ids, lengths = self._ids, self._lengths
-        while place < len(data):
-            for length in lengths.get(data[place : place + 2], (1,)):
-                number = ids.get(data[place : place + length])
+        while position < len(data):
+            for length in lengths.get(data[position : position + 2], (1,)):
+                number = ids.get(data[position : position + length])
                 if number is not None:
                     break
             else:
-                length, number = 1, ids[data[place : place + 1]]
+                length, number = 1, ids[data[position : position + 1]]
             found.append(number)
-            place += length
+            position += length
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text; id 0, the end of a document, is none."""
+        """Returns the text of the ids; id 0, the end of a document, has none."""
         return b"".join(self._strings.get(i, b"") for i in ids).decode(errors="replace")
 
 
@@ -89,10 +89,10 @@ def _vocabulary(path: Path) -> dict[int, bytes]:
 
 
 class Tokenizer(Protocol):
-    """What samples are made with: text to ids and back.
+    """Turns text into ids and back.
 
-    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer that knows special tokens by
-    their text may recognise them, which the chat templates need. `decode` gives back the text of ids.
+    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer may
+    recognise special tokens by their text, which chat templates need. `decode` gives back the text of ids.
     """
 
     @property

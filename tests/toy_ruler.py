@@ -61,7 +61,7 @@ class Pairs:
 
 
 class Prefixed(Pairs):
-    """As SentencePiece does, a space is put before every text, and line ends stand alone."""
+    """Puts a space before every text, as SentencePiece does; line ends stand alone."""
 
     name = "prefixed"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from levelfield.longcontext.predictions import LeftOut, Prediction
-from levelfield.ruler import RULER, Needle, RulerTask, Sample, Sources, Tokenizer, generate
+from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, Sources, Tokenizer, generate
 from levelfield.spec import UserError
 
 SHIPPED = Sources()
@@ -95,12 +95,10 @@ class Evaluation:
             task,
             length,
             tokenizer,
+            PromptOptions(self.flavour, self.template, self.sources),
             seed=self.seed,
             count=self.count,
-            flavour=self.flavour,
-            template=self.template,
-            sources=self.sources,
-            missed=skip if on_skipped else None,
+            on_skipped=skip if on_skipped else None,
         )
 
 

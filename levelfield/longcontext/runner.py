@@ -18,7 +18,7 @@ from levelfield.longcontext.answers import Answers, append_baselines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.ruler import RulerTask, Sample, Tokenizer
-from levelfield.ruler.early_stop import settled
+from levelfield.ruler.early_stop import is_final
 from levelfield.spec import UserError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _generated(
     from levelfield.pretrained.decoding import Stop, either, ends, stream
 
     def done(number: int, made: Sequence[int]) -> bool:
-        return settled(task, tokenizer.decode(made), todo[number].references)
+        return is_final(task, tokenizer.decode(made), todo[number].references)
 
     stop: Stop = either(ends(model.ends), done)
     prompts = [prompt_of(model, sample) for sample in todo]

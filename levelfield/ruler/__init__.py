@@ -1,4 +1,4 @@
-"""RULER's 13 tasks, generated from a seed and scored.
+"""Generates the samples of RULER's 13 tasks from a seed, and scores answers to them.
 
     from levelfield.ruler import Bytes, generate, named, score
 
@@ -7,11 +7,12 @@
         print(score(sample.task, prediction, sample.references).match)
 
 Source: Hsieh et al. 2024, RULER: What's the Real Context Size of Your Long-Context Language Models? docs/ruler.md says
-how the three flavours of it differ.
+how its three variants (`FLAVOURS`) differ.
 """
 
 from __future__ import annotations
 
+from levelfield.ruler.generation import PromptOptions as PromptOptions
 from levelfield.ruler.generation import generate as generate
 from levelfield.ruler.prompt.flavours import FLAVOURS as FLAVOURS
 from levelfield.ruler.prompt.templates import TEMPLATES as TEMPLATES
@@ -30,5 +31,5 @@ from levelfield.ruler.tasks import named as named
 from levelfield.ruler.tasks import sweep as sweep
 from levelfield.ruler.trivial_baselines import baselines as baselines
 from levelfield.tokenizer import Bytes as Bytes
+from levelfield.tokenizer import RwkvTokenizer as RwkvTokenizer
 from levelfield.tokenizer import Tokenizer as Tokenizer
-from levelfield.tokenizer import World as World

@@ -1,7 +1,7 @@
-"""Whether more text could change a score: then generation may stop, and the scores are those of the whole budget.
+"""Decides whether more text could change a score. If not, generation may stop early, with the scores of a full answer.
 
-settled("niah_single_1", " 7319284. The", ("7319284",))       # True: found, and the first number is closed
-settled("niah_single_1", " 731928", ("7319284",))             # False
+is_final(named("niah_single_1"), " 7319284. The", ("7319284",))      # True: found, and the first number is closed
+is_final(named("niah_single_1"), " 731928", ("7319284",))            # False
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from levelfield.ruler.scores import CONTROL, SHAPES, score, shape
 from levelfield.ruler.tasks import Questions, RulerTask
 
 
-def settled(task: RulerTask, text: str, references: Sequence[str]) -> bool:
-    """text: what was generated so far. False wherever that is not sure."""
+def is_final(task: RulerTask, text: str, references: Sequence[str]) -> bool:
+    """Whether `text`, generated so far, already has the scores of every longer answer. False if that is uncertain."""
     if score(task, text, references).match < 1:
         return False
-    text = CONTROL.sub("\n", text.lstrip()).lstrip()  # cleaned, but for its end, which is still open
+    text = CONTROL.sub("\n", text.lstrip()).lstrip()  # cleaned but for its end, which may still grow
     if isinstance(task, Questions):
-        return "\n" in text  # the first line, which the strict score reads, is closed
+        return "\n" in text  # the first line, which the strict score reads, is complete
     closed = 0
     seen: set[str] = set()
     for found in SHAPES[shape(task)].finditer(text):

@@ -1,4 +1,4 @@
-"""Samples from a seed.
+"""Generates the samples of a task from a seed.
 
     for sample in generate(named("vt"), 4096, tokenizer, seed=42, count=500):
         ...
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -22,8 +22,8 @@ from levelfield.ruler.builders.needles import Needles
 from levelfield.ruler.builders.questions import Documents
 from levelfield.ruler.builders.tracking import Trackings
 from levelfield.ruler.prompt.answer_budget import answer_tokens
-from levelfield.ruler.prompt.compose import Composer, Seam, merged, text_of
-from levelfield.ruler.prompt.fit import SLACK, Draft, Misfit
+from levelfield.ruler.prompt.compose import Composer, TokenBoundaryError, merged, text_of
+from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.prompt.templates import split
@@ -33,95 +33,112 @@ from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions
 from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
-TRIES = 12  # of fitting a sample that is tokenised as a whole
+TRIES = 12  # at fitting a sample that is tokenised as a whole
 
 
-class Maker(Protocol):
-    """Drafts of one task at one length."""
+@dataclass(frozen=True)
+class PromptOptions:
+    """How the prompts of one call are written. `generate` raises UserError for names that do not exist."""
 
-    def draft(self, index: int, room: int) -> Draft: ...
+    flavour: str = "sound"  # the variant of RULER: official, paper or sound
+    template: str = "base"  # the chat template of a model family
+    sources: Sources = field(default_factory=Sources)
+    check: Literal["first", "all"] = "first"  # which samples' ids are compared with those of their whole text
+
+
+DEFAULTS = PromptOptions()
+
+
+class Builder(Protocol):
+    """Drafts samples of one task at one length."""
+
+    def draft(self, index: int, room: int) -> PromptDraft: ...
 
 
 def generate(
     task: RulerTask,
     length: int,
     tokenizer: Tokenizer,
+    options: PromptOptions = DEFAULTS,
     *,
     seed: int = 42,
     count: int = 500,
     start: int = 0,
-    flavour: str = "sound",
-    template: str = "base",
-    sources: Sources | None = None,
-    check: Literal["first", "all"] = "first",
-    missed: Callable[[int, str], None] | None = None,
+    on_skipped: Callable[[int, str], None] | None = None,
 ) -> Iterator[Sample]:
-    """Samples start to start + count of the task, of `length` tokens with the answer's.
+    """Yields samples start to start + count of the task, of `length` tokens including the answer's.
 
-    check: which samples' ids are compared with tokenising their text, beyond the check of every seam; after one that
-    differs all are tokenised as a whole. missed: is told the index of a sample that cannot be made and why, and the
-    others go on; without it the first such sample raises UserError. So do names that do not exist.
+    A sample that cannot be made raises UserError. With `on_skipped`, that is called with the sample's index and the
+    reason instead, and generation goes on. After a sample whose ids fail the check of `options`, all samples are
+    tokenised as a whole.
     """
-    split(template)
+    split(options.template)
     if length < 1 or count < 0 or start < 0:
         raise UserError(f"RULER needs a length from 1 and counts from 0, not {length}, {count} and {start}.")
-    style = flavoured(flavour)
-    texts = sources or Sources()
-    room = answer_tokens(task, tokenizer, style, texts)
-    stream = replace(task, depth=None).name if isinstance(task, Needle) else task.name
-    setting = Setting(stream, length, room, style, template, texts, seed, Composer(tokenizer))
-    return _samples(_Making(task, setting, check), range(start, start + count), missed)
+    flavour = flavoured(options.flavour)
+    setting = Setting(
+        stream=replace(task, depth=None).name if isinstance(task, Needle) else task.name,
+        length=length,
+        answer_tokens=answer_tokens(task, tokenizer, flavour),
+        flavour=flavour,
+        template=options.template,
+        sources=options.sources,
+        seed=seed,
+        composer=Composer(tokenizer),
+    )
+    return _samples(_SampleMaker(task, setting, options.check), range(start, start + count), on_skipped)
 
 
-def _samples(making: _Making, indices: range, missed: Callable[[int, str], None] | None) -> Iterator[Sample]:
+def _samples(maker: _SampleMaker, indices: range, on_skipped: Callable[[int, str], None] | None) -> Iterator[Sample]:
     for index in indices:
         try:
-            sample = making.sample(index)
-        except Misfit as error:
-            if missed is None:
+            sample = maker.sample(index)
+        except DoesNotFit as error:
+            if on_skipped is None:
                 raise
-            missed(index, str(error))
+            on_skipped(index, str(error))
         else:
             yield sample
 
 
-class _Making:
-    """The samples of one call. Tables are made for the first of them; where even they do not fit, none does."""
+class _SampleMaker:
+    """Makes the samples of one call. Tables are made for the first one; if they do not fit, no sample does."""
 
     def __init__(self, task: RulerTask, setting: Setting, check: str) -> None:
         self.task, self.setting, self.check = task, setting, check
-        self.maker: Maker | None = None
-        self.whole: Maker | None = None  # for samples, or tokenizers, that pieces do not compose
+        self.builder: Builder | None = None
+        self.whole: Builder | None = None  # for samples, or tokenizers, whose ids cannot be composed from pieces
         self.started = False
-        self.misfit: Misfit | None = None
+        self.error: DoesNotFit | None = None
 
     def sample(self, index: int) -> Sample:
-        """Raises Misfit where it cannot be made."""
-        if self.misfit:
-            raise self.misfit
+        """Returns sample `index`. Raises DoesNotFit if it cannot be made."""
+        if self.error:
+            raise self.error
         first, self.started = not self.started, True
         if first:
-            with suppress(Seam):
-                self.maker = self._tables(self.setting)
-        made = None if self.maker is None else _composed(self.maker, self.setting, index)
+            with suppress(TokenBoundaryError):
+                self.builder = self._tables(self.setting)
+        made = None if self.builder is None else _composed(self.builder, self.setting, index)
         checked = first or self.check == "all"
-        if made and checked and not np.array_equal(made[1], self.setting.pen.encode(text_of(made[0].pieces))):
-            self.maker = made = None
+        if made and checked and not np.array_equal(made[1], self.setting.composer.encode(text_of(made[0].pieces))):
+            self.builder = made = None
         if made is None:
-            pen = Composer(self.setting.pen.tokenizer, exact=False)
-            self.whole = self.whole or self._tables(replace(self.setting, pen=pen))
+            composer = Composer(self.setting.composer.tokenizer, exact=False)
+            self.whole = self.whole or self._tables(replace(self.setting, composer=composer))
             made = _tokenised(self.whole, self.setting, index)
-        return _sample(self.task, self.setting, index, *made)
+        draft, ids = made
+        return _sample(self.task, self.setting, index, draft, ids)
 
-    def _tables(self, setting: Setting) -> Maker:
+    def _tables(self, setting: Setting) -> Builder:
         try:
-            return _maker(self.task, setting)
-        except Misfit as error:
-            self.misfit = error
+            return _builder(self.task, setting)
+        except DoesNotFit as error:
+            self.error = error
             raise
 
 
-def _maker(task: RulerTask, setting: Setting) -> Maker:
+def _builder(task: RulerTask, setting: Setting) -> Builder:
     match task:
         case Needle():
             return Needles(setting, task)
@@ -135,21 +152,21 @@ def _maker(task: RulerTask, setting: Setting) -> Maker:
             return Documents(setting, task)
 
 
-def _composed(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.ndarray] | None:
-    """The sample put together from pieces; None where they run into one another."""
+def _composed(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray] | None:
+    """Composes the sample from pieces: the draft and its (n,) ids; None if pieces merge at their boundaries."""
     try:
-        draft = maker.draft(index, setting.room)
-        return draft, setting.pen.compose(draft.pieces)
-    except Seam:
+        draft = builder.draft(index, setting.room)
+        return draft, setting.composer.compose(draft.pieces)
+    except TokenBoundaryError:
         return None
 
 
-def _tokenised(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.ndarray]:
-    """The sample tokenised as a whole, aimed again until its length is right."""
+def _tokenised(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray]:
+    """Tokenises the sample as a whole, and drafts it again until its length is right: the draft and its (n,) ids."""
     aim, best = setting.room, None
     for _ in range(TRIES):
-        draft = maker.draft(index, aim)
-        ids = setting.pen.encode(text_of(draft.pieces))
+        draft = builder.draft(index, aim)
+        ids = setting.composer.encode(text_of(draft.pieces))
         left = setting.room - len(ids)
         if left >= 0 and (best is None or len(ids) > len(best[1])):
             best = draft, ids
@@ -157,24 +174,24 @@ def _tokenised(maker: Maker, setting: Setting, index: int) -> tuple[Draft, np.nd
             break
         aim += left - (left < 0)
     if best is None:
-        raise Misfit(f"No sample of {setting.room} tokens could be made: give a longer length.")
+        raise DoesNotFit(f"No sample of {setting.room} tokens could be made: give a longer length.")
     return best
 
 
-def _sample(task: RulerTask, setting: Setting, index: int, draft: Draft, ids: np.ndarray) -> Sample:
+def _sample(task: RulerTask, setting: Setting, index: int, draft: PromptDraft, ids: np.ndarray) -> Sample:
     ids.setflags(write=False)
     return Sample(
-        task.name,
-        index,
-        setting.length,
-        setting.answer_tokens,
-        ids,
-        draft.references,
-        draft.depths,
-        setting.flavour.name,
-        setting.template,
-        setting.pen.tokenizer.name,
-        setting.seed,
-        draft.slices,
-        tuple(merged(draft.pieces)),
+        task=task.name,
+        index=index,
+        length=setting.length,
+        answer_tokens=setting.answer_tokens,
+        ids=ids,
+        references=draft.references,
+        depths=draft.depths,
+        flavour=setting.flavour.name,
+        template=setting.template,
+        tokenizer=setting.composer.tokenizer.name,
+        seed=setting.seed,
+        slices=draft.slices,
+        parts=tuple(merged(draft.pieces)),
     )

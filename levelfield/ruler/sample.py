@@ -1,10 +1,10 @@
-"""What a prompt is: token ids, the answers that count, and what to slice scores by.
+"""Defines a sample: the token ids of a prompt, its reference answers, and columns to slice scores by.
 
-sample = next(generate(NIAH["niah_single_2"], 4096, Bytes()))
+sample = next(generate(named("niah_single_2"), 4096, Bytes()))
 sample.ids                   # (n,) int32, n <= sample.length - sample.answer_tokens
 sample.references            # ("7319284",)
-sample.depths                # (0.42,): how much of the haystack stands before the needle
-sample.text                  # the prompt; joined only when asked for
+sample.depths                # (0.42,): the share of the haystack before the needle
+sample.text                  # the prompt as text, joined on first use
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 
 
 class Part(Protocol):
-    """A stretch of the prompt whose text is written only when asked for."""
+    """Part of a prompt whose text is written only when asked for."""
 
     def text(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One prompt of one task. It ends with the beginning of the answer, so a model goes on from its last id."""
+    """One prompt of one task. It ends with the beginning of the answer, which the model continues."""
 
     task: str  # name of the task's configuration
     index: int  # which sample of the seed
@@ -48,7 +48,7 @@ class Sample:
 
     @cached_property
     def key(self) -> str:
-        """A hash of what the model reads and is scored by: predictions stored under it can be scored again."""
+        """A hash of what the model reads and is scored by, under which predictions are stored."""
         content = hashlib.sha256(np.ascontiguousarray(self.ids, np.int32).tobytes())
         content.update("\0".join((self.task, self.tokenizer, str(self.answer_tokens), *self.references)).encode())
         return content.hexdigest()[:24]

@@ -1,11 +1,11 @@
-"""RULER's score, and a stricter one beside it.
+"""Scores predictions as RULER does, and more strictly beside it.
 
     score("vt", "ABCDE, FGHIJ", ("ABCDE", "QRSTU"))      # Score(match=0.5, strict=0.5)
 
 `match` is RULER's, exactly: the prediction with control characters as newlines, stripped, is searched for each
 reference, letter case aside. Order does not matter, text around it never hurts, and a list of everything in the prompt
-is a full score. `strict` reads only as many answers as were asked for, the first ones of the right shape (a number, a
-UUID, a word, a variable), and wants them whole; for questions it is SQuAD's exact match of the first line.
+gets the full score. `strict` reads only as many answers as were asked for, the first ones of the right form (a number,
+a UUID, a word, a variable), and requires them whole; for questions it is SQuAD's exact match of the first line.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Score:
 
 
 def clean(prediction: str) -> str:
-    """What RULER does to a prediction before it scores it."""
+    """Cleans a prediction as RULER does before scoring it: control characters become line ends."""
     return CONTROL.sub("\n", prediction.strip()).strip()
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
-    """The share of references that are somewhere in the cleaned prediction."""
+    """Returns the share of references that occur in the cleaned prediction."""
     text = clean(prediction).lower()
     return sum(r.lower() in text for r in references) / len(references)
 
 
 def string_match_part(prediction: str, references: Sequence[str]) -> float:
-    """1.0 if any reference is somewhere in the cleaned prediction."""
+    """Returns 1.0 if any reference occurs in the cleaned prediction."""
     text = clean(prediction).lower()
     return float(any(r.lower() in text for r in references))
 
 
 def shape(task: RulerTask) -> str:
-    """The name of the pattern that an answer of this task has; of a question's, none."""
+    """Names the pattern of this task's answers in `SHAPES`; "" for questions, which have none."""
     match task:
         case Needle():
             return task.value
@@ -66,7 +66,7 @@ def shape(task: RulerTask) -> str:
 
 
 def candidates(task: RulerTask, text: str) -> list[str]:
-    """What in the text has the shape of an answer, in order, with repetitions."""
+    """Lists what in the text has the form of an answer, in order, with repetitions."""
     return SHAPES[shape(task)].findall(text)
 
 
@@ -84,6 +84,6 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
 
 
 def normalised(answer: str) -> str:
-    """SQuAD's form of an answer: lower case, without punctuation and articles, single spaces (Rajpurkar et al.)."""
+    """Normalises an answer as SQuAD does: lower case, without punctuation and articles, single spaces."""
     plain = "".join(c for c in answer.lower() if c not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())

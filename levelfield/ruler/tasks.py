@@ -1,12 +1,12 @@
-"""RULER's 13 tasks as values, so that a sweep is a comprehension over them.
+"""Defines RULER's 13 tasks as values, so that a sweep is a comprehension over them.
 
     RULER                                             # the 13, in the order of the papers' tables
     named("niah_multikey_3")                          # Needle(haystack="needles", key="uuid", value="uuid")
     sweep(haystacks=("essay",), depths=(0, 0.5, 1))   # needles at chosen depths, any subset of the grid
 
-A task says what is hidden and asked. How long the prompt is, in which tokens, with which text around it and after which
-flavour are arguments of `generate`. `version(flavour)` goes up where some of a task's samples change, so that answers
-to earlier ones are told apart. Source: Hsieh et al. 2024 (RULER), table 2 and appendix B.
+A task says what is hidden and asked. The length, the tokenizer, the chat template and the variant of RULER (`flavour`)
+are arguments of `generate`. `version(flavour)` goes up when some of a task's samples change, which tells answers to
+older samples apart. Source: Hsieh et al. 2024 (RULER), table 2 and appendix B.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, get_args
 
 from levelfield.spec import UserError, closest
 
-Haystack = Literal["essay", "noise", "needles"]
+HaystackName = Literal["essay", "noise", "needles"]
 Kind = Literal["word", "number", "uuid"]
 Dataset = Literal["squad", "hotpot"]
 
@@ -28,7 +28,7 @@ class Needle:
     """Sentences "One of the special magic numbers for {key} is: {value}." in a haystack; values are asked by key."""
 
     answer_tokens: ClassVar[int] = 128
-    haystack: Haystack = "essay"
+    haystack: HaystackName = "essay"
     key: Kind = "word"
     value: Kind = "number"
     keys: int = 1  # different keys in the text; never fewer than are asked for
@@ -37,7 +37,7 @@ class Needle:
     depth: float | None = None  # of all needles, in [0, 1]; None draws each place
 
     def __post_init__(self) -> None:
-        for field, allowed in (("haystack", Haystack), ("key", Kind), ("value", Kind)):
+        for field, allowed in (("haystack", HaystackName), ("key", Kind), ("value", Kind)):
             if (given := getattr(self, field)) not in get_args(allowed):
                 raise UserError(f"A needle's {field} cannot be '{given}': {closest(str(given), get_args(allowed))}")
         if min(self.keys, self.values, self.queries) < 1:
@@ -63,7 +63,7 @@ class Needle:
 
 @dataclass(frozen=True)
 class Tracking:
-    """VAR A = 12345, VAR B = VAR A, ... hidden in noise: which variables have the value? After one solved example."""
+    """Assignments VAR A = 12345, VAR B = VAR A, ... in noise, after an example: which variables have the value?"""
 
     answer_tokens: ClassVar[int] = 30
     name: ClassVar[str] = "vt"
@@ -79,7 +79,7 @@ class Tracking:
 
 @dataclass(frozen=True)
 class CommonWords:
-    """A numbered list of words, ten of which appear ten times as often as the others: which? After one example."""
+    """A numbered list, after a solved example: which ten words appear ten times as often as the others?"""
 
     answer_tokens: ClassVar[int] = 120
     name: ClassVar[str] = "cwe"
@@ -91,7 +91,7 @@ class CommonWords:
 
 @dataclass(frozen=True)
 class FrequentWords:
-    """A coded text whose word counts follow a zeta law: the three most frequent words after the dots."""
+    """A coded text whose word counts follow a zeta distribution: the three most frequent words after the dots."""
 
     answer_tokens: ClassVar[int] = 50
     name: ClassVar[str] = "fwe"
@@ -99,7 +99,7 @@ class FrequentWords:
 
     def __post_init__(self) -> None:
         if self.alpha <= 1:
-            raise UserError(f"The zeta law needs an exponent over 1, not {self.alpha}.")
+            raise UserError(f"The zeta distribution needs an exponent over 1, not {self.alpha}.")
 
     def version(self, flavour: str) -> int:
         return 1
@@ -147,7 +147,7 @@ RULER: tuple[RulerTask, ...] = (
 
 
 def named(name: str) -> RulerTask:
-    """One of the 13, by RULER's name. Raises UserError."""
+    """Returns one of the 13 by RULER's name. Raises UserError."""
     known = {task.name: task for task in RULER}
     if name not in known:
         raise UserError(f"RULER has no task '{name}': {closest(name, list(known))}")
@@ -155,10 +155,10 @@ def named(name: str) -> RulerTask:
 
 
 def sweep(
-    haystacks: Iterable[Haystack] = ("essay", "noise", "needles"),
+    haystacks: Iterable[HaystackName] = ("essay", "noise", "needles"),
     keys: Iterable[Kind] = ("word",),
     values: Iterable[Kind] = ("number", "uuid"),
     depths: Iterable[float | None] = (None,),
 ) -> tuple[Needle, ...]:
-    """Single needles over the grid; huang2024's tables 2 to 4 are essay and noise x number and uuid x 0, 0.5, 1."""
+    """Returns single needles over the grid; huang2024's tables 2 to 4 have essay, noise x number, uuid x 0, 0.5, 1."""
     return tuple(Needle(h, k, v, depth=d) for h, k, v, d in product(haystacks, keys, values, depths))

@@ -1,4 +1,4 @@
-"""What two readers that understand nothing score, so that small models' scores can be read.
+"""Two baselines without a model, guessing and copying the last candidate, are a floor for small models' scores.
 
     guess(task, sample.text, count, seed)      # different answers of the right shape, from anywhere in the prompt
     copy_last(task, sample.text, count)        # the last ones of the prompt: "copy the last number"
@@ -30,7 +30,7 @@ MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mar
 
 
 def context(task: RulerTask, text: str) -> str:
-    """The prompt without the instruction before and the question after it; of a solved example too, only the latter."""
+    """Cuts the context out of the prompt: no instruction, no question, and no solved example before it."""
     first, last = MARKS.get(type(task), ("\n\n", "\nQuestion: "))
     text = text[: text.rfind(last)]
     if isinstance(task, Needle | Questions | FrequentWords):
@@ -38,7 +38,7 @@ def context(task: RulerTask, text: str) -> str:
     return text[text.rfind(first) + len(first) :]
 
 
-def _offered(task: RulerTask, text: str) -> list[str]:
+def _candidates(task: RulerTask, text: str) -> list[str]:
     text = context(task, text)
     if isinstance(task, Questions):
         return NAME.findall(text)
@@ -46,27 +46,27 @@ def _offered(task: RulerTask, text: str) -> list[str]:
 
 
 def guess(task: RulerTask, text: str, count: int, seed: int) -> str:
-    """`count` different candidates of the context, each kind as likely as any other."""
-    offered = list(dict.fromkeys(_offered(task, text)))
+    """Draws `count` different candidates of the context, all equally likely."""
+    found = list(dict.fromkeys(_candidates(task, text)))
     rng = np.random.default_rng(derive_seed(seed, "ruler", "guess"))
-    return ", ".join(offered[i] for i in rng.permutation(len(offered))[:count])
+    return ", ".join(found[i] for i in rng.permutation(len(found))[:count])
 
 
 def copy_last(task: RulerTask, text: str, count: int) -> str:
-    """The last `count` different candidates of the context."""
-    return ", ".join(list(dict.fromkeys(reversed(_offered(task, text))))[:count])
+    """Takes the last `count` different candidates of the context."""
+    return ", ".join(list(dict.fromkeys(reversed(_candidates(task, text))))[:count])
 
 
 def baselines(task: RulerTask, samples: Iterable[Sample]) -> dict[str, float]:
-    """Both readers' mean of RULER's score over the samples, in percent; 0 for none."""
+    """Averages RULER's score of both baselines over the samples, in percent; 0 without samples."""
     totals = {"guess": 0.0, "copy_last": 0.0}
     given = list(samples)
     for sample in given:
         count = 1 if isinstance(task, Questions) else len(sample.references)
-        said = {
+        predictions = {
             "guess": guess(task, sample.text, count, sample.index),
             "copy_last": copy_last(task, sample.text, count),
         }
-        for name, prediction in said.items():
+        for name, prediction in predictions.items():
             totals[name] += score(task, prediction, sample.references).match
     return {name: 100 * total / max(len(given), 1) for name, total in totals.items()}

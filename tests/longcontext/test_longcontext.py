@@ -28,7 +28,7 @@ from levelfield.longcontext.rows import middle_gaps, rows, score_cells
 from levelfield.longcontext.runner import evaluate
 from levelfield.report import longcontext as context
 from levelfield.ruler import RULER, Bytes, Needle, Sources, generate, named, score
-from levelfield.ruler.early_stop import settled
+from levelfield.ruler.early_stop import is_final
 from levelfield.spec import Row, UserError
 
 
@@ -176,19 +176,19 @@ def test_the_average_is_of_all_thirteen_or_absent() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text("12 ab.,\n-", max_size=12), st.text("12 ab.,\n-", max_size=8))
-def test_what_is_settled_stays(text: str, more: str) -> None:
+def test_a_final_score_stays(text: str, more: str) -> None:
     """Whatever is generated after, both scores are the same."""
     cases = [("niah_single_1", ("12",)), ("niah_multiquery", ("12", "2")), ("qa_1", ("ab",)), ("cwe", ("ab", "a"))]
     for name, references in cases:
-        if settled(named(name), text, references):
+        if is_final(named(name), text, references):
             assert score(name, text, references) == score(name, text + more, references)
 
 
-def test_settled_is_reached() -> None:
-    assert settled(named("niah_single_1"), " 7319284. T", ("7319284",))
-    assert not settled(named("niah_single_1"), " 7319284", ("7319284",))
-    assert not settled(named("niah_single_1"), " 7319285. The", ("7319284",))
-    assert settled(named("qa_1"), " in May\nQ", ("May",))
+def test_a_score_becomes_final() -> None:
+    assert is_final(named("niah_single_1"), " 7319284. T", ("7319284",))
+    assert not is_final(named("niah_single_1"), " 7319284", ("7319284",))
+    assert not is_final(named("niah_single_1"), " 7319285. The", ("7319284",))
+    assert is_final(named("qa_1"), " in May\nQ", ("May",))
 
 
 def test_the_command_writes_rows_and_figures_and_scores_again(

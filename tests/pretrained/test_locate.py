@@ -25,7 +25,7 @@ from levelfield.runs import store
 from levelfield.spec import Model, Protocol, Run, UserError
 from levelfield.tasks.corpus import Corpus
 from levelfield.tasks.recall import Recall
-from levelfield.tokenizer import Bytes, World
+from levelfield.tokenizer import Bytes, RwkvTokenizer
 
 TINY = Model((Attention(heads=2, rotary="per_head"),), depth=2, width=16, causal=True)
 
@@ -122,7 +122,7 @@ def test_bytes_are_the_tokenizer_of_any_model_with_ids_for_them(tmp_path: Path) 
 def test_a_folder_of_the_name_bytes_goes_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     of_ids(tmp_path / "bytes", 259)
-    assert isinstance(load("bytes", tokenizer="bytes")[1], World)
+    assert isinstance(load("bytes", tokenizer="bytes")[1], RwkvTokenizer)
 
 
 def test_a_run_of_ours_is_asked_in_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toy_ruler import hotpot_file
 
-from levelfield.ruler import Bytes, Sources, generate, named
+from levelfield.ruler import Bytes, PromptOptions, Sources, generate, named
 
 LINE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 
@@ -34,7 +34,7 @@ def inserted(statements: list[str], places: list[int], lines: int, paper: bool) 
 def test_statements_stand_among_the_lines_as_the_original_puts_them(flavour: str) -> None:
     """At line 0 too, where a blank line before the first statement would take a token; in the example as well."""
     at_line_0 = set()
-    for sample in generate(named("vt"), 2600, Bytes(), count=40, flavour=flavour, check="all"):
+    for sample in generate(named("vt"), 2600, Bytes(), PromptOptions(flavour, check="all"), count=40):
         parts = sample.text.split("hidden in the following text.")[1:]
         for part, example in zip(parts, (True, False), strict=True):
             begin, end = (" ", " Question:") if flavour == "paper" and example else ("\n\n", "\nQuestion:")
@@ -60,10 +60,9 @@ def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: 
             named("qa_2"),
             length,
             Bytes(),
+            PromptOptions("official", sources=sources),
             count=20,
-            flavour="official",
-            sources=sources,
-            missed=lambda index, why: told.append(why),
+            on_skipped=lambda index, why: told.append(why),
         )
         for sample in samples:
             shown = re.findall(r"Document \d+:\n(Ship \d+ \d)\n", sample.text)

@@ -14,7 +14,19 @@ import numpy as np
 import pytest
 from toy_ruler import Blocks, Pairs, Prefixed, hotpot_file, squad_file
 
-from levelfield.ruler import RULER, TEMPLATES, Bytes, Needle, Sample, Sources, Tokenizer, generate, named, sweep
+from levelfield.ruler import (
+    RULER,
+    TEMPLATES,
+    Bytes,
+    Needle,
+    PromptOptions,
+    Sample,
+    Sources,
+    Tokenizer,
+    generate,
+    named,
+    sweep,
+)
 from levelfield.ruler.prompt.compose import Composer, text_of
 from levelfield.spec import UserError
 
@@ -34,10 +46,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
 
 def some(name: str, length: int, tokenizer: Tokenizer, sources: Sources, count: int = 3, **named_: str) -> list[Sample]:
     flavour, template = named_.get("flavour", "sound"), named_.get("template", "base")
-    made = generate(
-        named(name), length, tokenizer, count=count, flavour=flavour, template=template, sources=sources, check="all"
-    )
-    return list(made)
+    options = PromptOptions(flavour, template, sources, check="all")
+    return list(generate(named(name), length, tokenizer, options, count=count))
 
 
 def length_of(name: str, tokenizer: Tokenizer) -> int:
@@ -107,7 +117,7 @@ def test_needles_are_in_the_text_once_with_their_answers(task: Needle, sources: 
 @pytest.mark.parametrize("task", sweep(depths=(0, 0.3, 0.5, 1)), ids=lambda t: t.name)
 def test_a_needle_stands_at_the_depth_that_was_asked_for(task: Needle, sources: Sources) -> None:
     """Within one sentence or line of it, by counting tokens in the text."""
-    (sample,) = generate(task, 6000, Bytes(), count=1, sources=sources)
+    (sample,) = generate(task, 6000, Bytes(), PromptOptions(sources=sources), count=1)
     assert task.depth is not None
     begin, end = sample.text.index("\n") + 1, sample.text.rindex("\nWhat")
     place = sample.text.index("special magic " + task.value + "s for " + query(sample)) - 11
@@ -125,7 +135,7 @@ def query(sample: Sample) -> str:
 
 def test_the_same_index_hides_the_same_needles_at_every_length_and_depth(sources: Sources) -> None:
     references = {
-        next(generate(task, length, Bytes(), start=5, sources=sources)).references
+        next(generate(task, length, Bytes(), PromptOptions(sources=sources), start=5)).references
         for length in (3000, 6000)
         for task in (Needle(), Needle(depth=0.0), Needle(depth=1.0))
     }
@@ -134,7 +144,7 @@ def test_the_same_index_hides_the_same_needles_at_every_length_and_depth(sources
 
 def test_samples_depend_on_seed_and_index_alone(sources: Sources) -> None:
     def keys(seed: int, start: int, count: int) -> list[str]:
-        made = generate(named("vt"), 4000, Bytes(), seed=seed, start=start, count=count, sources=sources)
+        made = generate(named("vt"), 4000, Bytes(), PromptOptions(sources=sources), seed=seed, start=start, count=count)
         return [s.key for s in made]
 
     assert keys(1, 0, 4)[2:] == keys(1, 2, 2)
@@ -247,9 +257,9 @@ def test_a_length_that_holds_nothing_is_refused(name: str, sources: Sources) -> 
 
 def test_unknown_names_and_absent_files_are_refused() -> None:
     with pytest.raises(UserError, match="did you mean 'sound'"):
-        next(generate(Needle(), 2000, Bytes(), flavour="sund"))
+        next(generate(Needle(), 2000, Bytes(), PromptOptions("sund")))
     with pytest.raises(UserError, match="did you mean 'base'"):
-        next(generate(Needle(), 2000, Bytes(), template="bas"))
+        next(generate(Needle(), 2000, Bytes(), PromptOptions(template="bas")))
     with pytest.raises(UserError, match=r"needs the official file dev-v2\.0\.json"):
         next(generate(named("qa_1"), 2000, Bytes()))
     with pytest.raises(UserError, match="niah_single_1"):
@@ -262,11 +272,11 @@ def test_unknown_names_and_absent_files_are_refused() -> None:
 
 def test_what_ships_is_read() -> None:
     """130,113 words of Emerson; a sample of them begins at a sentence."""
-    from levelfield.ruler.sources import dictionary, essays, wonderwords
+    from levelfield.ruler.sources import dictionary, essays, wonderwords_of
 
     assert len(essays(None)) == 130_113
     assert len(dictionary(None)) == 39_643 == len(set(dictionary(None)))
-    assert [len(wonderwords(k)) for k in ("nouns", "adjectives", "verbs")] == [6782, 912, 1042]
+    assert [len(wonderwords_of(k)) for k in ("nouns", "adjectives", "verbs")] == [6782, 912, 1042]
     (sample,) = islice(generate(Needle(depth=1.0), 3000, Bytes()), 1)
     assert sample.text.split("\n")[1].split(" ")[0][0].isupper() or '"' in sample.text.split("\n")[1][:2]
 
@@ -286,7 +296,7 @@ class Counting(Pairs):
 def test_of_a_long_sample_only_what_is_new_is_tokenised(name: str, letters: int, sources: Sources) -> None:
     """However long it is, and however often it is tried while its length is fitted."""
     tokenizer = Counting()
-    samples = generate(named(name), 40_000, tokenizer, count=6, sources=sources)
+    samples = generate(named(name), 40_000, tokenizer, PromptOptions(sources=sources), count=6)
     next(samples)
     tokenizer.letters = 0
     assert len(list(samples)) == 5
@@ -302,21 +312,26 @@ def test_samples_are_the_recorded_ones(flavour: str, sources: Sources) -> None:
     digest = sha256()
     for task in RULER:
         length = 3500 if task.name.startswith("qa") and flavour == "sound" else 12_000
-        for sample in generate(task, length, Pairs(), count=2, flavour=flavour, sources=sources, seed=7):
+        for sample in generate(task, length, Pairs(), PromptOptions(flavour, sources=sources), count=2, seed=7):
             digest.update(sample.key.encode())
     assert digest.hexdigest()[:16] == RECORDED[flavour]
 
 
 @pytest.mark.parametrize("tokenizer", [Bytes(), Pairs(), Prefixed()], ids=lambda t: t.name)
 def test_known_texts_and_joined_pieces_have_the_ids_of_their_text(tokenizer: Tokenizer) -> None:
-    pen = Composer(tokenizer)
+    composer = Composer(tokenizer)
     text = "\nThe rest, in the same words for all samples, is known:"
-    pieces = ["Here.", *pen.known(text), " 123456", *pen.known(" and again there are words that are known.\n")]
+    pieces = [
+        "Here.",
+        *composer.known(text),
+        " 123456",
+        *composer.known(" and again there are words that are known.\n"),
+    ]
     assert len(pieces) == 8
-    for some in (pieces, pen.joined(pieces), ["VAR 12 ", *pen.joined(pieces), "The end"]):
-        assert pen.compose(some).tolist() == tokenizer.encode(text_of(some))
-        assert pen.size(some) == len(tokenizer.encode(text_of(some)))
-    assert len(pen.joined(pieces)) == 3
+    for some in (pieces, composer.joined(pieces), ["VAR 12 ", *composer.joined(pieces), "The end"]):
+        assert composer.compose(some).tolist() == tokenizer.encode(text_of(some))
+        assert composer.size(some) == len(tokenizer.encode(text_of(some)))
+    assert len(composer.joined(pieces)) == 3
     assert Composer(Blocks()).known(text) == Composer(tokenizer, exact=False).known(text) == [text]
 
 
@@ -325,15 +340,15 @@ def test_a_sample_that_does_not_fit_is_told_and_the_others_are_made(sources: Sou
     told: list[tuple[int, str]] = []
 
     def made(**more: Any) -> Iterator[Sample]:
-        return generate(named("qa_2"), 3180, Bytes(), flavour="official", sources=sources, count=14, **more)
+        return generate(named("qa_2"), 3180, Bytes(), PromptOptions("official", sources=sources), count=14, **more)
 
-    found = list(made(missed=lambda index, why: told.append((index, why))))
+    found = list(made(on_skipped=lambda index, why: told.append((index, why))))
     assert sorted([s.index for s in found] + [index for index, _ in told]) == list(range(14))
     assert found and told and all("longer" in why for _, why in told)
     with pytest.raises(UserError, match=re.escape(told[0][1])):
         list(made())
     with pytest.raises(UserError, match="dev-v2"):  # absent files are no misfits
-        list(generate(named("qa_1"), 2000, Bytes(), missed=lambda index, why: None))
+        list(generate(named("qa_1"), 2000, Bytes(), on_skipped=lambda index, why: None))
 
 
 @pytest.mark.parametrize("flavour", ["sound", "official", "paper"])
@@ -341,7 +356,12 @@ def test_a_sample_that_does_not_fit_is_told_and_the_others_are_made(sources: Sou
 def test_a_length_that_holds_nothing_leaves_every_sample_out(name: str, flavour: str, sources: Sources) -> None:
     told: list[int] = []
     some = generate(
-        named(name), 130, Bytes(), flavour=flavour, sources=sources, count=3, missed=lambda i, why: told.append(i)
+        named(name),
+        130,
+        Bytes(),
+        PromptOptions(flavour, sources=sources),
+        count=3,
+        on_skipped=lambda i, why: told.append(i),
     )
     assert (list(some), told) == ([], [0, 1, 2])
 
@@ -349,4 +369,4 @@ def test_a_length_that_holds_nothing_leaves_every_sample_out(name: str, flavour:
 def test_more_needles_than_lines_are_refused(sources: Sources) -> None:
     six = Needle(haystack="noise", keys=6)
     with pytest.raises(UserError, match="6 needles need as many lines"):
-        next(generate(six, 1500, Bytes(), flavour="official", sources=sources))
+        next(generate(six, 1500, Bytes(), PromptOptions("official", sources=sources)))

@@ -10,7 +10,7 @@ import pytest
 from repository import ROOT
 from toy_ruler import hotpot_file, squad_file
 
-from levelfield.ruler import Bytes, Sources, World, baselines, generate, named, score
+from levelfield.ruler import Bytes, PromptOptions, RwkvTokenizer, Sources, baselines, generate, named, score
 from levelfield.ruler.builders.question_files import hotpot, squad
 from levelfield.ruler.builders.sentences import starts
 from levelfield.ruler.scores import clean, string_match_all, string_match_part
@@ -210,12 +210,12 @@ def test_world_takes_the_longest_match(tmp_path: Path) -> None:
     lines[257] = f"258 {'hello'!r} 5"
     path = tmp_path / "vocabulary.txt"
     path.write_text("\n".join(lines))
-    world = World(path)
+    world = RwkvTokenizer(path)
     assert world.encode("hello world hé hell") == [258, 259, 109, 101, 33, 105, 260, 33, 257, 109, 109]
     assert world.decode(world.encode("hello world hé 世")) == "hello world hé 世"
     path.write_text("\n".join(lines[1:]))
     with pytest.raises(UserError, match="lacks 1 of the 256 bytes"):
-        World(path)
+        RwkvTokenizer(path)
 
 
 def test_bytes() -> None:
@@ -233,7 +233,7 @@ def test_the_half_mirrors(test_data: Path) -> None:
     pairs = hotpot(str(folder / "hotpot_dev_distractor_v1_first60.json.xz"))
     assert pairs.note.startswith("60 of 7,405") and all(len(q.needed) == 2 for q in pairs.questions)
     sources = Sources(hotpot=str(folder / "hotpot_dev_distractor_v1_first60.json.xz"))
-    (sample,) = generate(named("qa_2"), 16_384, Bytes(), count=1, sources=sources, check="all")
+    (sample,) = generate(named("qa_2"), 16_384, Bytes(), PromptOptions(sources=sources, check="all"), count=1)
     assert 0 <= 16_384 - sample.answer_tokens - len(sample.ids) <= 8
 
 

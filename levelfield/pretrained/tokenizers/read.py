@@ -17,7 +17,7 @@ from typing import Any, final
 from levelfield.pretrained.optional import first_line, needed
 from levelfield.pretrained.tokenizers.llama2c import Scored
 from levelfield.spec import UserError
-from levelfield.tokenizer import Tokenizer, World
+from levelfield.tokenizer import RwkvTokenizer, Tokenizer
 
 WORLD = "rwkv_vocab*.txt"
 SCORED = "tok*.bin"
@@ -32,12 +32,12 @@ def read_tokenizer(path: Path) -> Tokenizer:
     if path.suffix in (".pth", ".bin"):
         path = path.parent
     if path.suffix == ".txt" and path.is_file():
-        return World(path)
+        return RwkvTokenizer(path)
     file = path if path.is_file() else path / "tokenizer.json"
     if file.is_file() and file.suffix == ".json":
         return Pieces(file)
     if path.is_dir() and (found := sorted(path.glob(WORLD))):
-        return World(found[0])
+        return RwkvTokenizer(found[0])
     if path.is_dir() and len(found := sorted(path.glob(SCORED))) == 1:
         return Scored(found[0])
     if path.is_dir() and any((path / name).is_file() for name in ("tokenizer.model", "tokenizer_config.json")):

@@ -1,4 +1,4 @@
-"""Common words: a numbered list in which ten words are more frequent than all others, after one solved example.
+"""Builds numbered lists in which ten words are more frequent than all others, after one solved example.
 
 Below is a numbered list of words. ... 1. harbor 2. tense 3. harbor ...
 Question: What are the 10 most common words in the above list? Answer: ...
@@ -12,12 +12,11 @@ from itertools import combinations
 
 import numpy as np
 
-from levelfield.ruler.prompt.answer_budget import wonder
 from levelfield.ruler.prompt.compose import Order, Piece, Table
 from levelfield.ruler.prompt.draws import shuffled
-from levelfield.ruler.prompt.fit import SLACK, Draft, Misfit, common_size, step, too_short
+from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft, common_size, shrink_to_fit, too_short
 from levelfield.ruler.prompt.setting import Setting
-from levelfield.ruler.sources import dictionary
+from levelfield.ruler.sources import dictionary, wonderwords
 from levelfield.ruler.tasks import CommonWords
 
 TASK = (
@@ -27,11 +26,13 @@ TASK = (
 ANSWER = " Answer: The top 10 words that appear most often in the list are:"
 LONG, SHORT, EVEN = (30, 3), (6, 1), (10, 1)  # how often common words and others are listed
 
-FIRST_SEARCH = 4096  # words of the sample that RULER guesses the size by
+FIRST_SEARCH = 4096  # words of the sample from which RULER estimates the size
 
 
 @dataclass(frozen=True)
 class Example:
+    """How many words the solved example has, and how often it lists common words and others."""
+
     words: int
     common: int
     others: int
@@ -42,7 +43,7 @@ LONG_EXAMPLE, SHORT_EXAMPLE = Example(40, 10, 3), Example(20, 3, 1)
 
 @dataclass(frozen=True)
 class Distinct:
-    """Of a table: where every text stands, and which (n,) are no part of another one, of it or of the small table."""
+    """The index of each text of a table, and (n,) which are not part of another text, in it or in the small table."""
 
     places: dict[str, int]
     alone: np.ndarray
@@ -56,74 +57,79 @@ class Distinct:
 
 @lru_cache(maxsize=4)
 def inside_none(words: frozenset[str]) -> frozenset[str]:
-    """Those that are no part of another one."""
+    """Returns the words that are not part of another one."""
     parts = {word[i:j] for word in words for i, j in combinations(range(len(word) + 1), 2) if j - i < len(word)}
     return words - parts
 
 
 class WordLists:
-    """Samples of common words at one length."""
+    """Builds samples of common words at one length."""
 
     def __init__(self, setting: Setting, task: CommonWords) -> None:
         self.setting, self.common = setting, task.common
-        self.pen, self.flavour = setting.pen, setting.flavour
+        self.composer, self.flavour = setting.composer, setting.flavour
         before, after = setting.around
         whole = before + TASK.replace(" 10 ", f" {task.common} ") + after + ANSWER.replace(" 10 ", f" {task.common} ")
         self.head, _, self.rest = whole.partition("{context}")
         least = 0 if self.flavour.exact else 3 * FIRST_SEARCH + 400
-        self.numbers = self.pen.clean_table(
+        self.numbers = self.composer.clean_table(
             [f" {n + 2}." for n in range(max(setting.length // 2 + 400, least))], "a", " a"
         )
-        self.small = self._with_numbers(self._plain(wonder()))
+        self.small = self._with_numbers(self._plain(wonderwords()))
         self._large: Table | None = None
         self._distinct: dict[Table, Distinct] = {}
         self.repeats, self.example = self._frequencies()
         self.size = 0
         if not self.flavour.exact:
             rng = setting.rng("search")
-            most = len(wonder()) if self.flavour.search == "linear" else None
+            most = len(wonderwords()) if self.flavour.search == "linear" else None
             high = int(setting.length // (self._searched(FIRST_SEARCH, rng) / FIRST_SEARCH)) * 2
             search = lambda n: self._searched(n, rng)  # noqa: E731
-            self.size = common_size(self.flavour, search, setting.room, self.flavour.word_step, high, most)
+            self.size = common_size(
+                self.flavour, search, setting.room, step=self.flavour.word_step, high=high, most=most
+            )
 
-    def draft(self, index: int, room: int) -> Draft:
-        """Sample `index`, of at most `room` tokens."""
+    def draft(self, index: int, room: int) -> PromptDraft:
+        """Drafts sample `index`, of at most `room` tokens."""
         rng = self.setting.rng(index)
         if self.flavour.exact:
             return self._filled(rng, room)
-        return step(lambda size: self._drawn(size, rng), self.pen, room, self.size, self.flavour.word_step)
+        return shrink_to_fit(
+            lambda size: self._drawn(size, rng), self.composer, room, self.size, self.flavour.word_step
+        )
 
     def _plain(self, words: tuple[str, ...]) -> tuple[str, ...]:
         exact = self.flavour.exact
         return tuple(w for w in words if not exact or (w.isascii() and w.isalpha() and w.islower()))
 
     def _with_numbers(self, words: tuple[str, ...]) -> Table:
-        """Numbers from 2 on, then the words."""
-        return Table.joined(self.numbers, self.pen.clean_table([" " + w for w in words], "1.", " 2."))
+        """Makes a table of the numbers from 2 on, then the words."""
+        return Table.joined(self.numbers, self.composer.clean_table([" " + w for w in words], "1.", " 2."))
 
     def _words(self, count: int) -> Table:
-        """A table with at least that many words: RULER's own, or the dictionary."""
+        """Returns a table with at least that many words: RULER's own, or the dictionary."""
         if count <= len(self.small) - len(self.numbers):
             return self.small
         self._large = self._large or self._with_numbers(self._plain(dictionary(self.setting.sources.words)))
         if count > len(self._large) - len(self.numbers):
-            raise Misfit(
+            raise DoesNotFit(
                 f"A list of {count} different words needs a larger dictionary: give one by Sources(words=...)."
             )
         return self._large
 
     def _frequencies(self) -> tuple[tuple[int, int], Example]:
-        """RULER's by the length; in `sound` ten to one throughout, thrice as often where half the list holds that."""
+        """Chooses how often words are listed: by the length as in RULER; in `sound` always ten to one, or 30 to 3 if
+        common words then fill at most half the list."""
         if not self.flavour.exact:
             return (LONG, LONG_EXAMPLE) if self.setting.length >= 4096 else (SHORT, SHORT_EXAMPLE)
         entry = float(self.small.sizes[len(self.numbers) :].mean() + self.numbers.sizes[:999].mean())
         example = LONG_EXAMPLE.common * self.common + LONG_EXAMPLE.others * (LONG_EXAMPLE.words - self.common)
-        fixed = 2 * self.pen.size([self.head, " a", self.rest])
+        fixed = 2 * self.composer.size([self.head, " a", self.rest])
         room = self.setting.room - fixed - example * entry
         return (LONG, LONG_EXAMPLE) if LONG[0] * self.common * entry <= room / 2 else (EVEN, SHORT_EXAMPLE)
 
     def _list(self, table: Table, entries: np.ndarray) -> list[str | Piece]:
-        """1. word 2. word ...; entries are places of words in the table."""
+        """Makes the pieces of "1. word 2. word ..."; entries are indices of words in the table."""
         if len(entries) - 1 > len(self.numbers):
             raise too_short(self.setting.room, len(entries) * 2)
         order = np.empty(2 * len(entries) - 1, np.int64)
@@ -132,7 +138,7 @@ class WordLists:
         return [self.head, "1.", Order(table, order), self.rest]
 
     def _solved(self, words: np.ndarray, rng: np.random.Generator) -> list[str | Piece]:
-        """The example: its words are new in every sample, in RULER's flavours their places are not."""
+        """Builds the solved example. Its words are new in every sample; in RULER's own variants their order is not."""
         example = self.example
         entries = self._entries(words, example.common, example.others)
         texts = [self.small.texts[i] for i in words[: self.common]]
@@ -145,8 +151,8 @@ class WordLists:
         return first + rng.permutation(len(table) - first)[:count]
 
     def _apart(self, table: Table, words: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        """The words without those of the example, and first of them, as answers, some that are part of no other word:
-        who copies the example or names a longer word has not named an answer."""
+        """Drops the example's words and puts words that are part of no other word first, as answers. Then neither
+        copying the example nor naming a longer word names an answer."""
         if table not in self._distinct:
             self._distinct[table] = Distinct.of(table, self.small)
         known = self._distinct[table]
@@ -161,7 +167,7 @@ class WordLists:
     def _order(self, count: int, rng: np.random.Generator) -> np.ndarray:
         return shuffled(count, self.setting.seed) if self.flavour.fixed_order else rng.permutation(count)
 
-    def _drawn(self, size: int, rng: np.random.Generator) -> Draft:
+    def _drawn(self, size: int, rng: np.random.Generator) -> PromptDraft:
         table = self._words(size)
         example = self._solved(self._chosen(self.small, self.example.words, rng), rng)
         words = self._chosen(table, size, rng)
@@ -169,26 +175,28 @@ class WordLists:
         return self._made(example, table, entries[self._order(len(entries), rng)], words, size)
 
     def _searched(self, size: int, rng: np.random.Generator) -> int:
-        """Tokens of a new sample; the paper's flavour counts the answer too."""
+        """Counts the tokens of a new sample; `paper` counts the answer too."""
         draft = self._drawn(size, rng)
         answer = "".join(f" {i + 1}. {word}" for i, word in enumerate(draft.references))
-        return self.pen.size([*draft.pieces, answer] if self.flavour.search == "linear" else draft.pieces)
+        return self.composer.size([*draft.pieces, answer] if self.flavour.search == "linear" else draft.pieces)
 
     def _made(
         self, example: list[str | Piece], table: Table, entries: np.ndarray, words: np.ndarray, size: int
-    ) -> Draft:
+    ) -> PromptDraft:
         answers = tuple(table.texts[i][1:] for i in words[: self.common])
-        return Draft([*example, *self._list(table, entries)], answers, (), (("words", size), ("entries", len(entries))))
+        return PromptDraft(
+            [*example, *self._list(table, entries)], answers, (), (("words", size), ("entries", len(entries)))
+        )
 
-    def _filled(self, rng: np.random.Generator, room: int) -> Draft:
-        """As many other words as fit; the last ones are listed less often, to come out at the length."""
+    def _filled(self, rng: np.random.Generator, room: int) -> PromptDraft:
+        """Fills the room with other words; the last ones are listed once, to reach the length exactly."""
         common, others = self.repeats
         shown = self._chosen(self.small, self.example.words, rng)
         example = self._solved(shown, rng)
         table = self._words(self.common + max(room // (2 * others + 1), 1) if room > 60_000 else 0)
         words = self._apart(table, self._chosen(table, len(table), rng), shown)
         entries = np.tile(words[: self.common], common)
-        left = room - self.pen.size([*example, *self._list(table, entries)])
+        left = room - self.composer.size([*example, *self._list(table, entries)])
         if left < 0:
             raise too_short(room, room - left)
         whole, once = self._chosen_to_fit(table, words[self.common :], left, len(entries), others)
@@ -199,7 +207,7 @@ class WordLists:
     def _chosen_to_fit(
         self, table: Table, words: np.ndarray, left: int, listed: int, times: int
     ) -> tuple[int, np.ndarray]:
-        """How many of the words are listed `times`, and which are once, so that at most SLACK of `left` remain."""
+        """Returns how many words are listed `times`, and which once, so that at most SLACK of `left` remain."""
         numbers = np.concatenate([[0], np.cumsum(table.sizes[listed - 1 : len(self.numbers)])])
         count = min(len(words), (len(numbers) - 1) // times)
         costs = numbers[times : times * count + 1 : times] + times * np.cumsum(table.sizes[words[:count]])
@@ -212,7 +220,7 @@ class WordLists:
         raise too_short(left, left + SLACK)
 
     def _once(self, table: Table, words: np.ndarray, left: int, numbers: np.ndarray) -> np.ndarray | None:
-        """Words listed once that leave at most SLACK; None where no such choice is found."""
+        """Chooses words listed once that leave at most SLACK; None if no such choice is found."""
         found: list[int] = []
         sizes = table.sizes[words]
         while left > SLACK:

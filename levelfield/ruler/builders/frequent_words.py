@@ -1,4 +1,4 @@
-"""Coded frequent words: a text of random words whose counts follow a zeta law; the most frequent one is dots.
+"""Builds texts of random words whose counts follow a zeta distribution; the most frequent word is dots.
 
 ... coded words. ... qwkzub ... ... atlpye ... qwkzub ...
 Question: ... What are the three most frequently appeared words in the above coded text? Answer: ...
@@ -11,8 +11,8 @@ import string
 import numpy as np
 
 from levelfield.ruler.prompt.compose import Order, Piece, Table
-from levelfield.ruler.prompt.draws import letters, shuffled
-from levelfield.ruler.prompt.fit import SLACK, Draft, too_short
+from levelfield.ruler.prompt.draws import random_words, shuffled
+from levelfield.ruler.prompt.fit import SLACK, PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.tasks import FrequentWords
 
@@ -28,17 +28,17 @@ TERMS = 100_000  # of the zeta function
 
 
 def zeta(alpha: float) -> float:
-    """Riemann's zeta function for alpha > 1, to ten digits: a sum and the first terms of Euler and Maclaurin's rest."""
+    """Computes Riemann's zeta function for alpha > 1 to ten digits: a sum and two Euler-Maclaurin terms."""
     k = np.arange(1, TERMS, dtype=np.float64)
     return float((k**-alpha).sum() + TERMS ** (1 - alpha) / (alpha - 1) + 0.5 * TERMS**-alpha)
 
 
 class CodedTexts:
-    """Samples of coded frequent words at one length."""
+    """Builds samples of coded frequent words at one length."""
 
     def __init__(self, setting: Setting, task: FrequentWords) -> None:
         self.setting, self.task = setting, task
-        self.pen, self.flavour = setting.pen, setting.flavour
+        self.composer, self.flavour = setting.composer, setting.flavour
         before, after = setting.around
         self.head, _, self.rest = (before + TASK + after + ANSWER).partition("{context}")
         # RULER of June 2024 forgot the answer here: its prompts fill the whole length.
@@ -51,8 +51,8 @@ class CodedTexts:
         if not self.flavour.exact:
             self.size = self._common_size(setting.rng("search"))
 
-    def draft(self, index: int, room: int) -> Draft:
-        """Sample `index`, of at most `room` tokens (in the paper's flavour, of the length)."""
+    def draft(self, index: int, room: int) -> PromptDraft:
+        """Drafts sample `index`, of at most `room` tokens (in `paper`, of at most the length)."""
         rng = self.setting.rng(index)
         table = self._table(rng)
         size = self.size or self._largest(table, room)
@@ -71,31 +71,31 @@ class CodedTexts:
         order = words[self._order(len(words), rng)]
         pieces: list[str | Piece] = [self.head.rstrip(" "), Order(table, order), self.rest]
         answers = tuple(text[1:] for text in table.texts[1 : ASKED + 1])
-        return Draft(pieces, answers, (), (("entries", len(order)), ("words", int(np.count_nonzero(counts)))))
+        return PromptDraft(pieces, answers, (), (("entries", len(order)), ("words", int(np.count_nonzero(counts)))))
 
     def _counts(self, size: int) -> np.ndarray:
-        """How often each rank occurs among about `size` words."""
+        """Returns how often each rank occurs among about `size` words: (ranks,) int64."""
         counts = (size * self.shares).astype(np.int64)
         return counts[: max(int(np.count_nonzero(counts)), ASKED + 2)]
 
     def _table(self, rng: np.random.Generator) -> Table:
-        """The dots, then new words by rank."""
-        words = letters(max(self.vocabulary, ASKED + 2) - 1, LETTERS, rng, string.ascii_lowercase)
-        return self.pen.clean_table([" ...", *(" " + word for word in words)], "a", " a")
+        """Makes a table of the dots, then new words by rank."""
+        words = random_words(max(self.vocabulary, ASKED + 2) - 1, LETTERS, rng, string.ascii_lowercase)
+        return self.composer.clean_table([" ...", *(" " + word for word in words)], "a", " a")
 
     def _order(self, count: int, rng: np.random.Generator) -> np.ndarray:
         return shuffled(count, self.setting.seed) if self.flavour.fixed_order else rng.permutation(count)
 
     def _fixed(self, table: Table) -> int:
-        """Tokens of the prompt without the coded text."""
-        both = self.pen.size([self.head.rstrip(" "), Order(table, np.arange(2)), self.rest])
+        """Counts the tokens of the prompt without the coded text."""
+        both = self.composer.size([self.head.rstrip(" "), Order(table, np.arange(2)), self.rest])
         return both - int(table.sizes[:2].sum())
 
     def _total(self, table: Table, counts: np.ndarray) -> int:
         return self._fixed(table) + int(counts @ table.sizes[: len(counts)])
 
     def _largest(self, table: Table, room: int) -> int:
-        """The most words that fit."""
+        """Finds the largest number of words that fits."""
         low, high = 0, room
         while low < high:
             middle = (low + high + 1) // 2
@@ -106,7 +106,7 @@ class CodedTexts:
         return low
 
     def _common_size(self, rng: np.random.Generator) -> int:
-        """RULER's: from a sixth of the length on, by 32nds, until one text is too long, and one step back."""
+        """Finds RULER's size: from a sixth of the length up by 32nds until one text is too long, then one step back."""
         table, size = self._table(rng), self.room // LETTERS
         while size <= self.room and self._total(table, self._counts(size)) < self.room:
             size += self.by

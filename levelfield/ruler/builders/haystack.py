@@ -1,11 +1,11 @@
-"""Haystacks: essays, lines of noise, and lines that look like the needle.
+"""Prepares haystacks: essays, lines of noise, and lines that look like the needle.
 
-A haystack is prepared once for a tokenizer and gives, per sample, a text of as many units (words or lines) as asked
-for, any stretch of which can be cut out between two units:
+A haystack is prepared once for a tokenizer. Its text has as many units (words or lines) as asked for, and can be cut
+between any two of them:
 
-    text = Noise(pen).text(rng)                # a sample's own; Noise is the same in all
-    text.fits(3900)                            # units of at most that many tokens
-    text.cut(0, 40), text.cut(40, 162)         # pieces, to be joined by text.joiner
+    noise = RepeatedHaystack.of(composer, 4096)
+    noise.units_within(3900)                                         # how many units have at most 3900 tokens
+    noise.text_between(0, 40), noise.text_between(40, 162)           # pieces, to be joined by noise.joiner
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import Protocol
 import numpy as np
 
 from levelfield.ruler.builders.sentences import starts
-from levelfield.ruler.prompt.compose import Composer, Order, Piece, Seam, Slice, Table
-from levelfield.ruler.prompt.draws import NEEDLE, Drawn
+from levelfield.ruler.prompt.compose import Composer, Order, Piece, Slice, Table, TokenBoundaryError
+from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 HEAD, SENTENCE, TAIL = "The", "The grass is green.", " again."  # its first word and sentence, its last word
 
 
-class Hay(Protocol):
+class Haystack(Protocol):
     """One sample's haystack. Units are numbered from 0."""
 
     @property
     def joiner(self) -> str: ...
 
-    def fits(self, tokens: int) -> int:
-        """How many units have at most that many tokens, about."""
+    def units_within(self, tokens: int) -> int:
+        """How many units have about at most that many tokens."""
         ...
 
-    def cut(self, start: int, stop: int) -> list[str | Piece]:
-        """The text of units start to stop, without a joiner at its ends."""
+    def text_between(self, start: int, stop: int) -> list[str | Piece]:
+        """The text of units `start` to `stop`, without a joiner at its ends."""
         ...
 
     def boundary(self, share: float, size: int) -> int:
-        """The place between units, of `size`, that is nearest to this share of the tokens."""
+        """The boundary between `size` units that is nearest to this share of the tokens."""
         ...
 
     def share(self, place: int, size: int) -> float:
-        """The share of the tokens of `size` units that stands before this place."""
+        """The share of the tokens of `size` units that lies before this boundary."""
         ...
 
     def following(self, size: int) -> str:
-        """The text of the unit after `size` units."""
+        """The text of the unit that follows the first `size`."""
         ...
 
 
@@ -67,7 +67,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Essay:
-    """Words of essays, from one of them on and round to the beginning again; cuts lie between sentences."""
+    """Words of essays, starting at one of them and wrapping around at the end; needles go between sentences."""
 
     words: Table  # each with a space before it
     sentences: np.ndarray  # places of first words
@@ -75,23 +75,23 @@ class Essay:
     joiner: str = " "
 
     @staticmethod
-    def of(pen: Composer, words: tuple[str, ...]) -> Essay:
-        return Essay(pen.clean_table([" " + w for w in words], ".", " a"), starts(words))
+    def of(composer: Composer, words: tuple[str, ...]) -> Essay:
+        return Essay(composer.clean_table([" " + w for w in words], ".", " a"), starts(words))
 
     def from_sentence(self, number: int) -> Essay:
-        """The essays read from this sentence on."""
+        """Starts the essays at this sentence."""
         return replace(self, begin=int(self.sentences[number % len(self.sentences)]))
 
     def _tokens(self, place: int) -> int:
         rounds, rest = divmod(self.begin + place, len(self.words))
         return int(rounds * self.words.starts[-1] + self.words.starts[rest] - self.words.starts[self.begin])
 
-    def fits(self, tokens: int) -> int:
+    def units_within(self, tokens: int) -> int:
         rounds, rest = divmod(int(self.words.starts[self.begin]) + max(tokens, 0), int(self.words.starts[-1]))
         inside = int(np.searchsorted(self.words.starts, rest, side="right")) - 1
         return max(rounds * len(self.words) + inside - self.begin, 0)
 
-    def cut(self, start: int, stop: int) -> list[str | Piece]:
+    def text_between(self, start: int, stop: int) -> list[str | Piece]:
         found: list[str | Piece] = []
         size = len(self.words)
         place = self.begin + start
@@ -105,13 +105,13 @@ class Essay:
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Places of sentences after the first word, over three rounds; there is no need for more."""
+        """(sentences,) starts of sentences after the first word, over three rounds, which suffice for most lengths."""
         rounds = np.arange(4)[:, None] * len(self.words)
         places = (self.sentences[None, :] + rounds).ravel() - self.begin
         return places[places >= 0]
 
     def sentences_in(self, size: int) -> np.ndarray:
-        """Places of the sentences that begin in the first `size` words."""
+        """Returns where sentences begin in the first `size` words: (sentences,) int64."""
         if self.begin + size > 4 * len(self.words):
             rounds = np.arange(-(-(self.begin + size) // len(self.words)))[:, None] * len(self.words)
             places = (self.sentences[None, :] + rounds).ravel() - self.begin
@@ -121,7 +121,7 @@ class Essay:
     def boundary(self, share: float, size: int) -> int:
         places = np.append(self.sentences_in(size), size)
         target = share * self._tokens(size)
-        near = int(np.searchsorted(places, self.fits(int(target))))
+        near = int(np.searchsorted(places, self.units_within(int(target))))
         around = places[max(near - 1, 0) : near + 1]
         return int(min(around, key=lambda place: abs(self._tokens(int(place)) - target)))
 
@@ -133,8 +133,8 @@ class Essay:
 
 
 @dataclass(frozen=True)
-class Noise(Lines):
-    """The same line again and again: "The grass is green. The sky is blue. ..." """
+class RepeatedHaystack(Lines):
+    """One line of noise, repeated: `NOISE`."""
 
     cycle: Table | None = None  # a line but for its head, then the head of the next: over and over
     line_tokens: int = 1
@@ -143,21 +143,22 @@ class Noise(Lines):
     end: str = ""  # how a stretch ends
 
     @staticmethod
-    def of(pen: Composer, tokens: int, between: str = "\n", end: str = "", joiner: str = "\n") -> Noise:
-        """For up to that many tokens. between: two lines; end: what follows the last line of a stretch."""
+    def of(composer: Composer, tokens: int, between: str = "\n", end: str = "", joiner: str = "\n") -> RepeatedHaystack:
+        """Prepares up to `tokens` tokens. between: the text between lines; end: the text after the last line."""
         head, final, last = SENTENCE, None, NOISE.removeprefix(SENTENCE)
-        if pen.exact:
-            with suppress(Seam):
-                final = pen.clean_table([NOISE[len(HEAD) : -len(TAIL)]], HEAD, TAIL)
+        if composer.exact:
+            with suppress(TokenBoundaryError):
+                final = composer.clean_table([NOISE[len(HEAD) : -len(TAIL)]], HEAD, TAIL)
                 head, last = HEAD, TAIL
-        once = pen.clean_table([NOISE.removeprefix(head) + between + head], head[-1], " The")
+        once = composer.clean_table([NOISE.removeprefix(head) + between + head], head[-1], " The")
         size = max(int(once.sizes[0]), 1)
-        return Noise(joiner, once.repeated(tokens // size + 2), size, head, final, last + end)
+        cycle = once.repeated(tokens // size + 2)
+        return RepeatedHaystack(joiner, cycle=cycle, line_tokens=size, head=head, final=final, end=last + end)
 
-    def fits(self, tokens: int) -> int:
+    def units_within(self, tokens: int) -> int:
         return max(tokens // self.line_tokens, 0)
 
-    def cut(self, start: int, stop: int) -> list[str | Piece]:
+    def text_between(self, start: int, stop: int) -> list[str | Piece]:
         if start >= stop or self.cycle is None:
             return []
         final: list[str | Piece] = [Slice(self.final, 0, 1)] if self.final else []
@@ -168,7 +169,7 @@ class Noise(Lines):
 
 
 def _rows(cycle: Table, count: int) -> list[str | Piece]:
-    """As many texts of a table that repeats one."""
+    """Takes `count` texts of a table that repeats one text."""
     found: list[str | Piece] = []
     while count > 0:
         found.append(Slice(cycle, 0, min(count, len(cycle))))
@@ -188,29 +189,32 @@ class NeedleLines(Lines):
     exact: bool = True  # the pool's ids, not only about as many
 
     @staticmethod
-    def of(pen: Composer, drawn: Drawn, key: str, value: str, tokens: int, rng: np.random.Generator) -> NeedleLines:
-        """A pool for lines of up to that many tokens."""
+    def of(
+        composer: Composer, sampler: KeyValueSampler, kinds: tuple[str, str], tokens: int, rng: np.random.Generator
+    ) -> NeedleLines:
+        """Draws a pool for lines of up to that many tokens. kinds: of keys and of values."""
+        key, value = kinds
         start, middle = NEEDLE.format(kind=value + "s", key="\0", value="\1").split("\0")
         middle = middle.partition(" \1")[0]
-        fixed = pen.between(start[:-1], "\n", " key").size + pen.between(middle, "key", " 1").size
-        some = [pen.encode(drawn.one(key, rng) + drawn.one(value, rng)).size for _ in range(64)]
+        fixed = composer.between(start[:-1], "\n", " key").size + composer.between(middle, "key", " 1").size
+        some = [composer.encode(sampler.one(key, rng) + sampler.one(value, rng)).size for _ in range(64)]
         count = int(1.5 * tokens / (fixed + sum(some) / len(some))) + 64
-        keys = list(dict.fromkeys(" " + drawn.one(key, rng) for _ in range(count)))
-        values = [f" {drawn.one(value, rng)}.\n" for _ in range(count)]
+        keys = list(dict.fromkeys(" " + sampler.one(key, rng) for _ in range(count)))
+        values = [f" {sampler.one(value, rng)}.\n" for _ in range(count)]
         table = Table.joined(
-            pen.clean_table([start[:-1]], "\n", " key"),
-            pen.clean_table(keys, "for", " is"),
-            pen.clean_table([middle], "key", " 1"),
-            pen.clean_table(values, ":", "One"),
+            composer.clean_table([start[:-1]], "\n", " key"),
+            composer.clean_table(keys, "for", " is"),
+            composer.clean_table([middle], "key", " 1"),
+            composer.clean_table(values, ":", "One"),
         )
-        return NeedleLines(pool=table, keys=len(keys), exact=pen.exact)
+        return NeedleLines(pool=table, keys=len(keys), exact=composer.exact)
 
     def known(self) -> frozenset[str]:
-        """All keys of the pool."""
+        """Returns all keys of the pool."""
         return frozenset(t[1:] for t in self.pool.texts[1 : self.keys + 1]) if self.pool else frozenset()
 
     def drawn(self, rng: np.random.Generator) -> NeedleLines:
-        """One sample's lines."""
+        """Draws one sample's lines."""
         assert self.pool is not None
         values = len(self.pool) - self.keys - 2
         lines = min(self.keys, values)
@@ -220,11 +224,11 @@ class NeedleLines(Lines):
         order[:, 3] = 2 + self.keys + rng.permutation(values)[:lines]
         return replace(self, order=order, ends=np.cumsum(self.pool.sizes[order].sum(1)))
 
-    def fits(self, tokens: int) -> int:
+    def units_within(self, tokens: int) -> int:
         assert self.ends is not None
         return int(np.searchsorted(self.ends, tokens, side="right"))
 
-    def cut(self, start: int, stop: int) -> list[str | Piece]:
+    def text_between(self, start: int, stop: int) -> list[str | Piece]:
         if start >= stop or self.pool is None or self.order is None:
             return []
         stop = min(stop, len(self.order))
@@ -236,7 +240,7 @@ class NeedleLines(Lines):
         return [Order(self.pool, places, self._tokens(start, stop)), value]
 
     def _tokens(self, start: int, stop: int) -> int:
-        """Of these lines but for their last value."""
+        """Counts the tokens of these lines without the last value."""
         assert self.pool is not None and self.order is not None and self.ends is not None
         before = self.ends[start - 1] if start else 0
         return int(self.ends[stop - 1] - before - self.pool.sizes[self.order[stop - 1, -self.tail :]].sum())

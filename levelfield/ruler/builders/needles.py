@@ -1,4 +1,4 @@
-"""Needles in a haystack: the eight NIAH tasks, and any other combination of a Needle's fields.
+"""Builds needles in a haystack: the eight NIAH tasks, and any other combination of a Needle's fields.
 
 Some special magic numbers are hidden within the following text. ...
 ... One of the special magic numbers for tense-harbor is: 7319284. ...
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from levelfield.ruler import sources
-from levelfield.ruler.builders.haystack import Essay, Hay, NeedleLines, Noise
+from levelfield.ruler.builders.haystack import Essay, Haystack, NeedleLines, RepeatedHaystack
 from levelfield.ruler.builders.needle_parts import Asked, Parts
 from levelfield.ruler.prompt.compose import Piece
-from levelfield.ruler.prompt.draws import NEEDLE, Drawn, shuffled
-from levelfield.ruler.prompt.fit import Draft, Misfit, common_size, fill, step
+from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler, shuffled
+from levelfield.ruler.prompt.fit import DoesNotFit, PromptDraft, common_size, fill_to_budget, shrink_to_fit
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.tasks import Needle
 
@@ -38,16 +38,16 @@ class Plan:
     asked: tuple[int, ...]  # the needles asked for, in the order of the references
     query: str
     references: tuple[str, ...]
-    hay: Hay
+    hay: Haystack
 
 
 class Needles:
-    """Samples of one needle task at one length."""
+    """Builds samples of one needle task at one length."""
 
     def __init__(self, setting: Setting, task: Needle) -> None:
         self.setting, self.task = setting, task
-        self.pen, self.flavour = setting.pen, setting.flavour
-        self.drawn = Drawn(plain=self.flavour.exact)
+        self.composer, self.flavour = setting.composer, setting.flavour
+        self.sampler = KeyValueSampler(plain=self.flavour.exact)
         self.head, self.rest = self._prompt()
         self.hay = self._hay()
         self.lead = NEEDLE.partition(" {key}")[0].format(kind=task.value + "s")
@@ -57,29 +57,36 @@ class Needles:
         if not self.flavour.exact:
             rng = setting.rng("search")
             high = int(setting.length / (self._searched(self.by, rng) / self.by) * 3)
-            self.size = common_size(self.flavour, lambda n: self._searched(n, rng), setting.room, self.by, high)
+            search = lambda n: self._searched(n, rng)  # noqa: E731
+            self.size = common_size(self.flavour, search, setting.room, step=self.by, high=high)
 
-    def draft(self, index: int, room: int) -> Draft:
-        """Sample `index`, of at most `room` tokens."""
+    def draft(self, index: int, room: int) -> PromptDraft:
+        """Drafts sample `index`, of at most `room` tokens."""
         rng = self.setting.rng(index)
         if not self.flavour.exact:
-            return step(lambda size: self._built(self._plan(rng), size, "", rng), self.pen, room, self.size, self.by)
+            return shrink_to_fit(
+                lambda size: self._built(self._plan(rng), size, "", rng), self.composer, room, self.size, self.by
+            )
         plan = self._plan(rng)
-        return fill(
-            lambda size, tail: self._built(plan, size, tail, rng), self.pen, room, plan.hay.fits, plan.hay.following
+        return fill_to_budget(
+            lambda size, tail: self._built(plan, size, tail, rng),
+            self.composer,
+            room,
+            units_within=plan.hay.units_within,
+            following=plan.hay.following,
         )
 
-    def _hay(self) -> Essay | Noise | NeedleLines | Parts:
+    def _hay(self) -> Essay | RepeatedHaystack | NeedleLines | Parts:
         match self.task.haystack:
             case "essay":
-                return Essay.of(self.pen, sources.essays(self.setting.sources.essays))
+                return Essay.of(self.composer, sources.essays(self.setting.sources.essays))
             case "noise":
-                return Noise.of(self.pen, self.setting.length)
+                return RepeatedHaystack.of(self.composer, self.setting.length)
             case "needles":
                 rng, task = self.setting.rng("pool"), self.task
                 if self.flavour.exact:
-                    return Parts.of(self.pen, self.drawn, (task.key, task.value), rng)
-                return NeedleLines.of(self.pen, self.drawn, task.key, task.value, self.setting.length, rng)
+                    return Parts.of(self.composer, self.sampler, (task.key, task.value), rng)
+                return NeedleLines.of(self.composer, self.sampler, (task.key, task.value), self.setting.length, rng)
 
     def _step(self) -> int:
         if self.task.depth is not None:  # huang2024's ablation, which fits more finely
@@ -89,10 +96,10 @@ class Needles:
         return self.flavour.line_step if self.setting.length >= 4096 else 5
 
     def _searched(self, size: int, rng: np.random.Generator) -> int:
-        """Tokens of a new sample of that size; the paper's flavour counts the answers too."""
+        """Counts the tokens of a new sample of that size; `paper` counts the answers too."""
         draft = self._built(self._plan(rng), size, "", rng)
         extra = [" ".join(draft.references)] if self.flavour.search == "linear" else []
-        return self.pen.size([*draft.pieces, *extra])
+        return self.composer.size([*draft.pieces, *extra])
 
     def _plan(self, rng: np.random.Generator) -> Plan:
         task = self.task
@@ -111,22 +118,24 @@ class Needles:
         if task.queries > 1:
             query = ", ".join(keys[i] for i in chosen[:-1]) + ", and " + keys[chosen[-1]]
         return Plan(
-            tuple(NEEDLE.format(kind=kind, key=k, value=v) for k, v in placed),
-            tuple(sorted(rng.random(len(placed)).tolist())) if task.depth is None else (task.depth,) * len(placed),
-            tuple(placed.index(pair) for pair in asked),
-            query,
-            tuple(v for _, v in asked),
-            self._of_sample(rng, asked_parts),
+            needles=tuple(NEEDLE.format(kind=kind, key=k, value=v) for k, v in placed),
+            shares=tuple(sorted(rng.random(len(placed)).tolist()))
+            if task.depth is None
+            else (task.depth,) * len(placed),
+            asked=tuple(placed.index(pair) for pair in asked),
+            query=query,
+            references=tuple(v for _, v in asked),
+            hay=self._of_sample(rng, asked_parts),
         )
 
     def _drawn(self, count: int, rng: np.random.Generator, asked: Asked | None) -> tuple[list[str], list[list[str]]]:
-        """Keys, and the values of each."""
+        """Returns the keys, and the values of each."""
         if asked is not None:
             return [key for key, _ in asked.texts], [values for _, values in asked.texts]
-        keys = self.drawn.distinct(self.task.key, count, rng, self.known)
-        return keys, [self.drawn.distinct(self.task.value, self.task.values, rng, frozenset()) for _ in keys]
+        keys = self.sampler.distinct(self.task.key, count, rng, self.known)
+        return keys, [self.sampler.distinct(self.task.value, self.task.values, rng, frozenset()) for _ in keys]
 
-    def _of_sample(self, rng: np.random.Generator, asked: Asked | None) -> Hay:
+    def _of_sample(self, rng: np.random.Generator, asked: Asked | None) -> Haystack:
         if isinstance(self.hay, Parts):
             assert asked is not None
             return self.hay.lines(self.setting.length, rng, asked)
@@ -137,7 +146,7 @@ class Needles:
         return self.hay
 
     def _places(self, plan: Plan, size: int, units: int, rng: np.random.Generator) -> list[int]:
-        """Before which unit each needle stands, ascending. `units` counts a tail, which nothing is put into."""
+        """Returns the unit before which each needle goes, ascending. `units` counts a tail, which stays whole."""
         count, depth = len(plan.needles), self.task.depth
         if self.flavour.exact:
             lines = not isinstance(plan.hay, Essay)
@@ -150,15 +159,15 @@ class Needles:
         if depth is not None:
             return [int(size * depth)] * count
         if count > size:
-            raise Misfit(f"{count} needles need as many lines, and there are {size}: give a longer length.")
+            raise DoesNotFit(f"{count} needles need as many lines, and there are {size}: give a longer length.")
         return sorted(rng.choice(size, count, replace=False).tolist())
 
-    def _built(self, plan: Plan, size: int, tail: str, rng: np.random.Generator) -> Draft:
+    def _built(self, plan: Plan, size: int, tail: str, rng: np.random.Generator) -> PromptDraft:
         hay, units = plan.hay, size + bool(tail)
         places = self._places(plan, size, units, rng)
         chunks: list[list[str | Piece]] = []
         for begin, end, needle in zip([0, *places], [*places, units], [*plan.needles, ""]):
-            stretch = hay.cut(begin, min(end, size))
+            stretch = hay.text_between(begin, min(end, size))
             if tail and end == units > begin:
                 stretch = [*stretch, hay.joiner if stretch else "", *self._line(tail)]
             chunks += [stretch, self._line(needle)] if needle else [stretch]
@@ -167,16 +176,16 @@ class Needles:
         context: list[str | Piece] = []
         for i, chunk in enumerate(chunks):
             context += [hay.joiner if i else "", *chunk]
-        pieces = [*self.pen.known(self.head), *context, *self.pen.slotted(self.rest, plan.query)]
+        pieces = [*self.composer.known(self.head), *context, *self.composer.slotted(self.rest, plan.query)]
         depths = [hay.share(min(place, size), size) for place in places]
-        return Draft(pieces, plan.references, tuple(depths[i] for i in plan.asked), self._slices(len(places)))
+        return PromptDraft(pieces, plan.references, tuple(depths[i] for i in plan.asked), self._slices(len(places)))
 
     def _line(self, text: str) -> list[str | Piece]:
-        """A needle, or the beginning of one, among others: what all begin with is known, which saves tokenising the
-        end of the line before it whenever another length is tried."""
+        """Makes the pieces of a needle, or of its beginning. What all needles begin with is tokenised once, so that the
+        line before is not tokenised again for each length that is tried."""
         if not self.flavour.exact or self.task.haystack != "needles" or not text.startswith(self.lead):
             return [text]
-        return [*self.pen.known(self.lead), text.removeprefix(self.lead)]
+        return [*self.composer.known(self.lead), text.removeprefix(self.lead)]
 
     def _slices(self, needles: int) -> tuple[tuple[str, str | int | float], ...]:
         task = self.task
@@ -185,7 +194,7 @@ class Needles:
         return tuple((name, value) for name, value in found.items() if value != "")
 
     def _prompt(self) -> tuple[str, list[str]]:
-        """What stands before the context, and after it up to the beginning of the answer, cut where the query goes."""
+        """Returns the text before the context, and the text after it, split where the query goes."""
         before, after = self.setting.around
         kind = self.task.value + "s"
         if self.task.queries * self.task.values == 1:

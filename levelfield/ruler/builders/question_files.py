@@ -1,9 +1,9 @@
-"""Question sets read from their official files.
+"""Reads question sets from their official files.
 
     squad("dev-v2.0.json")                          # 5,928 answerable questions over 1,204 paragraphs
     hotpot("hotpot_dev_distractor_v1.json")         # 7,405 questions with ten paragraphs each
 
-Files that are only a part say so: `Questions.note` names it, since many mirrors hold half of SQuAD's 35 articles.
+`QuestionSet.note` says what part a file holds if it is incomplete: many mirrors have half of SQuAD's 35 articles.
 Sources: Rajpurkar et al. 2018 (SQuAD 2.0), Yang et al. 2018 (HotpotQA); both CC BY-SA 4.0, so neither file ships.
 """
 
@@ -23,7 +23,7 @@ HOTPOT_QUESTIONS = 7_405
 
 @dataclass(frozen=True)
 class Question:
-    """Documents are places in the set's list."""
+    """A question and its answers. Documents are indices into the set's list."""
 
     text: str
     answers: tuple[str, ...]
@@ -42,7 +42,7 @@ class QuestionSet:
 
 @cache
 def squad(path: str) -> QuestionSet:
-    """SQuAD 2.0's development file; questions without an answer are left out. Raises UserError."""
+    """Reads SQuAD 2.0's development file, without the questions that have no answer. Raises UserError."""
     data = parsed(read(Path(path).expanduser()), path)
     try:
         articles = [[(p["context"], p["qas"]) for p in article["paragraphs"]] for article in data["data"]]
@@ -76,7 +76,7 @@ def _squad_question(asked: dict[str, Any], own: tuple[int, ...], near: tuple[int
 
 @cache
 def hotpot(path: str) -> QuestionSet:
-    """HotpotQA's development file with distractors. Raises UserError."""
+    """Reads HotpotQA's development file with distractors. Raises UserError."""
     data = parsed(read(Path(path).expanduser()), path)
     if isinstance(data, dict):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Questions about one or two of many documents.
+"""Builds questions about one or two of many documents.
 
 Answer the question based on the given documents. ... Document 1: ... Document 2: ...
 Question: ... Answer:
@@ -13,7 +13,7 @@ import numpy as np
 from levelfield.ruler.builders.question_files import Question, QuestionSet, hotpot, squad
 from levelfield.ruler.prompt.compose import Piece, Slice
 from levelfield.ruler.prompt.draws import shuffled
-from levelfield.ruler.prompt.fit import Draft, Misfit, common_size, fill, step
+from levelfield.ruler.prompt.fit import DoesNotFit, PromptDraft, common_size, fill_to_budget, shrink_to_fit
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.tasks import Questions
 from levelfield.spec import UserError
@@ -26,17 +26,17 @@ ANSWER = " Answer:"
 
 
 class Documents:
-    """Samples of one question set at one length."""
+    """Builds samples of one question set at one length."""
 
     def __init__(self, setting: Setting, task: Questions) -> None:
         self.setting = setting
-        self.pen, self.flavour = setting.pen, setting.flavour
+        self.composer, self.flavour = setting.composer, setting.flavour
         self.set = _read(setting, task)
         before, after = setting.around
         self.head, _, self.rest = (before + TASK + after + ANSWER).partition("{context}")
-        self.bodies = self.pen.table([text + "\n\n" for text in self.set.documents], ":\n", "Document")
+        self.bodies = self.composer.table([text + "\n\n" for text in self.set.documents], ":\n", "Document")
         titles = [f"Document {i + 1}:\n" for i in range(len(self.set.documents) + 1)]
-        self.titles = self.pen.clean_table(titles, ".\n\n", "A")
+        self.titles = self.composer.clean_table(titles, ".\n\n", "A")
         self.usable: np.ndarray | None = None
         self.size = 0
         if not self.flavour.exact:
@@ -45,36 +45,36 @@ class Documents:
             high = int(setting.length / (self._searched(10, rng) / 10) * 3)
             most = len(self.set.documents) if self.flavour.search == "linear" else None
             search = lambda n: self._searched(n, rng)  # noqa: E731
-            self.size = common_size(self.flavour, search, setting.room, by, high, most)
+            self.size = common_size(self.flavour, search, setting.room, step=by, high=high, most=most)
 
-    def draft(self, index: int, room: int) -> Draft:
-        """Sample `index`, of at most `room` tokens."""
+    def draft(self, index: int, room: int) -> PromptDraft:
+        """Drafts sample `index`, of at most `room` tokens."""
         rng = self.setting.rng(index)
         if not self.flavour.exact:
             if index >= len(self.set.questions):
-                raise Misfit(f"There are {len(self.set.questions)} questions: ask for no more samples than that.")
+                raise DoesNotFit(f"There are {len(self.set.questions)} questions: ask for no more samples than that.")
             question = self.set.questions[index]
             by = self.flavour.document_step
-            return step(lambda size: self._drawn(question, size, rng), self.pen, room, self.size, by)
+            return shrink_to_fit(lambda size: self._drawn(question, size, rng), self.composer, room, self.size, by)
         return self._filled(self._question(index), rng, room)
 
     def _question(self, index: int) -> Question:
-        """In `sound` the questions are taken in an order drawn with the seed; too long ones are left out."""
+        """Chooses a question for `sound`, in an order drawn with the seed; questions that are too long are left out."""
         questions = self.set.questions
         if self.usable is None:
             sizes = [sum(int(self.bodies.sizes[i]) + 10 for i in q.needed) for q in questions]
-            fixed = self.pen.size([self.head, self.rest])
+            fixed = self.composer.size([self.head, self.rest])
             fit = np.flatnonzero(np.array(sizes) + fixed + 40 <= self.setting.room)
             self.usable = fit[self.setting.rng("questions").permutation(len(fit))]
         if index >= len(self.usable):
-            raise Misfit(
+            raise DoesNotFit(
                 f"{len(self.usable)} questions fit into {self.setting.length} tokens: ask for fewer samples, or give a "
                 "longer length or a larger file."
             )
         return questions[self.usable[index]]
 
-    def _drawn(self, question: Question, size: int, rng: np.random.Generator) -> Draft:
-        """As RULER chooses and orders documents."""
+    def _drawn(self, question: Question, size: int, rng: np.random.Generator) -> PromptDraft:
+        """Drafts a sample of `size` documents, chosen and ordered as in RULER."""
         total = len(self.set.documents)
         gold, near = list(question.gold), list(question.near)
         if size >= total:
@@ -85,7 +85,7 @@ class Documents:
             )
         elif size < len(gold):
             if self.flavour.search == "binary":
-                raise Misfit(
+                raise DoesNotFit(
                     f"The question's {len(gold)} documents do not fit into {self.setting.length} tokens, and RULER "
                     "would try for ever: give a longer length."
                 )
@@ -96,18 +96,18 @@ class Documents:
             chosen = gold + near + _sample(np.flatnonzero(~used).tolist(), size - len(gold) - len(near), rng)
         else:
             chosen = gold + _sample(near, size - len(gold), rng)
-        return self._made(question, [chosen[i] for i in shuffled(len(chosen), self.setting.seed)], "", -1)
+        return self._made(question, [chosen[i] for i in shuffled(len(chosen), self.setting.seed)], "", None)
 
     def _searched(self, size: int, rng: np.random.Generator) -> int:
-        """Tokens of a new sample of the first question; the paper's flavour counts the answers too, as a list."""
+        """Counts the tokens of a new sample of the first question; `paper` counts the answers too, as a list."""
         draft = self._drawn(self.set.questions[0], size, rng)
-        return self.pen.size(
+        return self.composer.size(
             [*draft.pieces, f" {list(draft.references)}"] if self.flavour.search == "linear" else draft.pieces
         )
 
-    def _filled(self, question: Question, rng: np.random.Generator, room: int) -> Draft:
-        """All that is needed, then the question's other documents, its article's, and others, in an order of its own.
-        The last one is cut short, and never one that is needed."""
+    def _filled(self, question: Question, rng: np.random.Generator, room: int) -> PromptDraft:
+        """Fills the room with the needed documents, then the question's other ones, its article's, and others, in
+        random order. The last one is cut short, but never a needed one."""
         total = len(self.set.documents)
         needed = list(question.needed)
         own = [i for i in question.gold if i not in needed]
@@ -117,33 +117,34 @@ class Documents:
         costs = np.cumsum(self.bodies.sizes[queue] + self.titles.sizes[: len(queue)])
         ranks = rng.permutation(total + 1)
 
-        def build(size: int, tail: str) -> Draft:
+        def build(size: int, tail: str) -> PromptDraft:
             shown = queue[: size + bool(tail)]
             order = np.argsort(ranks[: len(shown)], kind="stable")
-            cut = int(np.flatnonzero(order == size)[0]) if tail else -1
+            cut = int(np.flatnonzero(order == size)[0]) if tail else None
             return self._made(question, [shown[i] for i in order], tail, cut)
 
-        found = fill(
+        found = fill_to_budget(
             build,
-            self.pen,
+            self.composer,
             room,
-            lambda tokens: int(np.searchsorted(costs, tokens + costs[len(needed) - 1], side="right")),
-            lambda size: self.set.documents[queue[size]] if size < total else "",
+            units_within=lambda tokens: int(np.searchsorted(costs, tokens + costs[len(needed) - 1], side="right")),
+            following=lambda size: self.set.documents[queue[size]] if size < total else "",
             least=len(needed),
         )
-        if len(costs) and room - self.pen.size(found.pieces) > 0 and self._shown(found) >= total:
-            raise Misfit(
-                f"All {total} documents fill {self.pen.size(found.pieces)} of {room} tokens: give the whole question "
-                "file, or a shorter length."
+        tokens = self.composer.size(found.pieces)
+        if len(costs) and tokens < room and self._shown(found) >= total:
+            raise DoesNotFit(
+                f"All {total} documents fill {tokens} of {room} tokens: give the whole question file, or a shorter "
+                "length."
             )
         return found
 
     @staticmethod
-    def _shown(draft: Draft) -> int:
+    def _shown(draft: PromptDraft) -> int:
         return int(dict(draft.slices)["documents"])
 
-    def _made(self, question: Question, shown: Sequence[int], tail: str, cut: int) -> Draft:
-        """The prompt of these documents; the one at place `cut` is only its beginning, `tail`."""
+    def _made(self, question: Question, shown: Sequence[int], tail: str, cut: int | None) -> PromptDraft:
+        """Builds the prompt of these documents; the one at position `cut` is cut short to `tail`."""
         pieces: list[str | Piece] = [self.head]
         ends: list[int] = []
         for place, document in enumerate(shown):
@@ -162,10 +163,10 @@ class Documents:
         depths = tuple(float(starts[list(shown).index(i)]) for i in question.needed if i in shown)
         gold = next((place for place, i in enumerate(shown) if i in question.needed), -1)
         slices = (("documents", len(shown)), ("gold", gold))
-        return Draft(pieces, question.answers, depths, slices)
+        return PromptDraft(pieces, question.answers, depths, slices)
 
     def _title(self, place: int) -> str | Piece:
-        """In repeated documents numbers go on beyond the table."""
+        """Returns the title of a document. Repeated documents have numbers beyond the table."""
         if place < len(self.titles):
             return Slice(self.titles, place, place + 1)
         return f"Document {place + 1}:\n"

@@ -1,4 +1,4 @@
-"""Where sentences begin, so that needles stand between them.
+"""Finds where sentences begin, so that needles stand between them.
 
     starts(["Mr.", "Bell", "left.", "It", "rained."])      # [0, 3]
 
@@ -27,7 +27,7 @@ INITIAL = re.compile(r"^[\"'(“]*[A-Z]\.$")
 
 
 def starts(words: Sequence[str]) -> np.ndarray:
-    """(sentences,) int64: places of first words; the first is 0."""
+    """Returns the indices of first words: (sentences,) int64, the first of which is 0."""
     found = [0]
     for place, (word, following) in enumerate(pairwise(words)):
         if END.search(word) and not following[:1].islower():

@@ -1,7 +1,8 @@
-"""How many tokens a model may answer with.
+"""Sets how many tokens a model may answer with.
 
 RULER's numbers (128, 30, 120, 50, 32) suit tokenizers with about one token to a word. For one with more, such as bytes,
-`sound` gives what the longest of 64 drawn answers needs and a quarter more; the other flavours keep RULER's.
+the corrected variant (`sound`) allows what the longest of 64 drawn answers needs and a quarter more; the other variants
+keep RULER's.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import string
 
 import numpy as np
 
-from levelfield.ruler import sources
-from levelfield.ruler.prompt.draws import Drawn, letters, variables
+from levelfield.ruler.prompt.draws import KeyValueSampler, random_words, variables
 from levelfield.ruler.prompt.flavours import Flavour
-from levelfield.ruler.sources import Sources
+from levelfield.ruler.sources import wonderwords
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
 from levelfield.tokenizer import Tokenizer
 
 DRAWS = 64
 
 
-def answer_tokens(task: RulerTask, tokenizer: Tokenizer, flavour: Flavour, texts: Sources) -> int:
-    """RULER's number, or in `sound` more where the tokenizer needs it."""
+def answer_tokens(task: RulerTask, tokenizer: Tokenizer, flavour: Flavour) -> int:
+    """Returns RULER's number, or more in `sound` if the tokenizer needs it."""
     usual = task.answer_tokens
     if not flavour.exact:
         return usual
@@ -31,21 +31,17 @@ def answer_tokens(task: RulerTask, tokenizer: Tokenizer, flavour: Flavour, texts
 
 
 def _answer(task: RulerTask, rng: np.random.Generator) -> str:
-    """A right answer as a model might write it."""
+    """Draws a right answer as a model might write it."""
     match task:
         case Needle():
-            return " " + ", ".join(Drawn().one(task.value, rng) for _ in range(task.values * task.queries)) + "."
+            values = (KeyValueSampler().one(task.value, rng) for _ in range(task.values * task.queries))
+            return " " + ", ".join(values) + "."
         case Tracking():
             return " ".join(variables(task.hops + 1, 5, rng))
         case CommonWords():
-            words = wonder()
+            words = wonderwords()
             return "".join(f" {i + 1}. {words[rng.integers(len(words))]}" for i in range(task.common))
         case FrequentWords():
-            return " " + " ".join(letters(3, 6, rng, string.ascii_lowercase))
+            return " " + " ".join(random_words(3, 6, rng, string.ascii_lowercase))
         case Questions():
             return " on the twenty-fourth of May"
-
-
-def wonder() -> tuple[str, ...]:
-    """RULER's words for lists: nouns, adjectives and verbs, sorted."""
-    return tuple(sorted({w for kind in ("nouns", "adjectives", "verbs") for w in sources.wonderwords(kind)}))

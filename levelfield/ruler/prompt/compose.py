@@ -1,13 +1,13 @@
-"""Prompts composed from pieces whose ids are already known, and equal to what tokenising the joined text gives.
+"""Composes prompts from pieces with known ids, equal to what tokenising the joined text gives.
 
-    pen = Composer(tokenizer)
-    words = pen.table([" the", " cat", ...], before=".", after=" a")    # each tokenised once, between neighbours
-    pen.compose(["One of ", Slice(words, 10, 90000), "\nWhat is it?"])
+    composer = Composer(tokenizer)
+    words = composer.table([" the", " cat", ...], before=".", after=" a")    # each tokenised once, between neighbours
+    composer.compose(["One of ", Slice(words, 10, 90000), "\nWhat is it?"])  # (n,) int32
 
-A piece begins with a space, or after a line's end, where tokenizers start afresh; its ids are those between two
-neighbours. What is new in a sample (a needle, a question) is tokenised together with the pieces beside it, and their
-ids must come out of that unchanged: otherwise the place is no clean cut, `Seam` is raised, and the sample is tokenised
-as a whole instead. So a wrong id cannot pass where texts meet, whatever the tokenizer.
+A piece begins with a space or after a line end, where tokenizers start a new token; its ids are those between two
+neighbours. What is new in a sample (a needle, a question) is tokenised together with the pieces beside it, whose ids
+must come out unchanged. Otherwise `TokenBoundaryError` is raised and the sample is tokenised as a whole, so that ids
+are right at every boundary, whatever the tokenizer.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from levelfield.ruler.sample import Part
 from levelfield.tokenizer import Tokenizer
 
 NEAR = 24  # characters of a piece that a new text is tokenised with
-REMEMBERED = 512  # newly tokenised texts that are kept: fitting a sample meets the same ones several times
-CUT = re.compile(r"(?<=\S) (?=\S)")  # where a known text may begin, and where it may end
+CACHED = 512  # newly tokenised texts that are kept, since fitting a sample meets the same ones several times
+CUT = re.compile(r"(?<=\S) (?=\S)")  # where a known text may begin or end
 
 
-class Seam(Exception):
-    """Here the ids of the parts are not the ids of the whole."""
+class TokenBoundaryError(Exception):
+    """Raised where the ids of parts are not those of the whole."""
 
 
 class Piece(Part, Protocol):
-    """Text with known ids. `first` and `last` are the texts of its ends, for whatever stands beside it."""
+    """Text with known ids. `first` and `last` are the texts at its ends, needed to tokenise its neighbours."""
 
     @property
     def size(self) -> int: ...
@@ -48,7 +48,7 @@ class Piece(Part, Protocol):
 
 
 class Table:
-    """Texts and their ids, end to end. `dirty` are the places of those that cannot be cut out cleanly."""
+    """Texts and their ids, concatenated. `dirty` lists the texts whose tokens merge with their neighbours'."""
 
     def __init__(self, texts: Sequence[str], ids: Sequence[np.ndarray], dirty: frozenset[int] = frozenset()) -> None:
         self.texts = list(texts)
@@ -61,7 +61,7 @@ class Table:
         return len(self.texts)
 
     def pick(self, order: np.ndarray) -> np.ndarray:
-        """Ids of the texts with these places, one after the other."""
+        """Concatenates the ids of the texts at these (m,) indices: (n,) int32."""
         sizes = self.sizes[order]
         ends = np.cumsum(sizes)
         places = np.repeat(self.starts[order] - ends + sizes, sizes)
@@ -69,19 +69,19 @@ class Table:
         return self.flat.take(places)
 
     def repeated(self, times: int) -> Table:
-        """The same texts over and over, for slices of any length."""
+        """Repeats the texts, for slices of any length."""
         return Table(self.texts * times, [self.flat[a:b] for a, b in zip(self.starts, self.starts[1:])] * times)
 
     @staticmethod
     def joined(*tables: Table) -> Table:
-        """One table of several; places of the later ones are counted on."""
+        """Joins several tables into one; indices count on from table to table."""
         ids = [t.flat[a:b] for t in tables for a, b in zip(t.starts, t.starts[1:])]
         return Table([text for t in tables for text in t.texts], ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """Texts start to stop of a table."""
+    """Texts `start` to `stop` of a table."""
 
     table: Table
     start: int
@@ -108,15 +108,15 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Texts of a table in any order, with repetitions. tokens: their ids, where that is known."""
+    """Texts of a table in any order, with repetitions."""
 
     table: Table
-    order: np.ndarray
-    tokens: int = -1
+    order: np.ndarray  # (m,) indices of texts
+    tokens: int | None = None  # how many ids they have, if that is known
 
     @property
     def size(self) -> int:
-        return self.tokens if self.tokens >= 0 else int(self.table.sizes[self.order].sum())
+        return self.tokens if self.tokens is not None else int(self.table.sizes[self.order].sum())
 
     @property
     def first(self) -> str:
@@ -136,7 +136,7 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Pieces put together once, which then are one."""
+    """Several pieces composed once, to be used as one."""
 
     parts: tuple[str | Piece, ...]
     first: str
@@ -158,7 +158,7 @@ Pieces = Sequence[str | Piece]
 
 
 class Composer:
-    """Makes ids of pieces with one tokenizer. `exact=False` lets unclean cuts pass: then ids are only an estimate."""
+    """Composes ids of pieces with one tokenizer. `exact=False` accepts tokens that merge; ids are then an estimate."""
 
     def __init__(self, tokenizer: Tokenizer, exact: bool = True) -> None:
         self.tokenizer = tokenizer
@@ -171,11 +171,11 @@ class Composer:
         return np.array(self.tokenizer.encode(text), np.int32)
 
     def between(self, text: str, before: str = "", after: str = "") -> np.ndarray:
-        """Ids of `text` where it stands between the two. Raises Seam where they run into one another."""
+        """Returns the (n,) ids of `text` between the two. Raises TokenBoundaryError if they merge."""
         key = (text, before, after)
         if key not in self._recent:
             self._recent[key] = self._between(*key)
-            if len(self._recent) > REMEMBERED:
+            if len(self._recent) > CACHED:
                 self._recent.popitem(last=False)
         return self._recent[key]
 
@@ -185,13 +185,13 @@ class Composer:
         stop = len(whole) - len(tail)
         if len(head) > stop or whole[: len(head)] != head or whole[stop:] != tail:
             if self.exact:
-                raise Seam(f"{before!r} + {text!r} + {after!r}")
+                raise TokenBoundaryError(f"{before!r} + {text!r} + {after!r}")
             whole = self.tokenizer.encode(text)
             head, stop = [], len(whole)
         return np.array(whole[len(head) : stop], np.int32)
 
     def _before(self, text: str) -> list[int]:
-        """Ids of `text` before a letter: line ends at the end of a text are often other ids than within it."""
+        """Returns the ids of `text` before a letter, since line ends often have other ids at the end of a text."""
         if not text:
             return []
         if (text, "") not in self._ends:
@@ -199,43 +199,43 @@ class Composer:
             whole = self.tokenizer.encode(text + "A" if letter else text)
             stop = len(whole) - len(letter)
             if whole[stop:] != letter and self.exact:
-                raise Seam(f"{text!r} + 'A'")
+                raise TokenBoundaryError(f"{text!r} + 'A'")
             self._ends[text, ""] = whole[:stop]
         return self._ends[text, ""]
 
     def _after(self, letter: str, text: str) -> list[int]:
-        """Ids of `text` after one letter."""
+        """Returns the ids of `text` after one letter."""
         if not text:
             return []
         if (letter, text) not in self._ends:
             head, whole = self.tokenizer.encode(letter) if letter else [], self.tokenizer.encode(letter + text)
             if whole[: len(head)] != head and self.exact:
-                raise Seam(f"{letter!r} + {text!r}")
+                raise TokenBoundaryError(f"{letter!r} + {text!r}")
             self._ends[letter, text] = whole[len(head) :]
         return self._ends[letter, text]
 
     def table(self, texts: Sequence[str], before: str, after: str) -> Table:
-        """Each text tokenised once between the same neighbours; those that run into them are marked."""
+        """Tokenises each text once between the same neighbours, and marks those that merge with them."""
         known: dict[str, np.ndarray] = {}
         dirty: set[str] = set()
         for text in dict.fromkeys(texts):
             try:
                 known[text] = self._between(text, before, after)
-            except Seam:
+            except TokenBoundaryError:
                 known[text] = self.encode(text)
                 dirty.add(text)
         return Table(texts, [known[t] for t in texts], frozenset(i for i, t in enumerate(texts) if t in dirty))
 
     def clean_table(self, texts: Sequence[str], before: str, after: str) -> Table:
-        """The same where every text must have clean ends. Raises Seam."""
+        """Makes the same table, but raises TokenBoundaryError if any text merges with its neighbours."""
         table = self.table(texts, before, after)
         if table.dirty and self.exact:
-            raise Seam(f"{before!r} + {table.texts[min(table.dirty)]!r} + {after!r}")
+            raise TokenBoundaryError(f"{before!r} + {table.texts[min(table.dirty)]!r} + {after!r}")
         return table
 
     def known(self, text: str) -> list[str | Piece]:
-        """A text that many samples share, tokenised once but for its first and last word, which stay new, as what
-        stands beside them is. All of it stays new where that saves nothing, or would be no clean cut."""
+        """Tokenises a text that many samples share once, but for its first and last word, which stay text because their
+        neighbours vary. All of it stays text if nothing is saved or tokens would merge."""
         if text not in self._known:
             self._known[text] = self._cut_out(text)
         return list(self._known[text])
@@ -247,18 +247,18 @@ class Composer:
         lead, middle, end = text[: cuts[0]], text[cuts[0] : cuts[-1]], text[cuts[-1] :]
         try:
             return [lead, Slice(self.clean_table([middle], lead[-NEAR:], end[:NEAR]), 0, 1), end]
-        except Seam:
+        except TokenBoundaryError:
             return [text]
 
     def slotted(self, texts: Sequence[str], value: str) -> list[str | Piece]:
-        """`value.join(texts)`, where the texts are known and the value is new."""
+        """Makes the pieces of `value.join(texts)`, where the texts are known and the value is new."""
         found = self.known(texts[0])
         for text in texts[1:]:
             found += [value, *self.known(text)]
         return found
 
     def joined(self, pieces: Pieces) -> list[str | Piece]:
-        """The same as few pieces, so that what is fitted beside them costs little: new texts at the ends stay new."""
+        """Joins the pieces into few, so that fitting beside them is cheap. New texts at the ends stay as they are."""
         parts = merged(pieces)
         places = [i for i, part in enumerate(parts) if not isinstance(part, str)]
         if not self.exact or len(places) < 2:
@@ -270,16 +270,16 @@ class Composer:
         return [*parts[:begin], Joined(inner, first.first, last.last, self.compose(inner)), *parts[end + 1 :]]
 
     def size(self, pieces: Pieces) -> int:
-        """How many ids `compose` would give, without putting them together."""
+        """Counts the ids that `compose` would return, without composing them."""
         return sum(len(p) if isinstance(p, np.ndarray) else p.size for p in self._filled(merged(pieces)))
 
     def compose(self, pieces: Pieces) -> np.ndarray:
-        """(n,) int32: the ids of the whole. Raises Seam."""
+        """Composes the ids of the whole: (n,) int32. Raises TokenBoundaryError."""
         filled = self._filled(merged(pieces))
         return np.concatenate([p if isinstance(p, np.ndarray) else p.ids() for p in filled])
 
     def _filled(self, pieces: Pieces) -> list[np.ndarray | Piece]:
-        """New texts tokenised between the ends of the pieces beside them."""
+        """Tokenises new texts between the ends of the pieces beside them."""
         filled: list[np.ndarray | Piece] = []
         for i, piece in enumerate(pieces):
             if not isinstance(piece, str):
@@ -296,7 +296,7 @@ def text_of(pieces: Pieces) -> str:
 
 
 def merged(pieces: Pieces) -> list[str | Piece]:
-    """Neighbouring new texts as one, and nothing empty."""
+    """Merges neighbouring new texts into one, and drops empty pieces."""
     found: list[str | Piece] = []
     for piece in pieces:
         last = found[-1] if found else None

@@ -1,6 +1,6 @@
-"""Random words, numbers, UUIDs and names.
+"""Draws random words, numbers, UUIDs and names.
 
-Drawn(plain=True).one("word", rng)         # "tense-harbor"
+KeyValueSampler(plain=True).one("word", rng)         # "tense-harbor"
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from levelfield.ruler.sources import wonderwords
+from levelfield.ruler.sources import wonderwords_of
 
 NEEDLE = "One of the special magic {kind} for {key} is: {value}."
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Keys and values as RULER draws them; `plain` leaves out the words with a space, a hyphen or a capital."""
+class KeyValueSampler:
+    """Draws keys and values as RULER does; `plain` leaves out words with a space, a hyphen or a capital."""
 
     plain: bool = True
 
     def one(self, kind: str, rng: np.random.Generator) -> str:
-        """A word is adjective-noun, a number has seven digits, a UUID is of version 4."""
+        """Draws one key or value: a word is adjective-noun, a number has seven digits, a UUID is of version 4."""
         if kind == "number":
             return str(rng.integers(1_000_000, 10_000_000))
         if kind == "uuid":
@@ -33,28 +33,28 @@ class Drawn:
         adjectives, nouns = _words("adjectives", self.plain), _words("nouns", self.plain)
         return f"{adjectives[rng.integers(len(adjectives))]}-{nouns[rng.integers(len(nouns))]}"
 
-    def distinct(self, kind: str, count: int, rng: np.random.Generator, beside: frozenset[str]) -> list[str]:
-        """That many different ones, none of which is among those beside."""
+    def distinct(self, kind: str, count: int, rng: np.random.Generator, without: frozenset[str]) -> list[str]:
+        """Draws `count` different ones, none of them in `without`."""
         found: dict[str, None] = {}
         while len(found) < count:
             one = self.one(kind, rng)
-            if one not in beside:
+            if one not in without:
                 found[one] = None
         return list(found)
 
 
 @lru_cache
 def _words(kind: str, plain: bool) -> tuple[str, ...]:
-    return tuple(w for w in wonderwords(kind) if not plain or (w.isascii() and w.isalpha() and w.islower()))
+    return tuple(w for w in wonderwords_of(kind) if not plain or (w.isascii() and w.isalpha() and w.islower()))
 
 
 def plain_words(kind: str) -> tuple[str, ...]:
-    """`adjectives` or `nouns` of a-z only."""
+    """Lists the `adjectives` or `nouns` that consist of a-z only."""
     return _words(kind, True)
 
 
-def letters(count: int, size: int, rng: np.random.Generator, alphabet: str) -> list[str]:
-    """Different words of `size` random letters."""
+def random_words(count: int, size: int, rng: np.random.Generator, alphabet: str) -> list[str]:
+    """Draws `count` different words of `size` random letters."""
     found: dict[str, None] = {}
     while len(found) < count:
         drawn = rng.integers(len(alphabet), size=(count - len(found), size))
@@ -63,13 +63,13 @@ def letters(count: int, size: int, rng: np.random.Generator, alphabet: str) -> l
 
 
 def variables(count: int, size: int, rng: np.random.Generator) -> list[str]:
-    """Names of capitals."""
-    return letters(count, size, rng, string.ascii_uppercase)
+    """Draws names of `size` capitals."""
+    return random_words(count, size, rng, string.ascii_uppercase)
 
 
 @lru_cache(maxsize=16)
 def shuffled(count: int, seed: int) -> np.ndarray:
-    """(count,) places after Python's shuffle with this seed: one order for all samples of a size, as RULER has it."""
+    """Shuffles 0 to count - 1 as Python does: (count,) int64, one order for all samples of a size, as in RULER."""
     places = list(range(count))
     random.Random(seed).shuffle(places)
     found = np.array(places, np.int64)

@@ -1,11 +1,11 @@
-"""How long a sample gets: filled to the budget, or as RULER does it.
+"""Fits a sample into its token budget: fills the budget, or shrinks the sample as RULER does.
 
-    fill(build, pen, room, fits, following)    # at most SLACK tokens under the room
-    step(build, pen, room, size, by)           # the size, or less by steps, until it fits
+    fill_to_budget(build, composer, room, units_within=..., following=...)    # at most SLACK tokens under `room`
+    shrink_to_fit(build, composer, room, size, by)                            # smaller step by step, until it fits
 
-RULER finds the size (words, lines, documents) that fits one sample and takes it for all; whatever comes out longer is
-drawn again one step smaller, so lengths scatter over a step. Filling draws once, takes as many whole units as fit, and
-adds a part of one more: whole words of it, then letters.
+RULER finds the size (words, lines, documents) that fits one sample and uses it for all. A sample that comes out longer
+is drawn again one step smaller, so lengths scatter over a step. Filling draws once, takes as many whole units as fit,
+and adds part of one more: whole words of it, then letters.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A sample before its ids."""
+class PromptDraft:
+    """A sample before its ids are composed."""
 
     pieces: Pieces
     references: tuple[str, ...]
@@ -34,71 +34,73 @@ class Draft:
     slices: tuple[tuple[str, str | int | float], ...] = ()
 
 
-class Misfit(UserError):
-    """A prompt that cannot be made: too few tokens, or texts too small. Others of the same call may be well."""
+class DoesNotFit(UserError):
+    """Raised for a prompt that cannot be made: too few tokens, or source texts too small. Other samples may fit."""
 
 
-def too_short(room: int, least: int) -> Misfit:
-    return Misfit(
+def too_short(room: int, least: int) -> DoesNotFit:
+    return DoesNotFit(
         f"The smallest prompt takes {least} tokens and there is room for {room}: give a longer length, or a tokenizer "
         "with fewer tokens to the word."
     )
 
 
 class _Drafts:
-    """Drafts by size and tail, each built and counted once."""
+    """Builds and counts each draft, by size and tail, once."""
 
-    def __init__(self, build: Callable[[int, str], Draft], pen: Composer) -> None:
-        self.build, self.pen = build, pen
-        self.made: dict[tuple[int, str], tuple[Draft, int]] = {}
+    def __init__(self, build: Callable[[int, str], PromptDraft], composer: Composer) -> None:
+        self.build, self.composer = build, composer
+        self.made: dict[tuple[int, str], tuple[PromptDraft, int]] = {}
 
-    def __call__(self, size: int, tail: str = "") -> tuple[Draft, int]:
-        """The draft and its tokens."""
+    def __call__(self, size: int, tail: str = "") -> tuple[PromptDraft, int]:
+        """Returns the draft and its number of tokens."""
         if (size, tail) not in self.made:
             draft = self.build(size, tail)
-            self.made[size, tail] = draft, self.pen.size(draft.pieces)
+            self.made[size, tail] = draft, self.composer.size(draft.pieces)
         return self.made[size, tail]
 
 
-def fill(
-    build: Callable[[int, str], Draft],
-    pen: Composer,
+def fill_to_budget(
+    build: Callable[[int, str], PromptDraft],
+    composer: Composer,
     room: int,
-    fits: Callable[[int], int],
+    *,
+    units_within: Callable[[int], int],
     following: Callable[[int], str],
     least: int = 0,
-) -> Draft:
-    """The longest draft of at most `room` tokens. Raises Misfit.
+) -> PromptDraft:
+    """Returns the longest draft of at most `room` tokens. Raises DoesNotFit.
 
-    build(size, tail): a draft of that many units and the beginning of one more, the same whenever asked; fits(tokens):
-    how many units have at most that many; following(size): the text of the next unit.
+    build(size, tail): a draft of `size` units and the beginning `tail` of one more, the same on every call;
+    units_within(tokens): how many units have at most that many tokens; following(size): the text of the next unit.
     """
-    drafts = _Drafts(build, pen)
+    drafts = _Drafts(build, composer)
     _, empty = drafts(least)
     if empty > room:
         raise too_short(room, empty)
     best, best_total, tokens = least, empty, room - empty
     for _ in range(ROUNDS):
-        size = max(fits(tokens), least)
+        size = max(units_within(tokens), least)
         _, total = drafts(size)
         if total <= room and total >= best_total:
             best, best_total = size, total
-        if total == room or (total < room and size == best and fits(tokens + room - total) <= size):
+        if total == room or (total < room and size == best and units_within(tokens + room - total) <= size):
             break
         tokens += room - total
-    return _stretched(drafts, pen, room, best, best_total, following(best))
+    return _extended(drafts, room, best, following(best))
 
 
-def _stretched(drafts: _Drafts, pen: Composer, room: int, size: int, total: int, text: str) -> Draft:
-    """With the longest beginning of `text` that still fits, in words, or in letters where words are too long."""
+def _extended(drafts: _Drafts, room: int, size: int, text: str) -> PromptDraft:
+    """Appends the longest beginning of `text` that still fits, in words, or in letters if words are too long."""
 
     def left(stop: int) -> int:
         return room - drafts(size, text[:stop])[1]
 
+    draft, total = drafts(size)
     if room - total <= 1:
-        return drafts(size)[0]
+        return draft
     ends = [0, *(m.end() for m in re.finditer(r"\S+", text))]
-    costs = np.cumsum([pen.between(" " + word).size for word in text.split()])
+    costs = np.cumsum([drafts.composer.between(" " + word).size for word in text.split()])
     guess = first = int(np.searchsorted(costs, room - total, side="right"))
     while guess and left(ends[guess]) < 0:
         guess -= 1
@@ -115,16 +117,16 @@ def _stretched(drafts: _Drafts, pen: Composer, room: int, size: int, total: int,
 
 
 def common_size(
-    flavour: Flavour, size_of: Callable[[int], int], room: int, step: int, high: int, most: int | None = None
+    flavour: Flavour, tokens_of: Callable[[int], int], room: int, *, step: int, high: int, most: int | None = None
 ) -> int:
-    """The size that RULER would find on one sample: by halving, or by counting up until it is too long.
+    """Finds the size that RULER would find on one sample: by bisection, or by counting up until it is too long.
 
-    size_of(size): tokens of a newly drawn sample; high: where halving starts; most: there are no more units than that.
-    Raises Misfit where not even one step fits.
+    tokens_of(size): tokens of a newly drawn sample; high: where bisection starts; most: the number of units there are.
+    Raises DoesNotFit if not even one step fits.
     """
     if flavour.search == "linear":
         size = step
-        while (total := size_of(size)) <= room:
+        while (total := tokens_of(size)) <= room:
             if most is not None and size > most:
                 return most
             size += step
@@ -134,19 +136,21 @@ def common_size(
     low, found, high = step, step, max(high, 2 * step)
     while low <= high:
         middle = (low + high) // 2
-        if size_of(middle) <= room:
+        if tokens_of(middle) <= room:
             found, low = middle, middle + 1
         else:
             high = middle - 1
     return found
 
 
-def step(build: Callable[[int], Draft], pen: Composer, room: int, size: int, by: int) -> Draft:
-    """A newly drawn sample of that size or, step by step, less. Raises Misfit where RULER would try for ever."""
+def shrink_to_fit(
+    build: Callable[[int], PromptDraft], composer: Composer, room: int, size: int, by: int
+) -> PromptDraft:
+    """Draws a new sample of that size or, step by step, less. Raises DoesNotFit where RULER would retry for ever."""
     failures = 0
     while True:
         draft = build(size)
-        total = pen.size(draft.pieces)
+        total = composer.size(draft.pieces)
         if total <= room:
             return draft
         if size > by:

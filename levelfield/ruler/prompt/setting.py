@@ -1,4 +1,4 @@
-"""What all samples of one `generate` call share."""
+"""Holds what all samples of one `generate` call share: lengths, texts and random generators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from levelfield.spec import derive_seed
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Lengths in tokens of the composer's tokenizer."""
+    """What the samples share. Lengths are in tokens of the composer's tokenizer."""
 
     stream: str  # names the random numbers: tasks of one stream draw the same
     length: int
@@ -24,11 +24,11 @@ class Setting:
     template: str
     sources: Sources
     seed: int
-    pen: Composer
+    composer: Composer
 
     @property
     def room(self) -> int:
-        """What a prompt may take."""
+        """How many tokens a prompt may have."""
         return self.length - self.answer_tokens
 
     @property
@@ -37,6 +37,6 @@ class Setting:
         return split(self.template)
 
     def rng(self, purpose: int | str) -> np.random.Generator:
-        """The generator of a sample, or of a named purpose. The length is no part of it: samples of all lengths have
-        the same needles, so that lengths are compared on pairs."""
+        """Derives the generator of a sample, or of a named purpose. It does not depend on the length: samples of all
+        lengths have the same needles, so that lengths are compared on pairs."""
         return np.random.default_rng(derive_seed(self.seed, "ruler", self.stream, purpose))

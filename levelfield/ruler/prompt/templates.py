@@ -1,4 +1,4 @@
-"""The text that model families are spoken to in, around the task and before the beginning of the answer.
+"""Defines the chat templates of model families: the text around the task and before the answer.
 
     split("meta-chat")        # ("[INST] ", " [/INST]")
 
@@ -33,7 +33,7 @@ TEMPLATES: dict[str, str] = {
 
 
 def split(template: str) -> tuple[str, str]:
-    """What stands before the task and what after it. Raises UserError for an unknown name."""
+    """Splits a template into the text before the task and after it. Raises UserError for an unknown name."""
     if template not in TEMPLATES:
         raise UserError(f"There is no template '{template}': {closest(template, list(TEMPLATES))}")
     before, _, after = TEMPLATES[template].partition("{task}")
