@@ -167,7 +167,7 @@ def test_killing_the_parent_ends_the_workers_and_frees_their_claims(stage: Stage
     toys.write(stage.path, runs=1, steps=4000, pause=0.01)
     code = f"""
 import sys
-sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / 'engine')!r}]
+sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / "engine")!r}]
 from pathlib import Path
 from test_engines import Stage
 stage = Stage(Path({str(stage.folder)!r}))

@@ -52,8 +52,8 @@ WAYS = {  # where the file is named: lines above the class, a field, the express
     "path field": ("", 'path: Path = Path("reviews.csv")', "self.path"),
     "field of a full path": ("", "path: str = str(Path(__file__).resolve().with_name('reviews.csv'))", "self.path"),
     "constant": ("", "", '"reviews.csv"'),
-    "global": ('FILE = TESTS / "reviews.csv"', "", "FILE"),
-    "beside": ("", "", 'TESTS.joinpath("reviews.csv")'),
+    "global": ('FILE = Path(__file__).resolve().parent / "reviews.csv"', "", "FILE"),
+    "beside": ("", "", 'Path(__file__).resolve().parent.joinpath("reviews.csv")'),
     "helper": ('def found():\n    return Path("reviews.csv")', "", "found()"),
     "declared": ("", "reads = property(lambda self: (Path('reviews.' + 'csv'),))", "self.reads[0]"),
 }
