@@ -19,7 +19,7 @@ from levelfield.pretrained.assemble import Setup
 from levelfield.pretrained.positions import Positions, of_inner, of_settings
 from levelfield.pretrained.tokenizers import read
 from levelfield.pretrained.transformers_model import Hub
-from levelfield.ruler import TEMPLATES, named
+from levelfield.ruler import TEMPLATES, PromptOptions, named
 from levelfield.ruler import generate as samples_of
 from levelfield.spec import UserError
 
@@ -168,7 +168,7 @@ class Special(Pairs):
 @pytest.mark.parametrize("begin", [(1000,), (999, 1000), ()])
 def test_a_prompt_begins_once(template: str, begin: tuple[int, ...]) -> None:
     """Whether the begin comes from the tokenizer, from the template, or from both."""
-    (sample,) = samples_of(named("niah_single_1"), 2000, Special(), count=1, template=template)
+    (sample,) = samples_of(named("niah_single_1"), 2000, Special(), PromptOptions(template=template), count=1)
     model: Any = SimpleNamespace(begin=begin)
     ids = prompt_of(model, sample).tolist()
     own = any(text in TEMPLATES[template] for text in Special.BEGINS)
