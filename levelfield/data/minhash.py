@@ -12,36 +12,21 @@ in a bin with a probability that is the Jaccard similarity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
+
+from levelfield.jit import compiled
+from levelfield.jit.splitmix import STEP, mix
 
 WIDTH = 12  # symbols; two or three words of English
 BINS = 128
 
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+_BASE = STEP  # of the rolling hash: any odd number with bits set all over would do
 _EMPTY = np.uint32(0xFFFFFFFF)
 
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Machine code, kept on disk where a folder for it can be written and made anew in each process elsewhere."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no writable folder
-        return numba.njit(nogil=True)(function)
+_mix = compiled(mix)
 
 
-@_compiled
-def _stir(z: np.uint64) -> np.uint64:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014)."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@_compiled
+@compiled
 def shingles(x: np.ndarray) -> np.ndarray:
     """x: (T,) integers. The hash of every shingle, (max(T - WIDTH, 0) + 1,) uint64; one of all where T is shorter."""
     width = min(len(x), WIDTH)
@@ -55,11 +40,11 @@ def shingles(x: np.ndarray) -> np.ndarray:
         if at >= width:
             rolling -= leaving * (np.uint64(x[at - width]) + np.uint64(1))
         if at >= width - 1:
-            out[at - width + 1] = _stir(rolling)
+            out[at - width + 1] = _mix(rolling)
     return out
 
 
-@_compiled
+@compiled
 def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """x: (total,), offsets: (N + 1,). (N, BINS) uint32."""
     out = np.full((len(offsets) - 1, BINS), _EMPTY, np.uint32)
@@ -73,7 +58,7 @@ def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return out
 
 
-@_compiled
+@compiled
 def _fill(signature: np.ndarray) -> None:
     """Every empty bin takes the minimum of the first full one on a path of its own."""
     full = signature != _EMPTY
@@ -81,12 +66,12 @@ def _fill(signature: np.ndarray) -> None:
         step = np.uint64(place)
         at = place
         while not full[at]:
-            step = _stir(step + _BASE)
+            step = _mix(step + STEP)
             at = np.int64(step % np.uint64(BINS))
         signature[place] = signature[at]
 
 
-@_compiled
+@compiled
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     """a, b: (T,) symbols of two sequences. Their shared shingles over all their shingles."""
     left, right = np.unique(shingles(a)), np.unique(shingles(b))

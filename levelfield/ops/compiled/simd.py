@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numba
@@ -22,6 +23,8 @@ import torch
 from numba import types
 from numba.core.cgutils import get_or_insert_function, ir  # ir: llvmlite of this numba's version
 from numba.extending import lower_builtin, models, register_model, type_callable
+
+from levelfield import jit
 
 intrinsic: Any = numba.extending.intrinsic  # what it makes is called without the first parameter
 
@@ -128,12 +131,7 @@ _define(operator.sub, "fsub")
 _define(operator.mul, "fmul")
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Machine code that releases the interpreter's lock; kept on disk wherever numba finds a writable folder."""
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy")(function)
+compiled = partial(jit.compiled, error_model="numpy")  # divisions need no check, which would keep loops from vectors
 
 
 def spread(function: Callable[..., None], blocks: int, *arguments: Any) -> None:

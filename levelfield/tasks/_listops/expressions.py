@@ -10,33 +10,19 @@ any thread. All functions release the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
+
+from levelfield.jit import compiled
+from levelfield.jit.splitmix import STEP, mix
 
 MAX, MED, MIN, SM, CLOSE = 10, 11, 12, 13, 14
 MALFORMED = -1  # instead of a label
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 _HIGH = np.uint64(32)
 
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Machine code, kept on disk where a folder for it can be written and made anew in each process elsewhere."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no writable folder
-        return numba.njit(nogil=True)(function)
-
-
-@compiled
-def _mix(z: np.uint64) -> np.uint64:
-    """SplitMix64's finaliser: 64 bits to 64 well-stirred bits (Steele, Lea and Flood 2014)."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+_mix = compiled(mix)
 
 
 @compiled
@@ -56,7 +42,7 @@ def _draw(out: np.ndarray, open_: np.ndarray, state: np.uint64, length: int, max
     certain, size, depth = 1, 0, 1
     open_[1] = 1  # open_[d]: nodes still to draw at depth d
     while True:
-        state += _STEP
+        state += STEP
         bits = _mix(state)
         open_[depth] -= 1
         if depth == 1 or (depth < max_depth and bits & np.uint64(3) == np.uint64(0)):
@@ -89,7 +75,7 @@ def draw(seed: int, first: int, count: int, minimum: int, length: int, max_depth
     offsets = np.zeros(count + 1, np.int64)
     open_ = np.empty(max_depth + 1, np.int64)
     for i in range(count):
-        state = _mix(np.uint64(seed) + _mix(np.uint64(first + i) + _STEP))
+        state = _mix(np.uint64(seed) + _mix(np.uint64(first + i) + STEP))
         size = 0
         while size <= minimum:
             size, state = _draw(out[offsets[i] :], open_, state, length, max_depth, max_args)
@@ -137,7 +123,7 @@ def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
         depth, key, value = 0, np.uint64(0), MALFORMED
         for at in range(offsets[i], offsets[i + 1]):
             token = np.int64(x[at])
-            key = _mix((key ^ np.uint64(token)) + _STEP)
+            key = _mix((key ^ np.uint64(token)) + STEP)
             if value != MALFORMED or (depth == 0 and token == CLOSE):
                 value = MALFORMED  # something follows the end, or closes what was never opened
                 depth = -1
@@ -223,7 +209,7 @@ def permute(x: np.ndarray, lengths: np.ndarray, seed: int, out: np.ndarray) -> i
         tokens = x[row, : lengths[row]]
         if not _match(tokens, ends, waiting):
             return row
-        state = _mix(np.uint64(seed) + _mix(np.uint64(row) + _STEP))
+        state = _mix(np.uint64(seed) + _mix(np.uint64(row) + STEP))
         _emit(tokens, ends, waiting, state, out[row])
     return -1
 
@@ -264,7 +250,7 @@ def _emit(tokens: np.ndarray, ends: np.ndarray, waiting: np.ndarray, state: np.u
         child = at + 1
         while child < ends[at]:
             # Fisher-Yates as the arguments come: the new one takes a random place, whose holder moves to the end.
-            state += _STEP
+            state += STEP
             place = first + _below(_mix(state), held - first + 1)
             waiting[held] = waiting[place]
             waiting[place] = child

@@ -8,24 +8,17 @@ digit goes on a stack, a closing bracket on it as well, and an operator takes ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
+
+from levelfield.jit import compiled
 
 MALFORMED = -1
 _CLOSED = 255  # a closing bracket on the stack
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no writable folder
-        return numba.njit(nogil=True)(function)
-
-
-@_compiled
+@compiled
 def values(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """x: (total,) symbols of ListOps, offsets: (N + 1,). (N,) int64, -1 where brackets do not match or hold nothing."""
     out = np.empty(len(offsets) - 1, np.int64)
@@ -35,7 +28,7 @@ def values(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return out
 
 
-@_compiled
+@compiled
 def _value(tokens: np.ndarray, stack: np.ndarray) -> Any:
     height = 0
     for at in range(len(tokens) - 1, -1, -1):
@@ -57,7 +50,7 @@ def _value(tokens: np.ndarray, stack: np.ndarray) -> Any:
     return np.int64(stack[0]) if height == 1 and stack[0] != _CLOSED else MALFORMED
 
 
-@_compiled
+@compiled
 def _apply(operator: int, ranked: np.ndarray) -> Any:
     """ranked: the arguments from least to greatest. 10 MAX, 11 MED, 12 MIN, 13 SM."""
     if operator == 10:

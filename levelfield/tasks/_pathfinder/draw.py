@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from levelfield.jit.splitmix import STEP, mix
 from levelfield.spec import Progress, derive_seed, no_progress
 from levelfield.tasks._pathfinder.settings import Parameters
 
@@ -33,16 +34,9 @@ class Drawing:
 
 
 def seeds(seed: int, purpose: str, count: int, first: int = 0) -> np.ndarray:
-    """(count,) uint64: image i of a purpose has the same seed however many are drawn."""
+    """(count,) uint64: image i of a purpose has the same seed however many are drawn; no two streams overlap."""
     index = np.arange(first, first + count, dtype=np.uint64)
-    return _stir(np.uint64(derive_seed(seed, "pathfinder", purpose)) + index * np.uint64(0x9E3779B97F4A7C15))
-
-
-def _stir(z: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser (Steele, Lea and Flood 2014): the streams of two images share no stretch."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return mix(np.uint64(derive_seed(seed, "pathfinder", purpose)) + index * STEP)
 
 
 def draw(p: Parameters, seeds: np.ndarray) -> Drawing:
@@ -66,7 +60,7 @@ def draw(p: Parameters, seeds: np.ndarray) -> Drawing:
 
 def _margins(p: Parameters, seeds: np.ndarray) -> np.ndarray:
     """The margin of each image, drawn apart from what the search draws from the same seed."""
-    return np.array(p.margins)[((_stir(~seeds) >> np.uint64(33)) % np.uint64(len(p.margins))).astype(np.int64)]
+    return np.array(p.margins)[((mix(~seeds) >> np.uint64(33)) % np.uint64(len(p.margins))).astype(np.int64)]
 
 
 def _draw_margin(p: Parameters, margin: int, seeds: np.ndarray, at: np.ndarray, into: Drawing) -> None:

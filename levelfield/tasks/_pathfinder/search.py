@@ -11,12 +11,12 @@ never succeed are not tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from levelfield.jit import compiled
+from levelfield.jit.splitmix import STEP, mix
 from levelfield.tasks._pathfinder.strokes import DEGREES, Tables
 
 SOLID = 459  # two masks collide where their values sum to 1.8 x 255 or more
@@ -24,12 +24,7 @@ BUSY = 77  # a pixel is occupied from 0.3 x 255 on
 GUESSES = 6  # redraws before all candidates are weighed
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Machine code that releases the interpreter's lock; kept on disk wherever numba finds a writable folder."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
+_mix = compiled(mix)
 
 
 class Plan(NamedTuple):
@@ -47,12 +42,9 @@ class Plan(NamedTuple):
 
 @compiled
 def _next(state: np.ndarray) -> np.uint64:
-    """splitmix64 (Steele, Lea and Flood 2014, figure 10). state: (1,) uint64."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """The next 64 random bits of SplitMix64; state: (1,) uint64, which moves on."""
+    state[0] += STEP
+    return _mix(state[0])
 
 
 @compiled
