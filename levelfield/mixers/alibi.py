@@ -82,5 +82,5 @@ class AlibiLayer(RecurrentLayer):
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        y = attend_sloped(q, k, v, mask, self.causal, self.slopes)
+        y = attend_sloped(q, k, v, mask, causal=self.causal, slopes=self.slopes)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -200,16 +200,16 @@ class AttentionLayer(RecurrentLayer):
             return part
         dim = self.rows[0] // c.heads
         groups = part.shape[-1] // dim if c.rotary == "per_head" else 1
-        return rotate(part, groups, c.rotary_base, c.rotary_half, start, c.rotary_width)
+        return rotate(part, groups, base=c.rotary_base, half=c.rotary_half, start=start, turned=c.rotary_width)
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """(B, Q, channels) of queries, (B, K, channels) of keys and values -> (B, Q, D)."""
         c, dim = self.config, self.rows[0] // self.config.heads
         q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))
         if c.window is not None:
-            y = attend_window(q, k, v, mask, self.causal, c.window)
+            y = attend_window(q, k, v, mask, causal=self.causal, window=c.window)
         elif c.block is not None:
-            y = attend_blocks(q, k, v, mask, self.causal, c.block)
+            y = attend_blocks(q, k, v, mask, causal=self.causal, block=c.block)
         else:
-            y = attend(q, k, v, mask, self.causal)
+            y = attend(q, k, v, mask, causal=self.causal)
         return self.out(y.transpose(1, 2).flatten(2))

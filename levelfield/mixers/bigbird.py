@@ -103,7 +103,7 @@ class BigBirdLayer(nn.Module):
         table = self.table(last + 1, rows.shape[2])[:, :, inner]
         listed = table <= last[:, None, None, None]
         real = real.unflatten(1, (-1, self.config.block))
-        y = attend_listed(rows[:, :, inner], keys, values, real, table.where(listed, 0), listed)
+        y = attend_listed(rows[:, :, inner], keys, values, real, table=table.where(listed, 0), listed=listed)
         ends_here = torch.arange(rows.shape[2], device=q.device)[inner] == last[:, None]
         y = torch.where(ends_here[:, None, :, None, None], last_rows, y)
         return torch.cat([first_rows, y, last_rows], 2).flatten(2, 3)

@@ -65,12 +65,13 @@ class LinearLayer(RecurrentLayer):
         if self.causal:
             return self.step(x, None)[0]
         q, k, v = self._features(x)
-        return self._joined(attend_features(q, k, v, mask, EPS), x)
+        return self._joined(attend_features(q, k, v, mask, eps=EPS), x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the sums over the steps so far, (B, H, d, d + 1), the last column that of the denominator."""
         q, k, v = self._features(x)
-        y, sums = attend_features_causal(q, k, v, None, None if state is None else state["sums"], EPS)
+        before = None if state is None else state["sums"]
+        y, sums = attend_features_causal(q, k, v, log_decay=None, state=before, eps=EPS)
         return self._joined(y, x), {"sums": sums}
 
     def _features(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -91,7 +91,7 @@ class LongformerLayer(RecurrentLayer):
         parts = []
         if self.qkv_global is not None:
             of_global = self._global(x, x[:, :first])
-            parts.append(attend(*of_global, mask, False))
+            parts.append(attend(*of_global, mask, causal=False))
         if first < x.shape[1]:
             parts.append(self._near(q[:, :, first:], k, v, mask))
         return self._joined(parts)
@@ -110,7 +110,7 @@ class LongformerLayer(RecurrentLayer):
         if first:
             of_q, of_k, of_v = self._global(x[:, :first], x[:, :first])
             of_k, of_v = _after(state, "global_keys", of_k), _after(state, "global_values", of_v)
-            parts.append(attend(of_q, of_k, of_v, None, True))
+            parts.append(attend(of_q, of_k, of_v, None, causal=True))
             if k.shape[2] < c.global_steps:
                 new |= {"global_keys": of_k, "global_values": of_v}
         if first < x.shape[1]:
@@ -129,7 +129,8 @@ class LongformerLayer(RecurrentLayer):
         return q, k, v
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return attend_window(q, k, v, mask, self.causal, self.config.window // 2 + 1, self.config.global_steps)
+        window, first = self.config.window // 2 + 1, self.config.global_steps
+        return attend_window(q, k, v, mask, causal=self.causal, window=window, first=first)
 
     def _kept(self, part: Tensor) -> Tensor:
         """Keys or values of the global steps and of the last window / 2."""

@@ -107,6 +107,6 @@ class MambaLayer(RecurrentLayer):
         with torch.autocast(x.device.type, enabled=False):
             kind = self.A_log.dtype
             dt = F.softplus(F.linear(low.to(kind), self.dt_proj.weight, self.dt_proj.bias))
-            y, memory = selective_scan(inner, dt, -self.A_log.exp(), b, c, kept.get("memory"))
+            y, memory = selective_scan(inner, dt, -self.A_log.exp(), b, c, state=kept.get("memory"))
             y = torch.addcmul(y, inner.to(kind), self.D)
         return self.out_proj(y.to(x.dtype) * F.silu(gate)), {"tail": tail, "memory": memory}

@@ -160,8 +160,8 @@ class MegaLayer(ResidualGate, RecurrentLayer):
         if c.positions == "rotary":
             bias = rotary_bias(bias[0], bias[1], min(keys, c.chunk or keys))
         if c.chunk is None:
-            return attend_distances(q, k, v, bias, mask, self.causal, c.attention)
-        return attend_chunks(q, k, v, bias, mask, self.causal, c.attention, c.chunk)
+            return attend_distances(q, k, v, bias, mask, causal=self.causal, weigh=c.attention)
+        return attend_chunks(q, k, v, bias, mask, causal=self.causal, weigh=c.attention, chunk=c.chunk)
 
     def _gated(self, mixed: Tensor, seen: Tensor, stream: Tensor) -> Tensor:
         reset = F.silu(self._mapped(mixed, 2))

@@ -147,7 +147,7 @@ class Cell(nn.Module):
             log_input, forget = sum(parts, bias).transpose(1, 2).chunk(2, dim=1)  # (B, H, T) each
             log_forget = F.logsigmoid(forget) if self.config.forget == "sigmoid" else forget
             q, k, v = (part.to(kind).unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))
-            h, state = mlstm(q * q.shape[-1] ** -0.5, k, v, log_input, log_forget, state)
+            h, state = mlstm(q * q.shape[-1] ** -0.5, k, v, log_input, log_forget, state=state)
             return self.outnorm(h.transpose(1, 2)), state
 
 

@@ -96,7 +96,7 @@ class PerformerLayer(RecurrentLayer):
         if mask is not None:
             k = k.masked_fill(~(mask | ~mask.any(-1, keepdim=True))[:, None, :, None], -math.inf)
         top = k.detach().amax((2, 3), keepdim=True)
-        return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, EPS), x)
+        return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, eps=EPS), x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the sums over the steps so far, (B, H, features, d + 1), divided by exp(top), and top, (B, H)."""
@@ -106,7 +106,8 @@ class PerformerLayer(RecurrentLayer):
         top = torch.cat([before, peaks], 2).cummax(2).values
         log_decay, top = -top.diff(dim=2), top[:, :, 1:]
         sums = None if state is None else state["sums"]
-        y, sums = attend_features_causal(_positive(q), (k - top.unsqueeze(3)).exp(), v, log_decay, sums, EPS)
+        q, k = _positive(q), (k - top.unsqueeze(3)).exp()
+        y, sums = attend_features_causal(q, k, v, log_decay=log_decay, state=sums, eps=EPS)
         return self._joined(y, x), {"sums": sums, "top": top[:, :, -1]}
 
     def _logarithms(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

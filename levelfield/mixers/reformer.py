@@ -94,7 +94,7 @@ class ReformerLayer(RecurrentLayer):
         """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)
-        y = lsh_attention(q, _unit(q), v, buckets, mask, self.causal, self.chunk, self.across, self.repeats)
+        y = self._attended(q, v, buckets, mask, causal=self.causal)
         return self._joined(y, x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -102,12 +102,18 @@ class ReformerLayer(RecurrentLayer):
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)
         if state is None:
-            y = lsh_attention(q, _unit(q), v, buckets, None, True, self.chunk, self.across, self.repeats)
+            y = self._attended(q, v, buckets, None, causal=True)
             return self._joined(y, x), {"queries": q, "values": v, "buckets": buckets}
         keys, v = torch.cat([state["queries"], q], 1), torch.cat([state["values"], v], 1)
         buckets = torch.cat([state["buckets"], buckets], 3)
-        y = lsh_attention_onward(q, _unit(keys), v, buckets, self.chunk, self.repeats)
+        y = lsh_attention_onward(q, _unit(keys), v, buckets, chunk=self.chunk, repeats=self.repeats)
         return self._joined(y, x), {"queries": keys, "values": v, "buckets": buckets}
+
+    def _attended(self, q: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """q, v: (B, T, H, d); buckets: (B, H, R, T) -> (B, T, H, d)."""
+        return lsh_attention(
+            q, _unit(q), v, buckets, mask, causal=causal, chunk=self.chunk, across=self.across, repeats=self.repeats
+        )
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1))

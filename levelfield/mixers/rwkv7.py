@@ -141,7 +141,9 @@ class RWKV7TimeMix(RecurrentLayer):
         parts = (self.receptance(for_read), key, self.value(for_value), plain * self.k_k, rate, decay)
         read, key, value, removed, rate, decay = (part.unflatten(-1, (-1, self.head)) for part in parts)
         removed = F.normalize(removed.to(torch.promote_types(removed.dtype, torch.float32)), dim=-1)
-        y, memory = delta_by_key(read, key, value, -removed, removed * rate, decay, kept.get("memory"))
+        y, memory = delta_by_key(
+            read, key, value, a=-removed, b=removed * rate, log_decay=decay, state=kept.get("memory")
+        )
         bonus = (read * key * self.r_k).sum(-1, keepdim=True) * value
         y = head_norm(y, self.ln_x) + bonus.flatten(-2)
         gate = torch.sigmoid(for_gate @ self.g1) @ self.g2

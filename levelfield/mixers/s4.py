@@ -122,7 +122,7 @@ class S4Layer(RecurrentLayer):
         poles, drive, low_rank, dt = self._continuous()
         readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
         if low_rank is not None:
-            return dplr_kernel(poles, low_rank, drive, readout, dt, length)
+            return dplr_kernel(poles, low_rank, drive, readout, dt, length=length)
         log_a, gain = discretise(poles, dt, self.config.discretisation)
         return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
 

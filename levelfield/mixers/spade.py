@@ -163,7 +163,8 @@ class NearAttention(nn.Module):
             self.register_buffer("bucket", away, persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        y = attend_table(*split_heads(x, self.qkv, self.config.heads), self._table(), self._hidden(mask), self.before)
+        q, k, v = split_heads(x, self.qkv, self.config.heads)
+        y = attend_table(q, k, v, self._table(), None if self.causal else mask, before=self.before)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -172,12 +173,8 @@ class NearAttention(nn.Module):
         if state is not None:
             k, v = torch.cat([state["keys"], k], 2), torch.cat([state["values"], v], 2)
         first = k.shape[2] - self.config.kept(k.shape[2])
-        y = attend_table(q, k, v, self._table(), None, self.before)
+        y = attend_table(q, k, v, self._table(), None, before=self.before)
         return self.out(y.transpose(1, 2).flatten(2)), {"keys": k[:, :, first:], "values": v[:, :, first:]}
-
-    def _hidden(self, mask: Tensor | None) -> Tensor | None:
-        """Padding comes after the real steps, where a causal step does not look."""
-        return None if self.causal else mask
 
     def _table(self) -> Tensor:
         """(H or 1, block, keys)."""
@@ -203,7 +200,7 @@ class StateSpace(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """(1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
         poles, drive, low_rank, dt = self._continuous()
-        return dplr_kernel(poles, low_rank, drive, 2 * torch.view_as_complex(self.readout), dt, length)
+        return dplr_kernel(poles, low_rank, drive, 2 * torch.view_as_complex(self.readout), dt, length=length)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
