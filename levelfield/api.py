@@ -14,9 +14,10 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from levelfield import report
 from levelfield.engine import tuning
@@ -26,6 +27,7 @@ from levelfield.presets import comparison
 from levelfield.presets.options import Options, names
 from levelfield.run import execute
 from levelfield.runs import store
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Row, Study, UserError
 from levelfield.user.mixer import load_user_mixer, user_mixer
 
@@ -66,6 +68,24 @@ class Comparison:
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
 
 
+class Choices(TypedDict, total=False):
+    """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
+
+    seeds, steps, width, depth, lr: as of `options.Options`. device: as of `execute`. out, data, to: folders of the
+    runs, of the prepared data and of the report; by default `runs`, `data` and `report`.
+    """
+
+    seeds: int | None
+    steps: int | None
+    width: int | None
+    depth: int | None
+    lr: float | None
+    device: str
+    out: Path | str
+    data: Path | str
+    to: Path | str
+
+
 def compare(
     mixer: type[nn.Module] | str,
     tasks: Sequence[str] | str = (),
@@ -74,45 +94,59 @@ def compare(
     *,
     settings: Mapping[str, Any] | None = None,
     baselines: Sequence[str] | str = (),
-    seeds: int | None = None,
-    steps: int | None = None,
-    width: int | None = None,
-    depth: int | None = None,
-    lr: float | None = None,
-    device: str = "auto",
-    out: Path | str = "runs",
-    data: Path | str = "data",
-    to: Path | str = "report",
     trials: int = 0,
+    **choices: Unpack[Choices],
 ) -> Comparison:
-    """Train a mixer beside baselines of equal parameters at equal budget, and report.
+    """Trains a mixer beside baselines of equal parameters at equal budget, and reports.
 
     mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
     tasks, protocols, baselines: names, or text with names between commas or blanks. By default tasks are listops,
     recall and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
-    seeds, steps, width, depth, lr: as of `options.Options`; by default what the effort affords.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
+    choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
-    out, data, to = Path(out), Path(data), Path(to)
-    chosen = [names([given] if isinstance(given, str) else given) for given in (tasks, protocols, baselines)]
-    options = Options(chosen[0], chosen[1], chosen[2], seeds, steps, width, depth, lr)
-    study = tuning.with_search(comparison.compare(config, options), trials)
+    study = tuning.with_search(comparison.compare(config, _options(tasks, protocols, baselines, choices)), trials)
+    out = Path(choices.get("out", "runs"))
+    run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
-        _run(tuning.trials(study), effort, out / tuning.FOLDER, data, device, tested=False)
+        run_all(tuning.trials(study), effort, out / tuning.FOLDER, tested=False)
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
-    runs = choose(study, effort)
-    store.index(out, study.name, effort, runs, trials=records, asked_trials=trials, adds=True)
-    _run(study, effort, out, data, device, tested=True)
+    index = StudyIndex.of(study.name, effort, choose(study, effort), trials=records, asked_trials=trials)
+    store.write_index(out, index, adds=True)
+    run_all(study, effort, out)
     results = store.read(out, study.name, effort)
     study = recorded(study, results.specs, config)
-    files = report.build(study, effort, results, to / f"{study.name}-{effort}")
+    files = report.build(study, effort, results, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
     return Comparison(results.rows, results.ledgers, files)
 
 
-def _run(study: Study, effort: Effort, out: Path, data: Path, device: str, tested: bool) -> None:
+def _options(
+    tasks: Sequence[str] | str, protocols: Sequence[str] | str, baselines: Sequence[str] | str, choices: Choices
+) -> Options:
+    """Returns what is compared. Raises TypeError for a keyword that `compare` does not have."""
+    if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
+        raise TypeError(f"compare() got an unexpected keyword argument '{unknown[0]}'")
+    return Options(
+        tasks=_listed(tasks),
+        protocols=_listed(protocols),
+        baselines=_listed(baselines),
+        seeds=choices.get("seeds"),
+        steps=choices.get("steps"),
+        width=choices.get("width"),
+        depth=choices.get("depth"),
+        lr=choices.get("lr"),
+    )
+
+
+def _listed(given: Sequence[str] | str) -> tuple[str, ...]:
+    return names([given] if isinstance(given, str) else given)
+
+
+def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str, tested: bool = True) -> None:
+    """Executes the runs of a study one after another. Raises UserError where another process has one of them."""
     runs = choose(study, effort)
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
@@ -120,4 +154,4 @@ def _run(study: Study, effort: Effort, out: Path, data: Path, device: str, teste
         with store.claim(where) as mine:
             if not mine:
                 raise UserError(f"Another process has {run.id}: wait for it, or give another `out` folder.")
-            execute(run, where, data, device, study.probes(run), tested)
+            execute(run, where, data, device=device, probes=study.probes(run), tested=tested)

@@ -1,11 +1,15 @@
-"""What a disk can do to a run, in one sentence each, and who may write.
+"""Reads and writes small files so that a full disk, a killed process or a damaged file is told in one sentence.
 
-folder("runs")                      # Path("runs"), where that is or can be a folder
-with disk_errors(folder, "--runs-dir"):
-    ...                             # a full disk, an unwritable folder or a file in its place raise UserError
-with locked(folder / ".name.lock", "--data"):
-    ...                             # one process at a time
-read_text(path, "remove it and run again")      # that advice is given for damage, and for nothing else
+Everything that a run leaves behind goes through here: whatever is written takes its name only when it is whole, and
+what the system refuses becomes a `UserError` that says how to mend it.
+
+    with disk_errors(folder, "--data"):             # no room, no permission, or a file in its place
+        ...
+    with locked(folder / ".name.lock", "--data"):   # one process at a time
+        ...
+    with atomic(folder / "name.bin") as partial:    # readers see the earlier file or the whole new one
+        partial.write_bytes(content)
+    read_text(path, "remove it and run again")      # that advice is given for damage, and for nothing else
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +28,7 @@ from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
-from levelfield.spec import UserError
+from levelfield.spec.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -41,7 +46,10 @@ CLOSED = (
 
 
 def folder(text: str) -> Path:
-    """The folder of that name, there or not. Raises UserError for what is something else, or cannot be one."""
+    """Returns the folder of that name, whether it exists or not.
+
+    Raises UserError where the name is that of a file, or cannot be a folder's.
+    """
     path, reason = Path(text), ""
     try:
         reason = "" if S_ISDIR(path.stat().st_mode) else "it is a file"
@@ -49,7 +57,7 @@ def folder(text: str) -> Path:
         pass  # whoever writes makes it
     except OSError as error:
         reason = error.strerror or "the system refuses it"
-    except ValueError as error:  # of a NUL in it
+    except ValueError as error:  # a NUL in the name
         reason = str(error)
     if reason:
         raise UserError(f"{shortened(text)} cannot be a folder here ({reason}): give another one.")
@@ -57,7 +65,10 @@ def folder(text: str) -> Path:
 
 
 def made(where: Path, option: str) -> Path:
-    """The same folder, which is there now and can be written to. Raises UserError where that cannot be."""
+    """Makes the folder where it is missing, and returns it. Raises UserError where it cannot be written to.
+
+    option: the flag that would choose another folder.
+    """
     with disk_errors(where, option):
         where.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=where):
@@ -65,14 +76,17 @@ def made(where: Path, option: str) -> Path:
 
 
 def shortened(text: object, most: int = 100) -> str:
-    """What fits into a sentence: the begin and the end of what is longer."""
+    """Returns a text that fits into a sentence: of a long one, its beginning and its end."""
     shown = str(text)
     return shown if len(shown) <= most else f"{shown[: most - 23]}...{shown[-20:]}"
 
 
 @contextmanager
 def disk_errors(where: Path, option: str = "") -> Iterator[None]:
-    """option: the flag that would choose another folder, where there is one."""
+    """Turns a full disk and a folder that cannot be written to into a UserError. Other errors pass as they are.
+
+    option: the flag that would choose another folder, where there is one.
+    """
     other = f"give another {option} folder" if option else "choose another folder"
     try:
         yield
@@ -86,14 +100,18 @@ def disk_errors(where: Path, option: str = "") -> Iterator[None]:
 
 
 def refusal(error: OSError) -> UserError:
-    """What the system refused, in a sentence; for errors that nobody expected at a certain place."""
+    """Returns what the system refused, in one sentence, for errors that nothing nearer to them has caught."""
     where = f" {shortened(error.filename)}" if error.filename is not None else ""
     reason = error.strerror or str(error) or type(error).__name__
     return UserError(f"The system refuses{where or ' this'} ({reason}): mend that, then run the same command again.")
 
 
 def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
-    """Why a file cannot be read. remedy: what mends damage, such as removing it; nothing else is answered with that."""
+    """Returns why a file cannot be read, in one sentence.
+
+    remedy: what mends damage, such as removing the file. It is advised where the file is missing or is a folder, and
+    not where the file itself may be sound.
+    """
     reason = error.strerror or str(error)
     if error.errno in TOO_MANY:
         return UserError(f"{path} cannot be read, too many files are open: raise `ulimit -n`, or take fewer --jobs.")
@@ -107,7 +125,7 @@ def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """The text of a UTF-8 file. Raises UserError, with `remedy` where the file is damaged or missing."""
+    """Returns the text of a UTF-8 file. Raises UserError, with `remedy` where the file is damaged or missing."""
     try:
         with path.open(encoding="utf-8") as file:
             return file.read()
@@ -118,56 +136,107 @@ def read_text(path: Path, remedy: str) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, hex. Raises OSError."""
+    """Returns the SHA-256 of a file's content, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
-def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds an exclusive lock; the system releases it when the process ends, however it ends. busy: is called where
-    another process has it, before waiting for that."""
+def try_lock(path: Path, option: str = "") -> Iterator[bool]:
+    """Yields True if this process has the lock on a file, which is made, and False if another process has it.
+
+    The system releases the lock when the process ends, however it ends. Raises UserError where the file cannot be made.
+    option: as of `disk_errors`.
+    """
     with disk_errors(path.parent, option):
         file = path.open("w")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        yield _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds the lock that `try_lock` asks for, after waiting where another process has it.
+
+    busy: is called before waiting.
+    """
+    with disk_errors(path.parent, option):
+        file = path.open("w")
+    with file:
+        if not _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
             busy()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _locked(file.fileno(), fcntl.LOCK_EX)
         yield
 
 
-def write_text(path: Path, text: str) -> None:
-    """Atomically. Raises UserError on a full disk."""
+def _locked(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yields a path to write to, beside `path`, whose name the file takes when the block ends without an error.
+
+    Whoever reads meanwhile finds the earlier file or the whole new one. After an error nothing is left of the new one.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with disk_errors(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text)
-            os.replace(partial, path)
+        yield partial
+        os.replace(partial, path)
     finally:
         with suppress(OSError):  # or it would hide why nothing could be written
             partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder to fill, which takes the place of `path` when the block ends without an error.
+
+    The caller holds a lock: two processes would fill the same folder. What a killed process left in it is removed.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        shutil.rmtree(path, ignore_errors=True)
+        os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file atomically, and its folder where that is missing. Raises UserError on a full disk."""
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as partial:
+            partial.write_text(text)
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Without fields that are no finite numbers."""
+    """Writes a value as JSON, without fields that are no finite numbers."""
     write_text(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line."""
+    """Writes one JSON object a line, each as `to_line` has it."""
     write_text(path, "".join(to_line(row) for row in rows))
 
 
 def to_line(row: Mapping[str, Any]) -> str:
-    """Without fields that are no finite numbers, which JSON does not have."""
+    """Returns a row as one line of JSON, without fields that are no finite numbers, which JSON does not have."""
     return json.dumps(finite(row), allow_nan=False) + "\n"
 
 
 def finite(value: Any) -> Any:
-    """The value without its fields, at any depth, that are no finite numbers; in a list, null stands in their place."""
+    """Returns the value without its fields, at any depth, that are no finite numbers.
+
+    An item of a list leaves null in its place, so that the others keep theirs.
+    """
     if isinstance(value, Mapping):
         kept = {key: finite(each) for key, each in value.items()}
         return {key: each for key, each in kept.items() if each is not None or value[key] is None}
@@ -177,31 +246,36 @@ def finite(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
-    return _lines(path, read_text(path, _remedy(path.parent))) if path.exists() else []
+    """Returns the objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
+    return _lines(path, read_text(path, remedy(path.parent))) if path.exists() else []
 
 
 def read_log(path: Path) -> list[Any]:
-    """A log that is being written: its last line may be cut off, and is left out then."""
-    text = read_text(path, _remedy(path.parent)) if path.exists() else ""
+    """Returns the objects of a log that may still be written to: without its last line where that is cut off."""
+    text = read_text(path, remedy(path.parent)) if path.exists() else ""
     return _lines(path, text[: text.rfind("\n") + 1])
 
 
-def read_json(path: Path) -> Any:
-    """Raises UserError on a damaged file."""
-    return _parsed(path, read_text(path, _remedy(path.parent)), _remedy(path.parent))
+def read_json(path: Path, advice: str = "") -> Any:
+    """Returns the value of a JSON file. Raises UserError on a damaged one.
+
+    advice: what mends it; by default, removing the folder that it lies in.
+    """
+    advice = advice or remedy(path.parent)
+    return _parsed(path, read_text(path, advice), advice)
+
+
+def remedy(where: Path) -> str:
+    """Returns what is advised where a file of a run is damaged."""
+    return f"remove {where} and run again"
 
 
 def _lines(path: Path, text: str) -> list[Any]:
-    return [_parsed(path, line, _remedy(path.parent)) for line in text.splitlines() if line]
+    return [_parsed(path, line, remedy(path.parent)) for line in text.splitlines() if line]
 
 
-def _parsed(path: Path, text: str, remedy: str) -> Any:
+def _parsed(path: Path, text: str, advice: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}): {remedy}.") from error
-
-
-def _remedy(where: Path) -> str:
-    return f"remove {where} and run again"
+        raise UserError(f"{path} is damaged ({error}): {advice}.") from error

@@ -21,6 +21,7 @@ from levelfield.engine.worker import Job
 from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Run, Study, UserError
 
 
@@ -64,11 +65,9 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
     made(job.out, "--runs-dir")
     made(job.data, "--data")
     records = () if declared.search is None or job.trial else tuning.trial_records(declared, job.effort, job.out)
-    adds = bool(job.source.mixer)
-    runs_of_study = choose(study, job.effort)
-    store.index(
-        job.out, study.name, job.effort, runs_of_study, trials=records, asked_trials=job.source.trials, adds=adds
-    )
+    every, trials = choose(study, job.effort), job.source.trials
+    index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials)
+    store.write_index(job.out, index, adds=bool(job.source.mixer))
     console = Console()
     with run_screen.screen(console) as screen:
         outcome = Local(job, workers).execute(runs, screen)

@@ -30,7 +30,7 @@ from levelfield.files import read_json
 from levelfield.longcontext.survey import Survey
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
-from levelfield.runs.store import SPEC, check_name, record
+from levelfield.runs.store import SPEC, check_name, read_index
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
 from levelfield.spec.user_source import parsed
 
@@ -216,8 +216,8 @@ def _of_study(run_id: str, out: Path, study: str) -> Run:
     asked: set[int] = {0}
     for path in (out / "studies").glob("*.json"):
         with suppress(UserError):
-            known = record(path)
-            asked |= {known.get("asked_trials", 0)} if run_id in known["runs"] else set()
+            index = read_index(path)
+            asked |= {index.asked_trials} if run_id in index.runs else set()
     for trials, effort in product(sorted(asked, reverse=True), EFFORTS):
         with suppress(UserError):  # an effort that the study does not have, or trials that are not done
             runs = tuning.with_best_recipes(Source.of(study, trials).load(), out).runs(effort)

@@ -100,8 +100,8 @@ def _members(folders: Iterable[Path]) -> tuple[list[Member], list[str]]:
     members, complaints = list[Member](), list[str]()
     for path in (path for out in folders for path in sorted((out / "studies").glob("*.json"))):
         try:
-            known = store.record(path)
-            members += [Member(known["study"], known["effort"], run) for run in known["runs"]]
+            index = store.read_index(path)
+            members += [Member(index.study, index.effort, run) for run in index.runs]
         except UserError as error:
             complaints.append(str(error))
     return members, complaints

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a killed run needs, in one file that proves itself.
+"""Writes and reads checkpoints: everything that a killed run needs to continue, in one file that proves itself whole.
 
     checkpoint-0-00000420-1f0a6b3c9d2e.safetensors
 
@@ -12,9 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from levelfield.files import disk_errors
+from levelfield.files import atomic, disk_errors
 from levelfield.train import State
 
 _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
@@ -31,7 +29,7 @@ _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint read back: which phase it is in, its numbers, its tensors, and what run.py keeps beside them."""
+    """A checkpoint that was read back: its phase, the numbers and tensors of its state, and what `run.py` adds."""
 
     phase: int
     extra: Mapping[str, Any]
@@ -39,7 +37,7 @@ class Saved:
     tensors: Mapping[str, Tensor]
 
     def restore(self, state: State) -> None:
-        """Fill a freshly built `state` of the same phase."""
+        """Fills a freshly built `state` of the same phase."""
         for name in _NUMBERS:
             value = self.numbers[name]
             setattr(state, name, float(value) if isinstance(value, str) and name != "stopped" else value)
@@ -52,12 +50,12 @@ class Saved:
 
 
 def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, in one piece and each with memory of its own, tied weights too, as safetensors wants them."""
+    """Returns contiguous CPU copies, each with memory of its own, tied weights too, as safetensors wants them."""
     return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
 
 
 def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> None:
-    """Save, then remove all but this checkpoint and the one before it. Raises UserError on a full disk."""
+    """Saves a checkpoint, then removes all but it and the one before it. Raises UserError on a full disk."""
     tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
     tensors |= {f"best/{k}": v for k, v in state.best.items()}
     tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
@@ -65,20 +63,14 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> No
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
     content = save(cpu_copies(tensors), metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
-    partial = where / f".{name}.partial"
-    try:
-        with disk_errors(where):
-            partial.write_bytes(content)
-            os.replace(partial, where / name)
-    finally:
-        with suppress(OSError):  # or it would hide why nothing could be written
-            partial.unlink(missing_ok=True)
+    with disk_errors(where), atomic(where / name) as partial:
+        partial.write_bytes(content)
     for old in listing(where)[2:]:
         old.unlink(missing_ok=True)
 
 
 def latest(where: Path) -> tuple[Saved | None, list[str]]:
-    """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
+    """Returns the newest checkpoint that is whole, and a sentence for each newer one that is not."""
     complaints = []
     for path in listing(where):
         content = path.read_bytes()
@@ -89,7 +81,7 @@ def latest(where: Path) -> tuple[Saved | None, list[str]]:
 
 
 def listing(where: Path) -> list[Path]:
-    """Newest first: by phase, then step."""
+    """Returns the files of all checkpoints, the newest first: by phase, then by step."""
     return sorted(where.glob("checkpoint-*.safetensors"), key=lambda p: p.name.split("-")[1:3], reverse=True)
 
 
@@ -104,7 +96,7 @@ def _mark(content: bytes) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinities: they travel as text."""
+    """Returns a number as JSON can hold it: there are no infinities, so they are written as text."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

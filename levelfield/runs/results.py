@@ -1,7 +1,7 @@
-"""What a report is made from: rows and ledgers of finished runs, as plain values.
+"""Defines what a report is made from: rows and ledgers of finished runs, as plain values.
 
-`store.read` fills one, `report` draws it, and neither imports torch. Everything is keyed by run id, so that a row, the
-ledger of the run it came from, its training curve and its full description can be put side by side:
+`store.read` fills a `Results`, `report` draws it, and neither imports torch. Everything is keyed by run id, so that a
+row, the ledger of the run it came from, its training curve and its full description can be put side by side:
 
     results = store.read(Path("runs"), "demo", "minutes")
     results.rows[0]["run"]                      # "listops-attention-scratch-0-5f0c9a1e2b"
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Required, TypedDict
 
-from levelfield.spec import Row
+from levelfield.spec import Row, Run, describe
 
 
 class Done(TypedDict, total=False):
-    """What `done.json` holds: who wrote the run, and of the weights, where there are any, the SHA-256."""
+    """What `done.json` holds: the version that wrote the run, and the SHA-256 of its weights where it has any."""
 
     version: str
     weights_sha256: str
@@ -67,13 +67,13 @@ class Kind(TypedDict):
 
 
 class DescribedPhase(TypedDict):
-    """Of a described protocol."""
+    """A phase of a described protocol."""
 
     objective: Kind
 
 
 class DescribedProtocol(TypedDict):
-    """Of a described run."""
+    """The protocol of a described run."""
 
     name: str
     phases: list[DescribedPhase]
@@ -89,7 +89,7 @@ class Described(TypedDict):
 
 
 class Trial(TypedDict, total=False):
-    """One recipe that was tried; see `Results.trials`."""
+    """One recipe that was tried, as `Results.trials` has it."""
 
     arm: Required[str]
     task: str
@@ -116,16 +116,50 @@ class Record(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
+class StudyIndex:
+    """The runs that a study at an effort consists of. Its file, a `Record`, is what a report starts from.
+
+    runs: run id -> `spec.describe(run)`. trials: the recipes that were tried before, by which the runs were chosen.
+    asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none.
+    """
+
+    study: str
+    effort: str
+    runs: Mapping[str, Mapping[str, Any]]
+    trials: Sequence[Mapping[str, Any]] = ()
+    asked_trials: int = 0
+
+    @staticmethod
+    def of(
+        study: str,
+        effort: str,
+        runs: Sequence[Run],
+        trials: Sequence[Mapping[str, Any]] = (),
+        asked_trials: int = 0,
+    ) -> StudyIndex:
+        """Returns the index of these runs."""
+        described = {run.id: describe(run) for run in runs}
+        return StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials)
+
+    @property
+    def record(self) -> Record:
+        """The content of its file; what is empty is left out."""
+        whole: dict[str, Any] = {"study": self.study, "effort": self.effort, "runs": self.runs}
+        whole |= {"trials": list(self.trials)} if self.trials else {}
+        whole |= {"asked_trials": self.asked_trials} if self.asked_trials else {}
+        return Record(**whole)
+
+
+@dataclass(frozen=True)
 class Results:
     """Everything measured for one study at one effort. A run that has not finished is absent, never a placeholder.
 
     rows: every number measured. ledgers: run id -> what the run cost (parameters, state, examples, tokens, steps,
     flops, wall_s, device, tuning_trials, ..., and `phases`, the same per phase). curves: run id -> training log, one
     record per logged step (phase, step, loss, lr, and score where it was validated). specs: run id ->
-    `spec.describe(run)`. failures: run id -> why it did not finish, or why
-    what it left cannot be read, one sentence. trials: the recipes that were tried
-    before, one record each (arm: the first run that uses what was chosen, task, model, protocol, the factors lr and
-    weight_decay, chosen, validation, metric, unit, flops, wall_s).
+    `spec.describe(run)`. failures: run id -> why it did not finish, or why what it left cannot be read, one sentence.
+    trials: the recipes that were tried before, one record each (arm: the first run that uses what was chosen; task,
+    model, protocol; the factors lr and weight_decay; chosen, validation, metric, unit, flops, wall_s).
     """
 
     rows: Sequence[Row] = ()

@@ -1,4 +1,6 @@
-"""Run directories: the local files that are the truth about what was measured.
+"""Says where the files of a run lie, and reads and writes those that tell what was measured.
+
+These local files are the truth: a report is made from them alone, and a run is complete when `done.json` is there.
 
 runs/listops-attention-scratch-0-5f0c9a1e2b/
     spec.json           the whole run, described
@@ -16,30 +18,29 @@ runs/trials/                        the same for recipes that are tried first: n
 
 from __future__ import annotations
 
-import fcntl
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from levelfield.files import (
-    _parsed,
-    _remedy,
     disk_errors,
     locked,
     read_json,
     read_log,
     read_rows,
     read_text,
+    remedy,
     sha256,
+    try_lock,
     unreadable,
     write_json,
     write_rows,
 )
-from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results
-from levelfield.spec import Probe, Row, Run, UserError, describe, digest
+from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results, StudyIndex
+from levelfield.spec import Probe, Row, Run, UserError, digest
 from levelfield.spec.shapes import fault
 
 SPEC = "spec.json"
@@ -62,143 +63,138 @@ def check_name(kind: str, name: str) -> None:
 
 
 def complete(where: Path) -> bool:
-    """Raises UserError where the folder may not be looked into."""
+    """Returns whether a run has finished. Raises UserError where its folder may not be looked into."""
     try:
         return (where / DONE).exists()
     except OSError as error:
-        raise unreadable(where, error, _remedy(where)) from error
+        raise unreadable(where, error, remedy(where)) from error
 
 
 def conclude(where: Path, version: str) -> None:
-    """Writes the file that says that all is there; `version` is that of levelfield."""
+    """Writes the file that says that a run has finished, with the version of levelfield and the weights' checksum."""
     weights = {"weights_sha256": sha256(where / WEIGHTS)} if (where / WEIGHTS).exists() else {}
     write_json(where / DONE, {"version": version, **weights})
 
 
 def checked_weights(where: Path) -> Path:
-    """The weights of a complete run. Raises UserError where they are missing or not those that were saved; runs of
-    earlier versions have no checksum to tell."""
+    """Returns where the weights of a complete run lie.
+
+    Raises UserError where they are missing, or are not those that were saved. Runs of earlier versions have no
+    checksum, so what lies there is believed.
+    """
     path, known = where / WEIGHTS, read_json(where / DONE)
     _check(where / DONE, fault(known, Done))
     try:
         found = sha256(path)
     except OSError as error:
-        raise unreadable(path, error, _remedy(where)) from error
+        raise unreadable(path, error, remedy(where)) from error
     if known.get("weights_sha256", found) != found:
-        raise UserError(f"{path} has changed since the run was complete: {_remedy(where)}.")
+        raise UserError(f"{path} has changed since the run was complete: {remedy(where)}.")
     return path
 
 
 @contextmanager
 def claim(where: Path) -> Iterator[bool]:
-    """Yields True if this process alone may work in the directory, False if another one does.
+    """Yields True if this process alone may work in the folder, which is made, and False if another one does.
 
-    The system frees the claim when the process ends, however it ends.
+    The system frees the claim when the process ends, however it ends. Raises UserError where it cannot be made.
     """
     with disk_errors(where):
         where.mkdir(parents=True, exist_ok=True)
-        file = (where / ".claim").open("w")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    with try_lock(where / ".claim") as mine:
+        yield mine
 
 
 def probe_file(where: Path, probe: Probe) -> Path:
-    """Where the rows of a probe with these settings lie."""
+    """Returns where the rows of a probe with these settings lie."""
     return where / f"probe-{probe.name}-{digest(probe)[:6]}.jsonl"
 
 
 def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
-    """In place of those that the probe gave with other settings."""
+    """Writes the rows of a probe, and removes those that it gave with other settings."""
     write_rows(probe_file(where, probe), rows)
     for other in where.glob(f"probe-{probe.name}-*.jsonl"):
         if other != probe_file(where, probe):
             other.unlink()
 
 
-def index(
-    out: Path,
-    study: str,
-    effort: str,
-    runs: Sequence[Run],
-    trials: Sequence[Mapping[str, Any]] = (),
-    asked_trials: int = 0,
-    adds: bool = False,
-) -> None:
-    """Record which runs a study consists of, so that a report can be made from files alone.
+def index_file(out: Path, study: str, effort: str) -> Path:
+    """Returns where the index of a study at an effort lies."""
+    return out / "studies" / f"{study}-{effort}.json"
 
-    trials: what was tried before, which chose the runs. asked_trials: where the command line asked for them, how many.
-    adds: to what other commands recorded, as comparisons do, each of which may name other tasks and protocols. Where an
-    arm now has other settings, nothing stays of what was recorded on its task: arms of one task are trained alike.
+
+def write_index(out: Path, index: StudyIndex, adds: bool = False) -> None:
+    """Records which runs a study consists of.
+
+    adds: keep what other commands recorded. Comparisons of one module do, for each may name other tasks and protocols.
+    Where an arm has other settings now, nothing is kept of what was recorded on its task, since the arms of one task
+    are trained alike.
     """
-    check_name("study", study)
-    path = out / "studies" / f"{study}-{effort}.json"
+    check_name("study", index.study)
+    path = index_file(out, index.study, index.effort)
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        described, tried = _kept(path, runs) if adds else ({}, [])
-        described |= {run.id: describe(run) for run in runs}
-        arms = {trial["arm"] for trial in trials}
-        tried = [*(trial for trial in tried if trial["arm"] in described.keys() - arms), *trials]
-        whole = {"study": study, "effort": effort, "runs": described}
-        whole |= {"trials": tried} if tried else {}
-        whole |= {"asked_trials": asked_trials} if asked_trials else {}
-        write_json(path, whole)
+        write_json(path, (_joined(_earlier(path), index) if adds else index).record)
 
 
-def _kept(path: Path, runs: Sequence[Run]) -> tuple[dict[str, Any], list[Any]]:
-    """Of an earlier record, the runs that the new ones do not replace, and the trials; nothing of a damaged one."""
+def _earlier(path: Path) -> StudyIndex | None:
+    """Returns what is recorded already; None where nothing is, or where it is damaged."""
     try:
-        earlier = record(path) if path.exists() else None
+        return read_index(path) if path.exists() else None
     except UserError:
-        earlier = None
+        return None
+
+
+def _joined(earlier: StudyIndex | None, new: StudyIndex) -> StudyIndex:
+    """Returns the new index with the runs of the earlier one that it does not replace, and with their trials."""
     if earlier is None:
-        return {}, []
-    settings = {_arm(run.id): describe(replace(run, seed=0)) for run in runs}
-    others = {k: v for k, v in earlier["runs"].items() if settings.get(_arm(k), {**v, "seed": 0}) != {**v, "seed": 0}}
-    tasks = [spec["task"] for spec in others.values()]
-    kept = {run_id: spec for run_id, spec in earlier["runs"].items() if spec["task"] not in tasks}
-    return kept, list(earlier.get("trials", ()))
+        return new
+    settings = {_arm(run_id): {**spec, "seed": 0} for run_id, spec in new.runs.items()}
+    changed = [
+        spec["task"]
+        for run_id, spec in earlier.runs.items()
+        if settings.get(_arm(run_id), {**spec, "seed": 0}) != {**spec, "seed": 0}
+    ]
+    kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
+    runs, arms = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
+    tried = [trial for trial in earlier.trials if trial["arm"] in runs.keys() - arms]
+    return replace(new, runs=runs, trials=[*tried, *new.trials])
 
 
 def _arm(run_id: str) -> str:
-    """Task, model and protocol, of `task-model-protocol-seed-hash`."""
+    """Returns task, model and protocol of an id `task-model-protocol-seed-hash`."""
     return run_id.rsplit("-", 2)[0]
 
 
-def record(path: Path) -> Record:
-    """What `index` wrote. Raises UserError where it is damaged."""
-    remedy = "remove it and run the study again, which keeps what is done"
-    known = _parsed(path, read_text(path, remedy), remedy)
+def read_index(path: Path) -> StudyIndex:
+    """Returns what `write_index` wrote. Raises UserError where it is damaged."""
+    advice = "remove it and run the study again, which keeps what is done"
+    known = read_json(path, advice)
     wrong = fault(known, Record)
     if not wrong:
-        arms = {trial["arm"] for trial in known.get("trials", ())} - {
-            t["arm"] for t in known.get("trials", ()) if t["chosen"]
-        }
-        wrong = f"no trial of {min(arms)} is chosen" if arms else None
+        trials = known.get("trials", ())
+        undecided = {trial["arm"] for trial in trials} - {trial["arm"] for trial in trials if trial["chosen"]}
+        wrong = f"no trial of {min(undecided)} is chosen" if undecided else None
     if wrong:
-        raise UserError(f"{path} is damaged ({wrong}): {remedy}.")
-    return known
+        raise UserError(f"{path} is damaged ({wrong}): {advice}.")
+    return StudyIndex(**{name: known[name] for name in Record.__annotations__ if name in known})
 
 
 def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
-    """All that has been measured for a study. Raises UserError where nothing was started.
+    """Returns all that has been measured for a study. Raises UserError where nothing was started.
 
     A run of which some file cannot be read is among the failures, with the reason; the others are whole.
-    asked: what the command line calls it, where that is not its name.
+    asked: what the command line calls the study, where that is not its name.
     """
-    path = out / "studies" / f"{study}-{effort}.json"
+    path = index_file(out, study, effort)
     if not path.exists():
         command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
-    known = record(path)
+    index = read_index(path)
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
-    for run_id, spec in known["runs"].items():
+    for run_id, spec in index.runs.items():
         where = out / run_id
         try:
             if complete(where):
@@ -207,16 +203,25 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found]
                 curves |= {run_id: log} if log else {}
             elif (where / ERROR).exists():
-                said = read_text(where / ERROR, _remedy(where)).strip()
+                said = read_text(where / ERROR, remedy(where)).strip()
                 failures[run_id] = said.splitlines()[0] if said else "it does not say why"
         except UserError as error:
             failures[run_id] = f"not readable, because {error}"
-    specs: dict[str, Any] = dict(known["runs"])
-    return Results(rows, ledgers, curves, specs, failures, known.get("trials", ()))
+    return Results(
+        rows=rows,
+        ledgers=ledgers,
+        curves=curves,
+        specs=index.runs,
+        failures=failures,
+        trials=index.trials,
+    )
 
 
 def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
-    """Ledger, log and rows of a complete run of so many phases. Raises UserError where one of its files is damaged."""
+    """Returns ledger, log and rows of a complete run, whose protocol has so many phases.
+
+    Raises UserError where one of its files is damaged.
+    """
     ledger_file = where / "ledger.json"
     done, ledger = read_json(where / DONE), read_json(ledger_file)
     _check(where / DONE, fault(done, Done))
@@ -235,7 +240,7 @@ def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
 
 
 def run_rows(path: Path) -> list[Row]:
-    """The rows in a file of a run. Raises UserError where they are damaged."""
+    """Returns the rows in a file of a run. Raises UserError where they are damaged."""
     rows = read_rows(path)
     for row in rows:
         _check(path, fault(row, Row))
@@ -245,4 +250,4 @@ def run_rows(path: Path) -> list[Row]:
 def _check(path: Path, wrong: str | None) -> None:
     """Raises UserError where something is wrong."""
     if wrong:
-        raise UserError(f"{path} is damaged ({wrong}): {_remedy(path if path.is_dir() else path.parent)}.")
+        raise UserError(f"{path} is damaged ({wrong}): {remedy(path if path.is_dir() else path.parent)}.")

@@ -21,6 +21,7 @@ from levelfield.engine.worker import Job, attempt
 from levelfield.objectives import Masked
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import Duration, UserError, digest
 
 MASKED = Masked(ratio=0.5)
@@ -41,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.write(folder / "toys.py", runs=2)
     job = Job(Source(str(folder / "toys.py")), "minutes", folder / "runs", folder / "data")
     runs = choose(job.source.load(), "minutes")
-    store.index(job.out, "toys", "minutes", runs)
+    store.write_index(job.out, StudyIndex.of("toys", "minutes", runs))
     assert [attempt(run, job, ()) for run in runs] == [("done", "")] * 2
     return folder
 

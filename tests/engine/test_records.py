@@ -20,6 +20,7 @@ from levelfield.files import write_json
 from levelfield.presets import comparison
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
 from levelfield.user.mixer import load_user_mixer
 
@@ -53,7 +54,7 @@ def started(out: Path, mixer: str, tasks: Sequence[str], protocols: Sequence[str
     """As `compare` leaves it when it is killed at once."""
     study = comparison.compare(load_user_mixer(mixer), Options(tuple(tasks), tuple(protocols)))
     runs = choose(study, "smoke")
-    store.index(out, study.name, "smoke", runs, adds=True)
+    store.write_index(out, StudyIndex.of(study.name, "smoke", runs), adds=True)
     for run in runs:
         write_json(store.directory(out, run) / "spec.json", describe(run))
     return runs
@@ -61,7 +62,7 @@ def started(out: Path, mixer: str, tasks: Sequence[str], protocols: Sequence[str
 
 def known(out: Path) -> set[str]:
     (path,) = (out / "studies").glob("*.json")
-    return set(store.record(path)["runs"])
+    return set(store.read_index(path).runs)
 
 
 @pytest.mark.parametrize("name", [n for n in listing("studies") if isinstance(Source(n).find(), Study)])
@@ -88,13 +89,13 @@ def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str)
 def test_a_run_with_other_settings_takes_the_place_of_the_earlier_one(tmp_path: Path, mine: str) -> None:
     first = started(tmp_path, mine, ["recall", "induction"])
     changed = [replace(run, model=replace(run.model, depth=9)) for run in first if run.task.name == "recall"]
-    store.index(tmp_path, Source.of(mine).load().name, "smoke", changed, adds=True)
+    store.write_index(tmp_path, StudyIndex.of(Source.of(mine).load().name, "smoke", changed), adds=True)
     kept = {run.id for run in first if run.task.name == "induction"}
     assert known(tmp_path) == kept | {run.id for run in changed}
     fewer = changed[: len(changed) // 2]
-    store.index(tmp_path, Source.of(mine).load().name, "smoke", fewer, adds=True)
+    store.write_index(tmp_path, StudyIndex.of(Source.of(mine).load().name, "smoke", fewer), adds=True)
     assert known(tmp_path) == kept | {run.id for run in changed}, "other seeds and arms stay"
-    store.index(tmp_path, Source.of(mine).load().name, "smoke", fewer)
+    store.write_index(tmp_path, StudyIndex.of(Source.of(mine).load().name, "smoke", fewer))
     assert known(tmp_path) == {run.id for run in fewer}, "a study is what its file says now"
 
 
@@ -105,8 +106,8 @@ def test_trials_of_both_comparisons_stay(tmp_path: Path, mine: str) -> None:
     for task, own in by_task.items():
         trial = {"arm": own[0].id, "lr": 1.0, "weight_decay": 1.0, "chosen": True, "metric": "accuracy"}
         trial |= {"unit": "fraction", "flops": 1.0, "wall_s": 1.0, "task": task}
-        store.index(tmp_path, name, "smoke", own, [trial], 1, adds=True)
-        store.index(tmp_path, name, "smoke", own, [trial], 1, adds=True)  # again: in its place
+        store.write_index(tmp_path, StudyIndex.of(name, "smoke", own, [trial], 1), adds=True)
+        store.write_index(tmp_path, StudyIndex.of(name, "smoke", own, [trial], 1), adds=True)  # again: in its place
     found = store.read(tmp_path, name, "smoke").trials
     assert [trial["task"] for trial in found] == ["recall", "induction"]
 

@@ -19,7 +19,7 @@ from levelfield.engine.worker import Job
 from levelfield.files import read_rows, write_json, write_rows
 from levelfield.report.query import find_files
 from levelfield.runs import store
-from levelfield.runs.results import Results
+from levelfield.runs.results import Results, StudyIndex
 from levelfield.spec import UNTUNED, Protocol, Run, Search, Study, UserError
 
 
@@ -213,13 +213,9 @@ def test_arms_of_one_name_have_a_line_each(folder: Path) -> None:
 
     study = two_arms(folder)
     written(study, folder, [0.5, 0.75, None, 0.25])
-    store.index(
-        folder,
-        "toys",
-        "smoke",
-        choose(tuning.with_best_recipes(study, folder), "smoke"),
-        tuning.trial_records(study, "smoke", folder),
-    )
+    runs = choose(tuning.with_best_recipes(study, folder), "smoke")
+    trials = tuning.trial_records(study, "smoke", folder)
+    store.write_index(folder, StudyIndex.of("toys", "smoke", runs, trials=trials))
     found = tuned.by_arm(store.read(folder, "toys", "smoke"))
     assert len({arm.model_label for arm in found}) == 2
     for records in found.values():

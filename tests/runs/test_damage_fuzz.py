@@ -24,7 +24,7 @@ from levelfield.report import style
 from levelfield.report.query import Measured, collect, query
 from levelfield.run import execute
 from levelfield.runs import store
-from levelfield.runs.results import Results
+from levelfield.runs.results import Results, StudyIndex
 from levelfield.spec import Study
 
 FILES = ("spec.json", "done.json", "rows.jsonl", "ledger.json", "log.jsonl", "progress.json", store.WEIGHTS, "probe")
@@ -58,7 +58,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
     loaded = Source(str(folder / "toys.py")).load()
     for run in (runs := choose(loaded, "minutes")):
         execute(run, store.directory(folder / "runs", run), folder / "data", "cpu", [find("reach")])
-    store.index(folder / "runs", "toys", "minutes", runs)
+    store.write_index(folder / "runs", StudyIndex.of("toys", "minutes", runs))
     return loaded, folder / "runs"
 
 
