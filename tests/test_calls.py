@@ -27,7 +27,6 @@ DICTATED = ("torch.", "register_")  # decorators of torch, which say what the pa
 
 PENDING = frozenset(
     {
-        "levelfield/api.py",
         "levelfield/contract.py",
         "levelfield/ops/attention/lsh.py",
         "levelfield/ops/attention/relative.py",
@@ -48,19 +47,7 @@ PENDING = frozenset(
         "levelfield/pretrained/checkpoints/llama.py",
         "levelfield/pretrained/checkpoints/recurrentgemma.py",
         "levelfield/pretrained/decoding.py",
-        "levelfield/published/__init__.py",
-        "levelfield/recipes/amos2025.py",
-        "levelfield/recipes/ma2023.py",
-        "levelfield/recipes/miralles2025.py",
-        "levelfield/report/__init__.py",
-        "levelfield/report/axis_curves.py",
-        "levelfield/report/cells.py",
-        "levelfield/report/printed_tables.py",
-        "levelfield/report/stats.py",
-        "levelfield/report/training_curves.py",
         "levelfield/run.py",
-        "levelfield/runs/store.py",
-        "levelfield/spec/examples.py",
         "levelfield/train.py",
     }
 )

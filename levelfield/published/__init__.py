@@ -61,10 +61,11 @@ def _records(name: str) -> Iterator[dict[str, str]]:
 @cache
 def papers() -> dict[str, Paper]:
     """Key -> paper, in the order of the file."""
-    found = (
-        Paper(r["key"], r["title"], r["authors"], r["venue"], int(r["year"]), r["url"]) for r in _records("papers.csv")
-    )
-    return {paper.key: paper for paper in found}
+    return {record["key"]: _paper(**record) for record in _records("papers.csv")}
+
+
+def _paper(year: str, **text: str) -> Paper:
+    return Paper(year=int(year), **text)
 
 
 @cache

@@ -251,9 +251,15 @@ def s4(task: str, effort: Effort = "paper") -> S4Setting:
     table = "6" if task in ("scifar", *SIGNALS) else "5"
     phases = _phases(effort, row, table, assumed=("clip", "validate_every"))
     shape = _shape(effort, row)
-    rates = (1e-4 if far else 1e-3, 5e-4 if far else 1e-3)
-    state = row.state if effort == "paper" else 64
-    return S4Setting(shape, *phases, *_pretraining(task), min(row.parts, shape.width), *rates, state)
+    return S4Setting(
+        shape,
+        *phases,
+        *_pretraining(task),
+        copies=min(row.parts, shape.width),
+        dt_min=1e-4 if far else 1e-3,
+        lr=5e-4 if far else 1e-3,
+        state=row.state if effort == "paper" else 64,
+    )
 
 
 FULL = "amos2024 appendix C"

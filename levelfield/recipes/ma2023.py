@@ -82,4 +82,11 @@ def mega(task: str, effort: Effort = "paper") -> MegaSetting:
         scale = SCALES[effort]
         shape, recipe = scale.shape(shape), scale.recipe(recipe, scale.steps)
         keys = min(keys, shape.width)
-    return MegaSetting(shape, recipe, keys, 2 * shape.width, "laplace" if pictures else "softmax", bound)
+    return MegaSetting(
+        shape,
+        recipe,
+        keys=keys,
+        values=2 * shape.width,
+        attention="laplace" if pictures else "softmax",
+        bound=bound,
+    )

@@ -106,7 +106,12 @@ def transformer(task: str, effort: Effort = "paper", *, enriched: bool = True) -
     recipe = _recipe("5 (Transformer)", lr, batch, decay, epochs)
     shape, recipe = _at(task, effort, _compared(task, shape), recipe)
     return TransformerSetting(
-        shape, recipe, enriched and _augmented(task), enriched and task in DENOISED, min(heads, shape.width // 8), half
+        shape,
+        recipe,
+        augment=enriched and _augmented(task),
+        denoise=enriched and task in DENOISED,
+        heads=min(heads, shape.width // 8),
+        rotary_half=half,
     )
 
 
@@ -117,7 +122,15 @@ def gmlp(task: str, effort: Effort = "paper") -> GMLPSetting:
     printed = _shape("6", 128, depth, Block(dropout=dropout, final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
     shape, recipe = _at(task, effort, _compared(task, printed), _recipe("6 (gMLP)", lr, batch, decay, epochs))
-    return GMLPSetting(shape, recipe, _augmented(task), task in DENOISED, 2 * shape.width, channels, bound)
+    return GMLPSetting(
+        shape,
+        recipe,
+        augment=_augmented(task),
+        denoise=task in DENOISED,
+        hidden=2 * shape.width,
+        channels=channels,
+        bound=bound,
+    )
 
 
 @cache
@@ -127,8 +140,14 @@ def conv(task: str, effort: Effort = "paper") -> ConvSetting:
     printed = _shape("7", 128, depth, Block(final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
     shape, recipe = _at(task, effort, _compared(task, printed), _recipe("7 (convolution)", lr, batch, decay, epochs))
-    groups = max(1, groups * shape.width // printed.width)
-    return ConvSetting(shape, recipe, _augmented(task), task in DENOISED, 2 * shape.width, groups)
+    return ConvSetting(
+        shape,
+        recipe,
+        augment=_augmented(task),
+        denoise=task in DENOISED,
+        hidden=2 * shape.width,
+        groups=max(1, groups * shape.width // printed.width),
+    )
 
 
 def _augmented(task: str) -> bool:

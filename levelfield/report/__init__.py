@@ -33,7 +33,7 @@ def build(
     """Writes the report into the folder `out` and returns the files, the page first.
 
     references: the runs that have the settings of the printed cells, each an arm and its description; without one a
-    printed number has no difference counterparts it.
+    printed number has no difference beside it.
     Raises UserError where nothing has finished, or a run has rows but no ledger.
     """
     if not any(not is_baseline(row) for row in results.rows):
@@ -42,15 +42,26 @@ def build(
     by_metric = [gather(results, metric) for metric in _metrics(results)]
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
-    sections = list(_sections(_Measured(study, effort, results, by_metric, printed, counterparts)))
+    measured = _Measured(study, effort, results, tables=by_metric, printed=printed, counterparts=counterparts)
+    sections = list(_sections(measured))
     cost = training_curves.cost(results, by_metric[0])
     search = tuning.figure(results)
     figures = {p.file: p.figure for p in sections if p.figure} | ({"cost": cost} if cost else {})
     figures |= {"tuning": search} if search else {}
     texts = _texts(study, effort, results, by_metric, counterparts)
     names = [*texts, *(f"figures/{name}.{ending}" for name in figures for ending in ("svg", "png"))]
-    verdict = _verdict(study, results)
-    contents = PageData(study, effort, results, by_metric, counterparts, sections, cost, search, verdict, names)
+    contents = PageData(
+        study,
+        effort,
+        results,
+        tables=by_metric,
+        counterparts=counterparts,
+        figures=sections,
+        cost=cost,
+        search=search,
+        verdict=_verdict(study, results),
+        files=names,
+    )
     return _write(out, {"report.html": page(contents), **texts}, figures)
 
 

@@ -37,6 +37,9 @@ AXES = {
 }
 
 
+Points = tuple[tuple[float, float], ...]
+
+
 @dataclass(frozen=True)
 class Line:
     """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones."""
@@ -44,7 +47,7 @@ class Line:
     model: str
     protocol: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
-    printed: tuple[tuple[float, float], ...] = ()
+    printed: Points = ()
 
     @property
     def medians(self) -> list[tuple[float, float]]:
@@ -127,27 +130,30 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
         found.setdefault(name, {}).setdefault(x, {})[run] = value
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))
-    return _lines(found, sample, results, axis, metric, printed)
+    beside = {
+        name: tuple(printed_curve(arm, results.specs.get(run, {}), axis, metric, printed))
+        for name, (arm, run) in sample.items()
+    }
+    return _lines(found, beside)
 
 
 def _lines(
     found: Mapping[tuple[str, str], Mapping[float | str, Mapping[str, float]]],
-    sample: Mapping[tuple[str, str], tuple[Arm, str]],
-    results: Results,
-    axis: str,
-    metric: str,
-    printed: PrintedSources,
+    beside: Mapping[tuple[str, str], Points],
 ) -> Lines:
+    """Returns what is found at each place as lines.
+
+    found: (model, protocol) -> x -> run -> value. beside: (model, protocol) -> the printed curve of the same arm, empty
+    where none is printed; what is not in it is a rule that learns no sequence model.
+    """
     along, rules, level = [], [], {}
     for (model, protocol), by_x in found.items():
         numeric = sorted(x for x in by_x if not isinstance(x, str))
         points = tuple((x, tuple(by_x[x].values())) for x in numeric)
-        if (model, protocol) not in sample:
+        if (model, protocol) not in beside:
             rules.append(Line(baseline_name(model), protocol, points))
         elif numeric:
-            arm, run = sample[model, protocol]
-            beside = printed_curve(arm, results.specs.get(run, {}), axis, metric, printed)
-            along.append(Line(model, protocol, points, tuple(beside)))
+            along.append(Line(model, protocol, points, beside[model, protocol]))
         else:
             level[model, protocol] = median(by_x["all"].values())
     # A single point is no curve, and what was never varied under a protocol is no yardstick for it.

@@ -228,7 +228,13 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
     for run, arm in arms.items():
         grouped.setdefault(arm, []).append(run)
     unit = shown_unit(results.rows, metric)
-    cells = [_cell(a, runs, by_run, results, baselines.get(a.task, {}), unit, metric) for a, runs in grouped.items()]
+    cells = []
+    for arm, runs in grouped.items():
+        rules = baselines.get(arm.task, {})
+        floor = max((value for name, value in rules.items() if name in FLOOR), default=None)
+        scores = sorted((_score(run, by_run.get(run), results) for run in runs), key=lambda score: score.seed)
+        ledgers = tuple(results.ledgers[run] for run in runs if run in results.ledgers)
+        cells.append(Cell(arm, unit, tuple(scores), floor, ledgers, within=bounds(unit, metric)))
     # An arm of another metric only (a regression beside classifications) belongs to another table, failed or not.
     other = {run for run in arms if metric not in (_metrics(run, arms[run].task, results) or {metric})}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
@@ -247,26 +253,11 @@ def _metrics(run: str, task: str, results: Results) -> set[str]:
     return own or set(SCORED_BY.get(kind, ())) or {r.get("metric", "") for r in whole if r.get("task") == task}
 
 
-def _cell(
-    arm: Arm,
-    runs: Sequence[str],
-    by_run: Mapping[str, Row],
-    results: Results,
-    rules: Mapping[str, float],
-    unit: str,
-    metric: str,
-) -> Cell:
-    scores = []
-    for run in runs:
-        row = by_run.get(run)
-        seed = row.get("seed") if row else None
-        seed = seed if seed is not None else results.specs.get(run, {}).get("seed", 0)
-        if row is None:
-            scores.append(Score(run, seed, None, "unfinished"))
-        else:
-            found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
-            scores.append(Score(run, seed, row_value(row), row.get("status", "ok"), row.get("n"), found))
-    floor = max((v for name, v in rules.items() if name in FLOOR), default=None)
-    scores.sort(key=lambda s: s.seed)
-    ledgers = tuple(results.ledgers[r] for r in runs if r in results.ledgers)
-    return Cell(arm, unit, tuple(scores), floor, ledgers, bounds(unit, metric))
+def _score(run: str, row: Row | None, results: Results) -> Score:
+    """Returns the score of one run from its row, which is None where the run has not finished."""
+    seed = row.get("seed") if row else None
+    seed = seed if seed is not None else results.specs.get(run, {}).get("seed", 0)
+    if row is None:
+        return Score(run, seed, None, "unfinished")
+    found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
+    return Score(run, seed, row_value(row), row.get("status", "ok"), examples=row.get("n"), stderr=found)

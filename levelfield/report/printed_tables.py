@@ -160,7 +160,9 @@ def _table(data: TableData, printed: Sequence[Row], answers: Sequence[MeasuredCe
         ours = [answer for answer in answers if answer.printed_model == model]
         for left in sorted(dict.fromkeys(_split(data, row)[0] for row in [*mine, *(a.row for a in ours)])):
             label = ", ".join(part for part in (model, *left * several) if part)
-            rows += _lines(data, label, left, columns, mine, ours)
+            theirs = [row for row in mine if _split(data, row)[0] == left]
+            measured = [answer for answer in ours if _split(data, answer.row)[0] == left]
+            rows += _lines(data, label, columns, theirs, measured)
     heads = [Column("average" if c == "average" else f"{data.across} {c}", True) for c in columns]
     return Table((Column("model"), Column("line"), *heads), tuple(rows))
 
@@ -168,16 +170,14 @@ def _table(data: TableData, printed: Sequence[Row], answers: Sequence[MeasuredCe
 def _lines(
     data: TableData,
     label: str,
-    left: tuple[str, str],
     columns: Sequence[str],
     printed: Sequence[Row],
-    answers: Sequence[MeasuredCell],
+    mine: Sequence[MeasuredCell],
 ) -> Iterator[tuple[str, ...]]:
-    """The printed line of a model and, for each line of ours, that and its difference."""
-    theirs = {_split(data, row)[1]: _shown(data, row) for row in printed if _split(data, row)[0] == left}
+    """Yields the printed line of a model at one place and, for each line of ours there, that and its difference."""
+    theirs = {_split(data, row)[1]: _shown(data, row) for row in printed}
     if theirs:
         yield (label, "printed", *(theirs.get(column, "") for column in columns))
-    mine = [answer for answer in answers if _split(data, answer.row)[0] == left]
     for name, line in dict.fromkeys((a.row.get("model", ""), a.label) for a in mine):
         found = {_split(data, a.row)[1]: a for a in mine if (a.row.get("model"), a.label) == (name, line)}
         values = [_measured(found[c]) if c in found else "" for c in columns]

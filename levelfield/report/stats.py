@@ -68,7 +68,15 @@ def summarise(
         half = t_quantile(ALPHA, len(finite) - 1) * stdev(finite) / math.sqrt(len(finite))
         joined = mean - math.hypot(half, below), mean + math.hypot(half, above)
         interval = _cut(joined, within) if joined[0] < joined[1] else None
-    return Summary(len(finite), median(finite), min(finite), max(finite), mean, interval, test)
+    return Summary(
+        n=len(finite),
+        median=median(finite),
+        low=min(finite),
+        high=max(finite),
+        mean=mean,
+        interval=interval,
+        test=test,
+    )
 
 
 def _test(mean: float, within: Limits, examples: int | None, stderr: float | None) -> Limits | None:

@@ -177,7 +177,9 @@ def cost(results: Results, cells: Cells) -> Figure | None:
         grid = figure.subplots(1, len(MEASURES), sharey=True)
         for panel, (key, title, text) in zip(grid, MEASURES, strict=True):
             for place, cell in enumerate(mine):
-                _stacked(panel, place, cell.ledgers, key, colour[cell.arm.model_label], text(cell.cost(key)))
+                end = _stacked(panel, place, cell.ledgers, key, colour[cell.arm.model_label])
+                said = text(cell.cost(key))
+                panel.annotate(said, (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
             panel.set_title(title)
             panel.set_xticks([])
             panel.spines["bottom"].set_visible(False)
@@ -188,7 +190,8 @@ def cost(results: Results, cells: Cells) -> Figure | None:
     return Figure(*drawn, "Training tokens, FLOPs and wall time of one run of every arm.")
 
 
-def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: str, shade: str, text: str) -> None:
+def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: str, shade: str) -> float:
+    """Draws one bar with a part for each phase, the median over ledgers, and returns where it ends."""
     phases = max((len(ledger.get("phases", ())) for ledger in ledgers), default=0)
     parts = [median([float(ledger["phases"][i].get(key, 0)) for ledger in ledgers]) for i in range(phases)]
     parts = parts or [median([float(ledger.get(key, 0)) for ledger in ledgers])]
@@ -197,4 +200,4 @@ def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: 
         alpha = 0.85 if index == len(parts) - 1 else 0.35
         axes.barh(place, part, left=left, height=0.66, color=shade, alpha=alpha, linewidth=0)
         left += part
-    axes.annotate(text, (left, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    return left

@@ -71,7 +71,7 @@ class Examples:
     ) -> Examples:
         offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
         x = np.concatenate(sequences) if len(sequences) else np.zeros(0, np.uint8)
-        return Examples(x, offsets, y, slices or {}, documents, stepwise)
+        return Examples(x, offsets, y, slices or {}, documents=documents, stepwise=stepwise)
 
     def stratified(self, seed: int) -> np.ndarray:
         """All indices, (N,), in one order whose every beginning has the labels in the shares of the whole: first each
