@@ -28,7 +28,7 @@ from levelfield.mixers.mamba2 import Mamba2
 from levelfield.model import Net
 from levelfield.pretrained import LanguageModel, generate, load
 from levelfield.pretrained.decoding import ONE_BY_ONE, Batching
-from levelfield.pretrained.native_model import Own
+from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import Block, Head, Model, Tokens
 
 SYMBOLS = 1000
@@ -58,10 +58,10 @@ def prompts(samples: int, length: int, vocabulary: int) -> list[np.ndarray]:
     return [np.concatenate([hay[:p], end[:8], hay[p:], end[8:]]) for p, end in zip(places, ends)]
 
 
-def random_model(width: int) -> Own:
+def random_model(width: int) -> NativeModel:
     model = Model((Mamba2(state=64, head=32),), 3, width, causal=True, block=Block(norm="rms"))
     net = Net(model, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
-    return Own("random mamba2", net, net.heads["next"], SYMBOLS, Tokens.OFFSET)
+    return NativeModel("random mamba2", net, net.heads["next"], SYMBOLS, id_offset=Tokens.OFFSET)
 
 
 def peer_model(width: int, folder: Path) -> tuple[LanguageModel, Callable[[np.ndarray, int], list[int]]]:
@@ -106,7 +106,7 @@ def main(a: Arguments) -> None:
 
     ways: dict[str, Callable[[], Sequence[list[int]]]] = {
         "one request per sample, whole budget": one_by_one,
-        "batches": lambda: generate(model, asked, a.budget, batching=Batching(saving=1 << 62)),
+        "batches": lambda: generate(model, asked, a.budget, batching=Batching(min_prefix_saving=1 << 62)),
         "batches, shared beginnings": lambda: generate(model, asked, a.budget),
         "and half of the rows stop at their answer": lambda: generate(
             model, asked, a.budget, lambda row, made: row % 2 == 0 and len(made) == ANSWER

@@ -43,10 +43,6 @@ PENDING = frozenset(
         "levelfield/ops/ssm/dplr.py",
         "levelfield/ops/ssm/selective.py",
         "levelfield/ops/vendor/adapters.py",
-        "levelfield/pretrained/assemble.py",
-        "levelfield/pretrained/checkpoints/llama.py",
-        "levelfield/pretrained/checkpoints/recurrentgemma.py",
-        "levelfield/pretrained/decoding.py",
         "levelfield/run.py",
         "levelfield/train.py",
     }

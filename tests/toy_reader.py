@@ -26,7 +26,7 @@ class Saying(LanguageModel):
 
     name, vocabulary, device, max_length = "saying", 256, torch.device("cpu"), 20_000
 
-    ragged = False  # it must know where prompts end
+    supports_mixed_lengths = False  # it must know where prompts end
 
     def __init__(self, says: Says, logit: float = 1.0) -> None:
         self.says, self.logit, self.prompts = says, logit, 0

@@ -218,7 +218,7 @@ def load_run(choice: ModelChoice, runs_dir: Path, device: str) -> Loaded:
 def load_checkpoint(choice: ModelChoice, device: str) -> Loaded:
     """A language model that others trained, from a folder or from the hub."""
     from levelfield import pretrained
-    from levelfield.pretrained.locate import find
+    from levelfield.pretrained.locate import resolve_model_path
 
     model, tokenizer = pretrained.load(
         choice.name,
@@ -227,7 +227,7 @@ def load_checkpoint(choice: ModelChoice, device: str) -> Loaded:
         choice.precision,
         reference_bug=choice.reference_bug,
     )
-    return Loaded(model, tokenizer, model_record.fingerprint(find(choice.name)))
+    return Loaded(model, tokenizer, model_record.fingerprint(resolve_model_path(choice.name)))
 
 
 def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], folder: Path) -> None:

@@ -57,7 +57,7 @@ def evaluate(
 
 def check(model: LanguageModel, evaluation: Evaluation) -> None:
     """Raises UserError for lengths of more tokens than the model takes."""
-    check_lengths(model.name, model.max_length, evaluation, len(model.begin))
+    check_lengths(model.name, model.max_length, evaluation, len(model.bos_ids))
 
 
 def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0) -> None:
@@ -98,22 +98,22 @@ def _generated(
     model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample]
 ) -> Iterator[Prediction]:
     """The model's answers as they are done. An answer ends as soon as nothing that may follow can change its score."""
-    from levelfield.pretrained.decoding import Stop, either, ends, stream
+    from levelfield.pretrained.decoding import Stop, any_of, ends_with, generate_iter
 
     def done(number: int, made: Sequence[int]) -> bool:
         return is_final(task, tokenizer.decode(made), todo[number].references)
 
-    stop: Stop = either(ends(model.ends), done)
+    stop: Stop = any_of(ends_with(model.eos_ids), done)
     prompts = [prompt_of(model, sample) for sample in todo]
-    for number, made in stream(model, prompts, [s.answer_tokens for s in todo], stop):
+    for number, made in generate_iter(model, prompts, [s.answer_tokens for s in todo], stop):
         sample = todo[number]
         broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
-        text = tokenizer.decode([i for i in made if i not in model.ends])
+        text = tokenizer.decode([i for i in made if i not in model.eos_ids])
         yield Prediction.of(sample, task, text=text, made=len(made), status="diverged" if broken else "ok")
 
 
 def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:
     """The model's BOS ids and then the sample's: (n,) int32. BOS ids that the template has already are not repeated."""
-    begin, ids = np.array(model.begin, np.int32), sample.ids
+    begin, ids = np.array(model.bos_ids, np.int32), sample.ids
     shared = next((n for n in range(len(begin), 0, -1) if np.array_equal(begin[-n:], ids[:n])), 0)
     return np.concatenate([begin[: len(begin) - shared], ids])

@@ -1,10 +1,10 @@
-"""From a checkpoint's tensors, under our names, to a language model of our layers.
+"""Builds a language model of our layers from a checkpoint's tensors.
 
     decoder = Decoder(model, embedding, head=None, weights={"blocks.0.mixer.A_log": ...})
-    assemble(decoder, Setup("mamba2-2.7b", "cpu", "bfloat16"))
+    assemble(decoder, LoadOptions("mamba2-2.7b", "cpu", "bfloat16"))
 
-float64 is for comparisons. In bfloat16 the large linear maps are kept and run so, and all else (norms, decays, states)
-stays in float32, as the published codes do where it matters.
+float64 is for comparisons. In bfloat16 the large linear maps are stored and run in bfloat16. Everything else (norms,
+decays, states) stays in float32, as in the published codes, where its precision matters.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from levelfield.model import Net
-from levelfield.pretrained.native_model import Own
+from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import Model, Tokens, UserError
 
 Precision = Literal["float32", "bfloat16", "float64"]
-SMALL = ("dt_proj", "rg_lru", "conv")  # maps whose mixers run them in float32
+ALWAYS_FLOAT32 = ("dt_proj", "rg_lru", "conv")  # linear maps that their mixers run in float32
 
 
 @dataclass(frozen=True)
-class Setup:
-    """label: the model's name in tables. device and precision: where and how it runs."""
+class LoadOptions:
+    """How a model is loaded. label: its name in tables. precision: of weights and computation.
+
+    Raises UserError for an unknown precision.
+    """
 
     label: str
     device: str = "cpu"
@@ -41,10 +44,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A language model without a place. embedding: (V, D). head: (V, D), or None where the embedding's rows are it.
+    """The architecture and the weights of a decoder-only language model, under our names, before it is built.
 
-    scale: what embedded inputs are multiplied by. cap: logits become cap tanh(logits / cap). weights: of blocks and
-    norm, under the names of `Net`.
+    embedding: (vocabulary, width). head: (vocabulary, width), or None where it is tied to the embedding. weights: of
+    blocks and norm, under the names of `Net`. scale: factor of the embedded inputs. cap: logits become
+    cap tanh(logits / cap).
     """
 
     model: Model
@@ -56,45 +60,63 @@ class Decoder:
 
 
 class Logits(nn.Module):
-    """(..., D) -> (..., V)."""
+    """Maps hidden states (..., width) to logits (..., vocabulary)."""
 
     def __init__(self, weight: Tensor, factor: float, cap: float | None) -> None:
         super().__init__()
         self.weight, self.factor, self.cap = nn.Parameter(weight, requires_grad=False), factor, cap
 
-    def forward(self, features: Tensor) -> Tensor:
-        logits = F.linear(features.to(self.weight.dtype), self.weight)
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits = F.linear(hidden.to(self.weight.dtype), self.weight)
         logits = logits.float() if logits.dtype == torch.bfloat16 else logits
         if self.factor != 1:
             logits = logits * self.factor
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
-def assemble(decoder: Decoder, setup: Setup, begin: tuple[int, ...] = (), ends: frozenset[int] = frozenset()) -> Own:
-    """begin, ends: as of `LanguageModel`. Nothing of the model's size is made but the weights themselves. Raises
-    UserError where names do not fit."""
-    with FakeTensorMode():  # initial values that nobody needs take neither memory nor time
-        net = Net(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
-    device, half = torch.device(setup.device), setup.precision == "bfloat16"
-    wide = torch.float64 if setup.precision == "float64" else torch.float32
+def assemble(
+    decoder: Decoder, options: LoadOptions, bos: tuple[int, ...] = (), eos: frozenset[int] = frozenset()
+) -> NativeModel:
+    """Builds the model on its device. bos, eos: `bos_ids` and `eos_ids` of the `LanguageModel`.
+
+    Memory is taken for the weights only. Raises UserError where names or shapes do not fit.
+    """
+    device, half = torch.device(options.device), options.precision == "bfloat16"
+    wide = torch.float64 if options.precision == "float64" else torch.float32
+    # The embedding stays wide even in bfloat16, so that the residual stream that starts with it is wide, too.
     embedding = decoder.embedding.to(device, wide) * decoder.scale
-    weights = {"encoder.embed.weight": embedding}  # in float32, so that what the blocks add to is, too
+    weights = {"encoder.embed.weight": embedding}
     for name, value in decoder.weights.items():
-        weights[name] = value.to(device, torch.bfloat16 if half and _large(name, value) else wide)
-    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    for name in sorted(expected.keys() ^ weights.keys()):
-        raise UserError(f"{setup.label} and our layers disagree about '{name}': its layout is not one known here.")
-    for name, value in weights.items():
-        if tuple(value.shape) != expected[name]:
-            raise UserError(f"{setup.label} has '{name}' of shape {tuple(value.shape)}, not {expected[name]}.")
-    net.load_state_dict(weights, assign=True)
-    net = net.requires_grad_(False).eval()
+        weights[name] = value.to(device, torch.bfloat16 if half and _is_large_map(name, value) else wide)
+    net = _net(decoder, weights, options.label)
+    tied = decoder.head is None
     head = embedding if decoder.head is None else decoder.head.to(device, wide)
     head = head.bfloat16() if half else head
-    factor, extra = (1 / decoder.scale, 0) if decoder.head is None else (1.0, decoder.head.numel())
-    read = Logits(head, factor, decoder.cap)
-    return Own(setup.label, net, read, len(head), 0, ends, begin, half, extra)
+    return NativeModel(
+        options.label,
+        net,
+        head=Logits(head, 1 / decoder.scale if tied else 1.0, decoder.cap),
+        symbols=len(head),
+        eos=eos,
+        bos=bos,
+        autocast=half,
+        extra_parameters=0 if tied else head.numel(),
+    )
 
 
-def _large(name: str, value: Tensor) -> bool:
-    return value.ndim == 2 and name.endswith(".weight") and not any(small in name for small in SMALL)
+def _net(decoder: Decoder, weights: Mapping[str, Tensor], label: str) -> Net:
+    """Builds the network with these weights, in eval mode. Raises UserError where names or shapes do not fit."""
+    with FakeTensorMode():  # initial values are replaced, so they need neither memory nor time
+        net = Net(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
+    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    for name in sorted(expected.keys() ^ weights.keys()):
+        raise UserError(f"{label} and our layers disagree about '{name}': it is of no known format.")
+    for name, value in weights.items():
+        if tuple(value.shape) != expected[name]:
+            raise UserError(f"{label} has '{name}' of shape {tuple(value.shape)}, not {expected[name]}.")
+    net.load_state_dict(weights, assign=True)
+    return net.requires_grad_(False).eval()
+
+
+def _is_large_map(name: str, value: Tensor) -> bool:
+    return value.ndim == 2 and name.endswith(".weight") and not any(part in name for part in ALWAYS_FLOAT32)

@@ -1,13 +1,13 @@
-"""Greedy generation for many prompts at once: the same tokens as one by one, without the waiting.
+"""Generates greedily for many prompts at once: the same tokens as one by one, in less time.
 
-    generate(model, prompts, budgets=128)                                # every budget to its end
-    generate(model, prompts, [4, 30], stop=ends(model.ends))             # or until a row is done
+    generate(model, prompts, budgets=128)                                # always 128 tokens
+    generate(model, prompts, [4, 30], stop=ends_with(model.eos_ids))     # or fewer, where the model ends
 
-What makes it fast leaves the answers as they are (up to rounding, which can turn a tie):
-  * rows of about equal length go together; a longer row is still fed its prompt while others generate, so that all
-    rows always stand at the same step and nothing is padded;
-  * beginnings that prompts have in common are read once (`prefixes`);
-  * prompts are read in chunks, and logits exist for the last step alone;
+Four things save time. None changes a token, except for rounding where two logits are nearly equal:
+  * prompts of similar length form a batch; a longer one is still being read while the others generate, so all rows
+    are at the same step and nothing is padded;
+  * common prefixes are read once (`levelfield.pretrained.shared_prefixes`);
+  * prompts are read in chunks, and logits are computed for the last token only;
   * a row that is done leaves the batch at once.
 """
 
@@ -15,112 +15,130 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from levelfield.pretrained.language_model import LanguageModel
-from levelfield.pretrained.shared_prefixes import Segment, shared
+from levelfield.pretrained.shared_prefixes import PrefixNode, prefix_tree
 from levelfield.spec import UserError
 
 Ids = Sequence[int] | np.ndarray
 Stop = Callable[[int, Sequence[int]], bool]
-"""stop(number of the prompt, ids generated so far): whether the row is done. Asked after every id."""
+"""stop(index of the prompt, ids generated so far): whether the row is done. It is called after every generated id."""
 
 
-def never(prompt: int, made: Sequence[int]) -> bool:
-    """A Stop that lets every row use its budget."""
+def never_stop(prompt: int, made: Sequence[int]) -> bool:
+    """A Stop that lets every row use its whole budget."""
     return False
 
 
-def ends(tokens: Collection[int]) -> Stop:
-    """A Stop at any of these ids."""
+def ends_with(tokens: Collection[int]) -> Stop:
+    """Returns a Stop that ends a row at any of these ids."""
     return lambda prompt, made: made[-1] in tokens
 
 
-def says(texts: Collection[str], decode: Callable[[Sequence[int]], str]) -> Stop:
-    """A Stop when what was generated holds one of these texts, such as a newline."""
+def contains(texts: Collection[str], decode: Callable[[Sequence[int]], str]) -> Stop:
+    """Returns a Stop that ends a row when its generated text contains any of these, such as a newline."""
 
     def stop(prompt: int, made: Sequence[int]) -> bool:
-        text = decode(made)
-        return any(wanted in text for wanted in texts)
+        generated = decode(made)
+        return any(text in generated for text in texts)
 
     return stop
 
 
-def either(*stops: Stop) -> Stop:
-    """A Stop when one of these holds."""
+def any_of(*stops: Stop) -> Stop:
+    """Returns a Stop that ends a row when any of these does."""
     return lambda prompt, made: any(stop(prompt, made) for stop in stops)
 
 
 @dataclass(frozen=True)
 class Batching:
-    """rows: in a batch at most. tokens: rows times steps at most, which bounds the memory of keys and values. spread:
-    by how many steps the prompts of a batch may differ. saving: steps that a shared beginning must save, or it is read
-    again."""
+    """How prompts are put into batches. Raises UserError for limits that no batch meets.
+
+    rows: at most so many in a batch. tokens: rows times tokens of a row, at most, which bounds the memory of keys and
+    values. max_length_gap: by how many tokens prompts of a batch may differ in length. min_prefix_saving: how many
+    tokens a common prefix must save, else it is read again for each prompt.
+    """
 
     rows: int = 64
     tokens: int = 1 << 19
-    spread: int = 32
-    saving: int = 256
+    max_length_gap: int = 32
+    min_prefix_saving: int = 256
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.tokens, self.saving) < 1 or self.spread < 0:
-            raise UserError("Batching needs rows, tokens and saving of at least 1, and spread of at least 0.")
+        if min(self.rows, self.tokens, self.min_prefix_saving) < 1 or self.max_length_gap < 0:
+            raise UserError(
+                "Batching needs rows, tokens and min_prefix_saving of at least 1, and max_length_gap of at least 0."
+            )
 
 
-NOTHING = 1 << 62  # more steps than there are to save
-ONE_BY_ONE = Batching(rows=1, spread=0, saving=NOTHING)
+NEVER_SHARED = 1 << 62  # a saving that no prefix reaches
+ONE_BY_ONE = Batching(rows=1, max_length_gap=0, min_prefix_saving=NEVER_SHARED)
 
 
 @dataclass
 class _Row:
+    """One prompt: its index, its ids, how many ids to generate, and those generated so far."""
+
     number: int
     prompt: Ids
     budget: int
     made: list[int] = field(default_factory=list)
 
 
+class _Prefilled(NamedTuple):
+    """Rows whose prompts were read up to a common length, with logits (rows, vocabulary) and the state after it."""
+
+    rows: list[_Row]
+    logits: Tensor
+    state: Any
+
+
 def generate(
     model: LanguageModel,
     prompts: Sequence[Ids],
     budgets: int | Sequence[int],
-    stop: Stop = never,
+    stop: Stop = never_stop,
     batching: Batching = Batching(),
 ) -> list[list[int]]:
-    """The ids that follow each prompt, the one at which `stop` held included: a beginning of what the whole budget
-    would give. A row whose logits are no numbers ends there, short of its budget. Raises UserError for an empty prompt,
-    and for more steps than the model takes."""
-    found = dict(stream(model, prompts, budgets, stop, batching))
+    """Returns the ids generated after each prompt, up to its budget or the id at which `stop` holds, which is included.
+
+    A row whose logits are NaN or infinite ends there, short of its budget. Raises UserError for an empty prompt, and
+    for more tokens than the model takes.
+    """
+    found = dict(generate_iter(model, prompts, budgets, stop, batching))
     return [found[i] for i in range(len(prompts))]
 
 
-def stream(
+def generate_iter(
     model: LanguageModel,
     prompts: Sequence[Ids],
     budgets: int | Sequence[int],
-    stop: Stop = never,
+    stop: Stop = never_stop,
     batching: Batching = Batching(),
 ) -> Iterator[tuple[int, list[int]]]:
-    """`generate` as it comes: (number of the prompt, its ids), in the order in which rows are done."""
+    """Yields what `generate` returns as (index of the prompt, ids), in the order in which rows are done."""
     each = [budgets] * len(prompts) if isinstance(budgets, int) else list(budgets)
     rows = [_Row(i, prompt, budget) for i, (prompt, budget) in enumerate(zip(prompts, each, strict=True))]
     for row in rows:
         if not len(row.prompt):
-            raise UserError("A prompt of no tokens has nothing to go on from: give at least one.")
+            raise UserError("A prompt of no tokens cannot be continued: give at least one.")
         model.check_length(len(row.prompt) + row.budget)
     yield from ((row.number, []) for row in rows if row.budget < 1)
-    for group in _groups([row for row in rows if row.budget >= 1], batching.spread if model.ragged else 0):
-        yield from _group(model, group, stop, batching)
+    max_gap = batching.max_length_gap if model.supports_mixed_lengths else 0
+    for group in _groups([row for row in rows if row.budget >= 1], max_gap):
+        yield from _generate_group(model, group, stop, batching)
 
 
-def _groups(rows: Sequence[_Row], spread: int) -> Iterator[list[_Row]]:
-    """Rows whose prompts differ by at most `spread` steps, shortest first."""
+def _groups(rows: Sequence[_Row], max_gap: int) -> Iterator[list[_Row]]:
+    """Groups rows whose prompts differ in length by at most `max_gap` tokens, the shortest first."""
     group: list[_Row] = []
     for row in sorted(rows, key=lambda row: len(row.prompt)):
-        if group and len(row.prompt) - len(group[0].prompt) > spread:
+        if group and len(row.prompt) - len(group[0].prompt) > max_gap:
             yield group
             group = []
         group.append(row)
@@ -129,83 +147,92 @@ def _groups(rows: Sequence[_Row], spread: int) -> Iterator[list[_Row]]:
 
 
 @torch.no_grad()
-def _group(model: LanguageModel, rows: list[_Row], stop: Stop, batching: Batching) -> Iterator[tuple[int, list[int]]]:
-    """Reads what all prompts have, the length of the shortest, and generates in full batches."""
+def _generate_group(
+    model: LanguageModel, rows: list[_Row], stop: Stop, batching: Batching
+) -> Iterator[tuple[int, list[int]]]:
+    """Reads as much of every prompt as the shortest has, then generates in batches as large as allowed."""
     length = len(rows[0].prompt)
     longest = max(len(row.prompt) + row.budget for row in rows)
     most = max(1, min(batching.rows, batching.tokens // longest))
-    waiting: list[tuple[list[_Row], Tensor, Any]] = []
-    saving = batching.saving if model.pieces else NOTHING
-    for some, logits, state in _read(model, rows, length, most, saving):
-        if waiting and sum(len(w[0]) for w in waiting) + len(some) > most:
-            yield from _joined(model, waiting, length, stop)
+    min_saving = batching.min_prefix_saving if model.supports_chunked_prefill else NEVER_SHARED
+    waiting: list[_Prefilled] = []
+    for part in _Prefill(model, rows, length, min_saving).parts(most):
+        if waiting and sum(len(w.rows) for w in waiting) + len(part.rows) > most:
+            yield from _decode_joined(model, waiting, length, stop)
             waiting = []
-        waiting.append((some, logits, state))
-        del logits, state
-    yield from _joined(model, waiting, length, stop)
+        waiting.append(part)
+        del part  # `waiting` alone holds its state, so that joining can free it
+    yield from _decode_joined(model, waiting, length, stop)
 
 
-def _read(
-    model: LanguageModel, rows: list[_Row], length: int, most: int, saving: int
-) -> Iterator[tuple[list[_Row], Tensor, Any]]:
-    """The first `length` steps of every prompt: some rows with their logits and state at a time."""
-    segments = shared([row.prompt for row in rows], length, saving)
-    under: list[list[int]] = [[] for _ in segments]
-    for number, segment in enumerate(segments[1:], 1):
-        under[segment.parent].append(number)
-    states: dict[int, Any] = {}
-    ready = [0]
-    while ready:
-        number = ready.pop()
-        segment = segments[number]
-        if segment.parent >= 0:
-            before = _taken(model, states, segments, segment.parent)
-            _, states[number] = model.start(_ids(rows, [segment.example], segment.begin, segment.end), before)
-        ready += reversed(under[number])
-        for at in range(0, len(segment.prompts), most):
-            chosen = segment.prompts[at : at + most]
-            state = None
-            if number in states:
-                state = model.rows(states[number], torch.zeros(len(chosen), dtype=torch.int64, device=model.device))
-            yield [rows[i] for i in chosen], *model.start(_ids(rows, chosen, segment.end, length), state)
-        if not segment.children:
-            states.pop(number, None)
+class _Prefill:
+    """Reads the first `length` tokens of every prompt, each common prefix once."""
+
+    def __init__(self, model: LanguageModel, rows: list[_Row], length: int, min_saving: int) -> None:
+        self.model, self.rows, self.length = model, rows, length
+        self.nodes = prefix_tree([row.prompt for row in rows], length, min_saving)
+        self.states: dict[int, Any] = {}  # state of one row after each node that is still needed
+
+    def parts(self, most: int) -> Iterator[_Prefilled]:
+        """Yields the rows below each node of the prefix tree, at most `most` at a time."""
+        children: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes[1:], 1):
+            children[node.parent].append(number)
+        ready = [0]
+        while ready:
+            number = ready.pop()
+            node = self.nodes[number]
+            if node.parent >= 0:
+                ids = self._ids([node.example], node.begin, node.end)
+                _, self.states[number] = self.model.start(ids, self._state_for_child(node.parent))
+            ready += reversed(children[number])
+            for first in range(0, len(node.prompts), most):
+                yield self._read_on(number, node, node.prompts[first : first + most])
+            if not node.children:
+                self.states.pop(number, None)
+
+    def _read_on(self, number: int, node: PrefixNode, prompts: Sequence[int]) -> _Prefilled:
+        """Reads the rest of some prompts, from the end of their common prefix."""
+        state = self._copies(number, len(prompts)) if number in self.states else None
+        logits, state = self.model.start(self._ids(prompts, node.end, self.length), state)
+        return _Prefilled([self.rows[i] for i in prompts], logits, state)
+
+    def _state_for_child(self, number: int) -> Any:
+        """Returns the state after a node, for one of its children; None at the root. The last child needs no copy."""
+        if number not in self.states:
+            return None
+        self.nodes[number].children -= 1
+        return self._copies(number, 1) if self.nodes[number].children else self.states.pop(number)
+
+    def _copies(self, number: int, count: int) -> Any:
+        """Returns the state after a node in `count` rows."""
+        return self.model.rows(self.states[number], torch.zeros(count, dtype=torch.int64, device=self.model.device))
+
+    def _ids(self, prompts: Sequence[int], begin: int, end: int) -> Tensor:
+        """Returns tokens `begin` to `end` of some prompts: (prompts, end - begin) int64."""
+        return torch.from_numpy(np.array([self.rows[i].prompt[begin:end] for i in prompts], dtype=np.int64))
 
 
-def _taken(model: LanguageModel, states: dict[int, Any], segments: list[Segment], number: int) -> Any:
-    """The state after a segment, for one of its children; the last one to ask takes it away."""
-    if number not in states:
-        return None
-    segments[number].children -= 1
-    if not segments[number].children:
-        return states.pop(number)
-    return model.rows(states[number], torch.zeros(1, dtype=torch.int64, device=model.device))
-
-
-def _ids(rows: list[_Row], chosen: Sequence[int], begin: int, end: int) -> Tensor:
-    return torch.from_numpy(np.array([rows[i].prompt[begin:end] for i in chosen], dtype=np.int64))
-
-
-def _joined(
-    model: LanguageModel, parts: list[tuple[list[_Row], Tensor, Any]], length: int, stop: Stop
+def _decode_joined(
+    model: LanguageModel, parts: list[_Prefilled], length: int, stop: Stop
 ) -> Iterator[tuple[int, list[int]]]:
-    rows = [row for part in parts for row in part[0]]
-    logits = torch.cat([part[1] for part in parts])
-    state = parts[0][2] if len(parts) == 1 else model.join([part[2] for part in parts])
+    """Generates for all rows of these parts in one batch. Empties `parts`, so that their memory is free."""
+    rows = [row for part in parts for row in part.rows]
+    logits = torch.cat([part.logits for part in parts])
+    state = parts[0].state if len(parts) == 1 else model.join([part.state for part in parts])
     parts.clear()
-    yield from _decode(model, rows, logits, model.prompted(state), length, stop)
+    yield from _decode(model, _Prefilled(rows, logits, model.prompted(state)), length, stop)
 
 
-def _decode(
-    model: LanguageModel, rows: list[_Row], logits: Tensor, state: Any, step: int, stop: Stop
-) -> Iterator[tuple[int, list[int]]]:
-    """One step after the other: a row reads on where its prompt does, and else its own last token."""
+def _decode(model: LanguageModel, batch: _Prefilled, step: int, stop: Stop) -> Iterator[tuple[int, list[int]]]:
+    """Reads one token of every row at a time: the next of its prompt, or the one that it generated last."""
+    rows, logits, state = batch
     while True:
         places, following = [], []
-        sound = logits.amax(-1).isfinite().tolist()  # -inf is a token that cannot come; NaN and inf are no scores
+        finite = logits.amax(-1).isfinite().tolist()  # -inf marks a token that cannot come; NaN and inf are errors
         for place, (row, token) in enumerate(zip(rows, logits.argmax(-1).tolist(), strict=True)):
             reading = step < len(row.prompt)
-            if not sound[place]:  # nothing follows from what is no number
+            if not finite[place]:
                 yield row.number, row.made
                 continue
             if not reading:

@@ -1,13 +1,13 @@
-"""What an evaluation asks of a language model: logits of a batch, and going on from a carried state.
+"""Defines the interface of every language model: logits of a batch, and generation from a recurrent state or cache.
 
     model.logits(ids)                          # (B, n) -> (B, n, V)
-    logits, state = model.start(prompt)        # (B, V) after the last step, chunk by chunk
-    logits, state = model.step(ids, state)  # the next steps of every row
-    copies = model.rows(state, index)          # some rows again, to go on from them in several ways
+    logits, state = model.start(prompt)        # logits (B, V) after the last token; reads the prompt in chunks
+    logits, state = model.step(ids, state)     # the next tokens of every row
+    copies = model.rows(state, index)          # copies of some rows, which continue independently
 
-A model of the transformers library, a checkpoint of `mamba_ssm`, RWKV-6 and a model trained here answer alike, so that
-greedy generation (`levelfield.pretrained.decoding`) is written once. Rows of a batch are equally long: nothing is
-padded, as most recurrent models do not survive padding. Letters: B rows, n steps, V vocabulary.
+A model of transformers, a checkpoint of `mamba_ssm`, RWKV-6 and a model trained here all have this interface, so greedy
+generation (`levelfield.pretrained.decoding`) is written once. All rows of a batch have the same length. Nothing is
+padded, because most recurrent models compute wrong results with padding. Shapes: B rows, n tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from torch import Tensor
 
 from levelfield.spec import UserError
 
-CHUNK = 8192  # tokens that a prefill takes in at a time, over all rows
-FEWEST = 64  # steps of a chunk, however many rows there are
+CHUNK = 8192  # tokens that a prefill reads at a time, over all rows
+FEWEST = 64  # tokens of a chunk in each row at least, however many rows there are
 
 
 class LanguageModel(ABC):
     """A causal language model in eval mode on one device.
 
-    A state is whatever the implementation makes of it: what B rows carry after equally many steps.
+    A state is what B rows keep after the same number of tokens. Its type is up to the implementation.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """As it was asked for."""
+        """The name under which the model was loaded, for tables and messages."""
 
     @property
     @abstractmethod
     def vocabulary(self) -> int:
-        """Logits of a step, V; ids are 0..V-1. It may exceed the tokenizer's, where a checkpoint is padded."""
+        """The number of logits, V; ids are 0..V-1. It exceeds the tokenizer's where a checkpoint is padded."""
 
     @property
     @abstractmethod
@@ -47,86 +47,96 @@ class LanguageModel(ABC):
 
     @property
     def max_length(self) -> int | None:
-        """Steps that it takes at most, as one with a table of positions does; None where there is no bound."""
+        """The longest sequence in tokens, where positions are a table; None where there is no limit."""
         return None
 
     @property
     def made_for(self) -> int | None:
-        """Steps that its positions were made for, as its settings say; beyond them rotary ones are extrapolated. None
-        where they do not say."""
+        """The number of positions that the model was made for, as its settings say; None where they do not.
+
+        Rotary positions are extrapolated beyond it.
+        """
         return None
 
     @property
-    def begin(self) -> tuple[int, ...]:
-        """Ids that its own code puts before every prompt; () for most."""
+    def bos_ids(self) -> tuple[int, ...]:
+        """Ids that belong before every prompt, such as the beginning of a sequence; () for most models."""
         return ()
 
     @property
-    def ends(self) -> frozenset[int]:
-        """Ids after which its own code stops; none where it never does."""
+    def eos_ids(self) -> frozenset[int]:
+        """Ids after which the model's own code stops generating; empty where it names none."""
         return frozenset()
 
     @property
-    def pieces(self) -> bool:
-        """Whether a prompt may be read in pieces. If not, what follows its one piece comes step by step."""
+    def supports_chunked_prefill(self) -> bool:
+        """Whether a prompt may be read in several calls. If not, one call reads it, and then tokens come one by one."""
         return True
 
     @property
-    def ragged(self) -> bool:
-        """Whether rows may differ in where the prompt ends, as is right for all but a reproduced bug."""
+    def supports_mixed_lengths(self) -> bool:
+        """Whether the prompts of a batch may end at different steps; False only for a reproduced bug."""
         return True
 
     @abstractmethod
     def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, Any]:
-        """The next n >= 1 steps. ids: (B, n) int64; state: None at the start.
+        """Reads the next n >= 1 tokens of every row. ids: (B, n) int64. state: None at the start.
 
-        -> logits (B, V) after the last step, or (B, n, V) if not `last`, and the state after them. The state that was
-        given is used up; go on from it in two ways by `rows`.
+        Returns the logits (B, V) after the last token, or (B, n, V) if not `last`, and the state after it. The given
+        state may be overwritten: copy it with `rows` to continue from it twice.
         """
 
     @abstractmethod
     def rows(self, state: Any, index: Tensor) -> Any:
-        """A copy of those rows of the state, in that order; a row may be asked for more than once. index: (B',)."""
+        """Returns a copy of rows of a state, in the order of `index`, (B',) int64, where a row may occur repeatedly."""
 
     @abstractmethod
     def join(self, states: Sequence[Any]) -> Any:
-        """The rows of several states, which have seen equally many steps, one after the other."""
+        """Concatenates the rows of several states, all after the same number of tokens."""
 
     def prompted(self, state: Any) -> Any:
-        """The state from which tokens are generated, given the one after the prompt. The same but for known bugs."""
+        """Returns the state to generate from, given the one after the prompt: the same, unless a bug is reproduced."""
         return state
 
     @final
     @torch.no_grad()
     def start(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """A prompt, or the rest of one, chunk by chunk. ids: (B, n >= 1) -> logits (B, V) after it, and the state."""
+        """Reads a prompt, or the rest of one, in chunks. ids: (B, n >= 1) -> logits (B, V) after it, and the state.
+
+        Raises UserError for more tokens than the model takes.
+        """
         self.check_length(ids.shape[1])
         logits = ids.new_empty(0)
-        for piece in ids.to(self.device).split(self._chunk(ids), dim=1):
-            logits, state = self.step(piece, state)
+        for chunk in ids.to(self.device).split(self._chunk(ids), dim=1):
+            logits, state = self.step(chunk, state)
         return logits, state
 
     @final
     @torch.no_grad()
     def logits(self, ids: Tensor, last: int | None = None) -> Tensor:
-        """ids: (B, n) -> (B, n, V), or (B, last, V) for the last so many steps, and then only theirs are computed."""
+        """Computes logits. ids: (B, n) -> (B, n, V), or (B, last, V) for the `last` tokens alone, which saves memory.
+
+        Raises UserError for more tokens than the model takes.
+        """
         self.check_length(ids.shape[1])
         ids, state, parts = ids.to(self.device), None, []
         before = 0 if last is None else ids.shape[1] - last
-        if not self.pieces:
+        if not self.supports_chunked_prefill:
             return self.step(ids, None, last=False)[0][:, before:]
         if before:
             _, state = self.start(ids[:, :before])
-        for piece in ids[:, before:].split(self._chunk(ids), dim=1):
-            part, state = self.step(piece, state, last=False)
+        for chunk in ids[:, before:].split(self._chunk(ids), dim=1):
+            part, state = self.step(chunk, state, last=False)
             parts.append(part)
         return torch.cat(parts, 1)
 
     def _chunk(self, ids: Tensor) -> int:
-        """Steps of a piece."""
-        return max(FEWEST, CHUNK // len(ids)) if self.pieces else ids.shape[1]
+        """Returns how many tokens of each row are read at a time."""
+        return max(FEWEST, CHUNK // len(ids)) if self.supports_chunked_prefill else ids.shape[1]
 
     def check_length(self, steps: int) -> None:
-        """Raises UserError for more steps than the model has positions for."""
+        """Raises UserError for more tokens than the model has positions for."""
         if self.max_length is not None and steps > self.max_length:
-            raise UserError(f"{self.name} takes at most {self.max_length} steps, not {steps}: ask for shorter prompts.")
+            raise UserError(
+                f"{self.name} takes at most {self.max_length} tokens, not {steps}: ask for shorter prompts."
+            )

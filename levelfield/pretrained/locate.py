@@ -1,7 +1,7 @@
-"""Where a model's files are: a folder, or a name on the Hugging Face hub whose files are fetched once.
+"""Finds a model's files: in a folder, or on the Hugging Face hub, from where they are downloaded once.
 
-find("models/mamba2-2.7b")        # that folder
-find("EleutherAI/pythia-160m")    # in the hub's own cache, downloaded where it is not there
+resolve_model_path("models/mamba2-2.7b")        # that folder
+resolve_model_path("EleutherAI/pythia-160m")    # a folder in the hub's own cache, after a download if needed
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ TEXTS = ("*.json", "*.model", "*.txt")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.pth")
 
 
-def find(name: str, weights: bool = True) -> Path:
-    """The folder or file. weights: whether they are wanted too. Raises UserError where there is no such model."""
+def resolve_model_path(name: str, weights: bool = True) -> Path:
+    """Returns a model's folder or file. weights: whether to download them too. Raises UserError for an unknown name."""
     path = Path(name).expanduser()
     if path.exists():
         return path
@@ -27,12 +27,12 @@ def find(name: str, weights: bool = True) -> Path:
     hub = needed("huggingface_hub")
     try:
         return Path(hub.snapshot_download(name, allow_patterns=_wanted(hub, name, weights)))
-    except Exception as error:  # of the network, of the hub, of the name
+    except Exception as error:  # the network, the hub or the name may be at fault, each with types of its own
         raise UserError(f"{name} is neither a folder nor to be had from the hub: {first_line(error)}") from error
 
 
 def _wanted(hub: object, name: str, weights: bool) -> list[str]:
-    """Patterns of files: settings, tokenizer, and the weights in one form, safetensors where there are any."""
+    """Returns patterns of the files to download: settings, tokenizer, and weights in one format, safetensors first."""
     if not weights:
         return list(TEXTS)
     listed = hub.HfApi().list_repo_files(name)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,9 +1,10 @@
-"""Models made of our own layers as language models: read from somebody's checkpoint, or trained here.
+"""Runs a network of our own layers as a language model, whether its weights are somebody's checkpoint or trained here.
 
     net = Net(model, Tokens(symbols), (Head("next", symbols, "step"),), mask_flag=False, seed=0).eval()
-    Own("mine", net, net.heads["next"], size=symbols, shift=Tokens.OFFSET)
+    NativeModel("mine", net, head=net.heads["next"], symbols=symbols, id_offset=Tokens.OFFSET)
 
-Every layer is `RecurrentLayer`, so a prompt is read in pieces of any size and generation goes on from the state.
+Every layer is a `RecurrentLayer`, so a prompt may be read in chunks of any size, and generation continues from the
+state.
 """
 
 from __future__ import annotations
@@ -18,27 +19,31 @@ from torch import Tensor
 from levelfield.model import Net, State
 from levelfield.pretrained.language_model import LanguageModel
 
-Read = Callable[[Tensor], Tensor]
-"""Features (..., D) to logits (..., V)."""
+OutputHead = Callable[[Tensor], Tensor]
+"""Maps hidden states (..., width) to logits (..., vocabulary)."""
 
 
 @final
 @dataclass(frozen=True)
-class Own(LanguageModel):
-    """net: in eval mode. read: its features to logits. shift: what is added to an id before the network sees it.
-    half: whether to run products in bfloat16. head: parameters of `read` that are not among the network's.
-    reach: steps that its positions were made for, where that is known."""
+class NativeModel(LanguageModel):
+    """A language model of our layers.
+
+    label: its name. net: in eval mode. symbols: size of the vocabulary. id_offset: is added to every id before the
+    network reads it. eos, bos: see `LanguageModel.eos_ids` and `bos_ids`. autocast: whether products run in bfloat16.
+    extra_parameters: those of the head that are not among the network's. positions: how many the model was made for,
+    where that is known.
+    """
 
     label: str
     net: Net
-    read: Read
-    size: int
-    shift: int = 0
-    stops: frozenset[int] = frozenset()
-    prefix: tuple[int, ...] = ()
-    half: bool = False
-    head: int = 0
-    reach: int | None = None
+    head: OutputHead
+    symbols: int
+    id_offset: int = 0
+    eos: frozenset[int] = frozenset()
+    bos: tuple[int, ...] = ()
+    autocast: bool = False
+    extra_parameters: int = 0
+    positions: int | None = None
 
     @property
     def name(self) -> str:
@@ -46,7 +51,7 @@ class Own(LanguageModel):
 
     @property
     def vocabulary(self) -> int:
-        return self.size
+        return self.symbols
 
     @property
     def device(self) -> torch.device:
@@ -58,20 +63,20 @@ class Own(LanguageModel):
 
     @property
     def made_for(self) -> int | None:
-        return self.reach
+        return self.positions
 
     @property
-    def begin(self) -> tuple[int, ...]:
-        return self.prefix
+    def bos_ids(self) -> tuple[int, ...]:
+        return self.bos
 
     @property
-    def ends(self) -> frozenset[int]:
-        return self.stops
+    def eos_ids(self) -> frozenset[int]:
+        return self.eos
 
     def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            features, after = self.net.step(ids + self.shift, state)
-            return self.read(features[:, -1] if last else features), after
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            hidden, after = self.net.step(ids + self.id_offset, state)
+            return self.head(hidden[:, -1] if last else hidden), after
 
     def rows(self, state: State, index: Tensor) -> State:
         return State(

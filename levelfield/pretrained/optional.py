@@ -1,6 +1,6 @@
-"""Imports optional packages, and says in one line what a library complains of.
+"""Imports optional packages, and turns a library's exception into one line.
 
-transformers = needed("transformers")       # UserError that says what to install, where it is absent
+transformers = needed("transformers")       # UserError with the command that installs it, where it is absent
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from levelfield.spec import UserError
 
 
 def needed(package: str) -> Any:
-    """The module of an optional package. Raises UserError that says how to install it."""
+    """Imports an optional package. Raises UserError with the command that installs it."""
     from importlib import import_module
 
     try:
@@ -21,6 +21,6 @@ def needed(package: str) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What a library complains of, in one line that ends a sentence."""
+    """Returns the type and the first paragraph of an exception as one line, which ends with a full stop."""
     text = " ".join(str(error).split("\n\n")[0].split())
     return f"{type(error).__name__}: {text[:200].rstrip('.')}."

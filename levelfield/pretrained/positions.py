@@ -1,10 +1,10 @@
-"""How far a model's positions reach, read from its settings alone, before any weight is.
+"""Reads how many positions a model has from its settings, before any weight is loaded.
 
-    positions_of("models/gpt2")           # Positions(most=1024, made_for=1024): a table, which ends
-    positions_of("models/pythia-160m")    # Positions(most=None, made_for=2048): rotary, which goes on
+    positions_of("models/gpt2")           # Positions(most=1024, made_for=1024): a table of positions
+    positions_of("models/pythia-160m")    # Positions(most=None, made_for=2048): rotary positions
 
-Beyond a table there is no answer. Rotary positions go on, and what a model makes of those that it was not made for is
-what huang2024 asks: such lengths run, and are marked.
+A table ends, so longer prompts are refused. Rotary positions can be extrapolated, and how a model copes with that is
+the question of huang2024: longer prompts run, and their results are marked.
 """
 
 from __future__ import annotations
@@ -17,49 +17,54 @@ from typing import Any
 from levelfield.pretrained.optional import first_line, needed
 from levelfield.spec import UserError
 
-TABLES = ("n_positions", "n_ctx", "max_sequence_length")  # settings of models with a table of positions
-MADE_FOR = ("max_position_embeddings", "positions")  # of transformers, and in the header of llama2.c
+TABLES = ("n_positions", "n_ctx", "max_sequence_length")  # settings that only models with a table have
+MADE_FOR = ("max_position_embeddings", "positions")  # in transformers, and in the header of llama2.c
 PADDED = 16  # rows that a table may have beyond its positions
 
 
 @dataclass(frozen=True)
 class Positions:
-    """most: steps at most, where positions are a table. made_for: steps that the model was made for, as its settings
-    say. None: no bound, and not known."""
+    """The positions of a model, in tokens.
+
+    most: the size of its table of positions; None where it has no table. made_for: how many positions the model was
+    made for, as its settings say; None where they do not.
+    """
 
     most: int | None = None
     made_for: int | None = None
 
 
-def of_settings(config: Mapping[str, Any]) -> Positions:
-    """Of a layout that our layers read: none of them has a table."""
+def positions_from_config(config: Mapping[str, Any]) -> Positions:
+    """Reads the config.json of a format that our layers can represent; none of these has a table of positions."""
     found = next((config[name] for name in MADE_FOR if name in config), None)
     return Positions(None, found if isinstance(found, int) and found > 0 else None)
 
 
-def of_inner(inner: Any) -> Positions:
-    """Of a model of transformers, with or without weights: a table is an embedding, other than that of its symbols,
-    with a row for each of its positions."""
+def positions_from_model(inner: Any) -> Positions:
+    """Inspects a model of transformers, with or without weights.
+
+    Its table of positions is an embedding, other than that of its tokens, with a row for each position.
+    """
     config = inner.config.get_text_config()
     found = [getattr(config, name, None) for name in (*TABLES, MADE_FOR[0])]
     made_for = min((n for n in found if isinstance(n, int) and n > 0), default=None)
     if made_for is None or any(isinstance(n, int) and n > 0 for n in found[: len(TABLES)]):
         return Positions(made_for, made_for)
-    symbols = inner.get_input_embeddings()
-    tables = [m for m in inner.modules() if m is not symbols and type(m).__name__.endswith("Embedding")]
+    tokens = inner.get_input_embeddings()
+    tables = [m for m in inner.modules() if m is not tokens and type(m).__name__.endswith("Embedding")]
     sizes = [len(weight) for m in tables if (weight := getattr(m, "weight", None)) is not None]
-    listed = any(made_for <= size <= made_for + PADDED for size in sizes)
-    return Positions(made_for if listed else None, made_for)
+    has_table = any(made_for <= size <= made_for + PADDED for size in sizes)
+    return Positions(made_for if has_table else None, made_for)
 
 
-def of_files(path: Path) -> Positions:
-    """Of a folder that is left to transformers: its model is built without weights. Raises UserError."""
+def positions_from_files(path: Path) -> Positions:
+    """Builds the model of a folder in transformers, without weights, and inspects it. Raises UserError."""
     import torch
 
     transformers = needed("transformers")
     try:
         config = transformers.AutoConfig.from_pretrained(str(path), trust_remote_code=False)
         with torch.device("meta"):
-            return of_inner(transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False))
-    except Exception as error:  # as many kinds as there are models
+            return positions_from_model(transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False))
+    except Exception as error:  # every model raises types of its own
         raise UserError(f"transformers cannot read {path}: {first_line(error)}") from error

@@ -1,11 +1,11 @@
-"""The hybrid's decoding as its authors' code does it, mistake included, so that printed numbers can be understood.
+"""Reproduces a bug in the authors' decoding of the hybrid mamba2attn-2.7b, so that printed numbers can be understood.
 
-    reproduce(model)            # of `native.decoder`, where attention has a short convolution
+    reproduce(model)            # a `NativeModel` whose attention has a short convolution
 
-Attention of mamba2attn-2.7b convolves queries, keys and values over four steps. `mamba_ssm` (`modules/mha.py`, from its
-release of Mamba-2 in June 2024 on) keeps, at the end of the prompt, what comes *out* of that convolution where the next
-steps need what went *in*. The first three tokens generated see wrong inputs, and everything after them reads their keys
-and values; a number of seven digits is just about three tokens. Logits of a text at once are not touched.
+Its attention convolves queries, keys and values over four steps. At the end of the prompt `mamba_ssm`
+(`modules/mha.py`, since its release of Mamba-2 in June 2024) keeps the *outputs* of that convolution where the next
+steps need its *inputs*. So the first three generated tokens see wrong inputs, and all later tokens read their keys and
+values. A number of seven digits takes about three tokens. Logits of a text that is read in one call are not affected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from levelfield.mixers.attention import AttentionLayer
 from levelfield.model import State
 from levelfield.ops.layers.recurrent import RecurrentLayer
 from levelfield.pretrained.language_model import LanguageModel
-from levelfield.pretrained.native_model import Own
+from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError
 
 
-def reproduce(model: Own) -> AsPublished:
-    """The same model with that mistake in what it generates. Raises UserError where no layer could make it."""
+def reproduce(model: NativeModel) -> WithReferenceBug:
+    """Returns the model with the bug in its generation. Raises UserError where no layer can have it."""
     layers = [b.get_submodule("mixer") for b in model.net.blocks]
     found = [i for i, layer in enumerate(layers) if isinstance(layer, AttentionLayer) and layer.short is not None]
     if not found:
@@ -33,13 +33,17 @@ def reproduce(model: Own) -> AsPublished:
     for i in found:
         layer = layers[i]
         assert isinstance(layer, AttentionLayer)
-        model.net.blocks[i].add_module("mixer", Remembering(layer))
-    return AsPublished(model)
+        model.net.blocks[i].add_module("mixer", CacheBugAttention(layer))
+    return WithReferenceBug(model)
 
 
 @final
-class Remembering(RecurrentLayer):
-    """Attention whose state also has what went into its convolution, twice as far back as the next step needs it."""
+class CacheBugAttention(RecurrentLayer):
+    """Attention that also keeps the inputs of its convolution, twice as many as the next step needs.
+
+    x and y: (batch, steps, width). The state has one tensor more than the layer's own, `went_in`: (batch, inputs,
+    channels).
+    """
 
     def __init__(self, layer: AttentionLayer) -> None:
         super().__init__()
@@ -53,8 +57,8 @@ class Remembering(RecurrentLayer):
         before = went_in.new_zeros(len(x), reach, went_in.shape[2]) if state is None else state["went_in"]
         return y, after | {"went_in": torch.cat([before, went_in], 1)[:, -reach:]}
 
-    def mistaken(self, state: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
-        """The state after a prompt of so many steps, with the convolution's outputs where its inputs belong."""
+    def with_bug(self, state: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
+        """Returns the state after a prompt of `steps`, with the convolution's outputs in place of its inputs."""
         assert self.layer.short is not None
         came_out = self.layer.short(state["went_in"].transpose(1, 2)).transpose(1, 2).clone()
         came_out[:, : max(0, came_out.shape[1] - steps)] = 0  # before the first step there is nothing
@@ -62,10 +66,10 @@ class Remembering(RecurrentLayer):
 
 
 @final
-class AsPublished(LanguageModel):
-    """`model`, with `Remembering` layers, that goes wrong where a prompt ends."""
+class WithReferenceBug(LanguageModel):
+    """A model with `CacheBugAttention` layers, which corrupts its state at the end of the prompt."""
 
-    def __init__(self, model: Own) -> None:
+    def __init__(self, model: NativeModel) -> None:
         self.model = model
 
     @property
@@ -81,11 +85,11 @@ class AsPublished(LanguageModel):
         return self.model.device
 
     @property
-    def ends(self) -> frozenset[int]:
-        return self.model.ends
+    def eos_ids(self) -> frozenset[int]:
+        return self.model.eos_ids
 
     @property
-    def ragged(self) -> bool:
+    def supports_mixed_lengths(self) -> bool:
         return False
 
     def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
@@ -101,5 +105,5 @@ class AsPublished(LanguageModel):
         layers = []
         for block, kept in zip(self.model.net.blocks, state.layers, strict=True):
             mixer = block.get_submodule("mixer")
-            layers.append(mixer.mistaken(kept, state.steps) if isinstance(mixer, Remembering) else kept)
+            layers.append(mixer.with_bug(kept, state.steps) if isinstance(mixer, CacheBugAttention) else kept)
         return State(state.steps, tuple(layers))

@@ -1,11 +1,11 @@
-"""Which prompts begin alike: a plan that reads every shared beginning once.
+"""Finds the common prefixes of prompts, so that each of them is read once.
 
-    shared([[5, 6, 7, 1], [5, 6, 7, 2], [9, 9, 9, 9]], length=4, saving=2)
-    #   nothing ─┬─ 5 6 7 ─┬─ prompt 0
+    prefix_tree([[5, 6, 7, 1], [5, 6, 7, 2], [9, 9, 9, 9]], length=4, min_saving=2)
+    #   (empty) ─┬─ 5 6 7 ─┬─ prompt 0
     #            │         └─ prompt 1
     #            └─ prompt 2
 
-Needles in one haystack differ from where the needle stands, so the text before it need not be read once per prompt.
+Prompts with needles in one haystack are equal up to the needle, so the text before it is read once for all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 
 
 @dataclass
-class Segment:
-    """Steps `begin` to `end` of each prompt below it, which are the same in all of them.
+class PrefixNode:
+    """Tokens `begin` to `end`, which all prompts below this node have in common.
 
-    parent: index of the segment before it, -1 for the first; example: a prompt that has these steps; prompts: those
-    that share no more with others; children: how many segments go on from here.
+    parent: index of the parent node, -1 for the root. example: index of a prompt with these tokens. prompts: indices of
+    those that share no more with others. children: number of child nodes.
     """
 
     parent: int
@@ -33,33 +33,33 @@ class Segment:
     children: int = 0
 
 
-def shared(prompts: Sequence[Sequence[int] | np.ndarray], length: int, saving: int) -> list[Segment]:
-    """Segments of the first `length` >= 1 steps, each after its parent; the first one is empty.
+def prefix_tree(prompts: Sequence[Sequence[int] | np.ndarray], length: int, min_saving: int) -> list[PrefixNode]:
+    """Builds the prefix tree of the first `length` >= 1 tokens: nodes, each after its parent, with an empty root first.
 
-    saving: how many steps a segment saves at least, its own times the other prompts that share it. At least the last
-    step of a prompt is shared with none, so that every prompt has logits of its own.
+    min_saving: tokens that a node must save, its own times the number of prompts that share it less one. The last of
+    the `length` tokens is never shared, so that every prompt gets logits of its own.
     """
     arrays = [np.asarray(p[:length], dtype=">u4") for p in prompts]
     order = sorted(range(len(arrays)), key=lambda i: arrays[i].tobytes())
-    alike = np.zeros(len(order), dtype=np.int64)  # steps in common with the prompt before it in that order
+    common_with_last = np.zeros(len(order), dtype=np.int64)  # tokens in common with the previous prompt in this order
     for place in range(1, len(order)):
         differ = arrays[order[place - 1]] != arrays[order[place]]
-        alike[place] = min(length - 1, differ.argmax() if differ.any() else length)
-    segments = [Segment(-1, 0, 0, order[0])]
+        common_with_last[place] = min(length - 1, differ.argmax() if differ.any() else length)
+    nodes = [PrefixNode(-1, 0, 0, order[0])]
     ranges = [(0, len(order), 0)]
     while ranges:
-        first, end, under = ranges.pop()
+        first, end, parent = ranges.pop()
         if end - first == 1:
-            segments[under].prompts.append(order[first])
+            nodes[parent].prompts.append(order[first])
             continue
-        inner = alike[first + 1 : end]
+        inner = common_with_last[first + 1 : end]
         common = int(inner.min())
-        if (common - segments[under].end) * (end - first - 1) >= saving:
-            segments[under].children += 1
-            segments.append(Segment(under, segments[under].end, common, order[first]))
-            under = len(segments) - 1
+        if (common - nodes[parent].end) * (end - first - 1) >= min_saving:
+            nodes[parent].children += 1
+            nodes.append(PrefixNode(parent, nodes[parent].end, common, order[first]))
+            parent = len(nodes) - 1
         cuts = [first, *(first + 1 + np.flatnonzero(inner == common)).tolist(), end]
-        # The longest chain is taken last, when its parent has no other use.
+        # The largest part is pushed first and popped last. Its node is the last child, which needs no copy of a state.
         parts = sorted(pairwise(cuts), key=lambda part: part[1] - part[0], reverse=True)
-        ranges += [(a, b, under) for a, b in parts]
-    return segments
+        ranges += [(a, b, parent) for a, b in parts]
+    return nodes

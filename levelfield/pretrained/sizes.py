@@ -1,9 +1,9 @@
-"""Sizes in a config.json, which may hold anything: whole numbers of a range that some model has, or a complaint.
+"""Checks the sizes in a config.json, which may hold anything.
 
-    checked({"d_model": 2560, "n_layer": 10**12, ...}, "models/mine")
+    check_sizes({"d_model": 2560, "n_layer": 10**12, ...}, "models/mine")
     # UserError: n_layer of models/mine is 1000000000000: give a whole number from 1 to 10,000, or copy it again.
 
-Looked at before anything is made of them: a model of 10^12 layers would take all memory before it is refused.
+They are checked before any layer is made, because a model of 10^12 layers would take all memory before it failed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ MOST = {
     **dict.fromkeys(("d_conv", "d_intermediate", "rotary_emb_dim", "mlp_dim"), WIDTH),
     **dict.fromkeys(("attention_window_size", "vocab_size"), WORDS),
 }
-NOTHING = {"d_conv", "d_intermediate", "rotary_emb_dim", "mlp_dim"}  # of which 0 means that there is none
+MAY_BE_ZERO = {"d_conv", "d_intermediate", "rotary_emb_dim", "mlp_dim"}  # 0 means that there is no such part
 
 
-def checked(config: Mapping[str, Any], where: str) -> None:
-    """Raises UserError for a size that is no whole number, and for one that no model has. A size that is null is not
-    given."""
+def check_sizes(config: Mapping[str, Any], where: str) -> None:
+    """Raises UserError for a size that is not a whole number, or that no model has. A size that is null counts as
+    absent."""
     for name, value in config.items():
         if isinstance(value, Mapping):
-            checked(value, where)
+            check_sizes(value, where)
         elif name in MOST and value is not None:
-            least = 0 if name in NOTHING else 1
+            least = 0 if name in MAY_BE_ZERO else 1
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST[name]:
                 shown = repr(value)[:60]
                 raise UserError(
@@ -47,7 +47,7 @@ def checked(config: Mapping[str, Any], where: str) -> None:
 
 @contextmanager
 def understood(where: str) -> Iterator[None]:
-    """Settings of other kinds than a layout has raise UserError, whatever was tried with them."""
+    """Raises UserError where the code inside fails because a setting is absent or of the wrong type."""
     try:
         yield
     except torch.OutOfMemoryError:

@@ -15,10 +15,10 @@ from toy_ruler import Pairs
 
 from levelfield.longcontext.runner import prompt_of
 from levelfield.pretrained import generate, positions_of
-from levelfield.pretrained.assemble import Setup
-from levelfield.pretrained.positions import Positions, of_inner, of_settings
+from levelfield.pretrained.assemble import LoadOptions
+from levelfield.pretrained.positions import Positions, positions_from_config, positions_from_model
 from levelfield.pretrained.tokenizers import read
-from levelfield.pretrained.transformers_model import Hub
+from levelfield.pretrained.transformers_model import TransformersModel
 from levelfield.ruler import TEMPLATES, PromptOptions, named
 from levelfield.ruler import generate as samples_of
 from levelfield.spec import UserError
@@ -92,8 +92,8 @@ def test_models_that_need_their_positions_or_their_state_generate_as_by_definiti
 ) -> None:
     """In pieces, in batches of unequal prompts, and with shared beginnings."""
     inner = make()
-    model = Hub(Setup("toy"), inner)
-    assert model.alone is alone and model.pieces
+    model = TransformersModel(LoadOptions("toy"), inner)
+    assert model.alone is alone and model.supports_chunked_prefill
     begin = torch.randint(SYMBOLS, (300,), generator=torch.Generator().manual_seed(2)).tolist()
     prompts = [[*begin, 3], [*begin, 4, 5, 6], [7, 8, 9], [*begin[:280], 1, 2]]
     assert generate(model, prompts, 6) == [greedy(inner, prompt, 6) for prompt in prompts]
@@ -102,8 +102,8 @@ def test_models_that_need_their_positions_or_their_state_generate_as_by_definiti
 
 
 def test_who_cannot_go_on_is_refused_without_a_word_on_whose_fault_it_is() -> None:
-    with pytest.raises(UserError, match=r"logits are off by .* standard deviations.* or it is not called here"):
-        Hub(Setup("toy"), Forgetful())
+    with pytest.raises(UserError, match=r"puts logits off by .* standard deviations.* or levelfield calls it wrongly"):
+        TransformersModel(LoadOptions("toy"), Forgetful())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_begin_is_what_stands_before_a_word(
     def marked(text: str) -> list[int]:
         return [*before, *Pairs().encode(text), *after]
 
-    assert read.begin_of(marked, Pairs().encode) == expected
+    assert read.find_bos_ids(marked, Pairs().encode) == expected
 
 
 @pytest.mark.parametrize("bos", ["<s>", {"content": "<s>"}])
@@ -144,7 +144,7 @@ def test_a_begin_that_the_settings_switch_off_is_not_put_before_prompts(
     settings = {"bos_token": bos} | ({} if added is None else {"add_bos_token": added})
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     found = read.read_tokenizer(tmp_path)
-    assert found.begin == begin and found.encode("a") == [107]  # pyright: ignore[reportAttributeAccessIssue]
+    assert found.bos_ids == begin and found.encode("a") == [107]  # pyright: ignore[reportAttributeAccessIssue]
     (tmp_path / "tokenizer_config.json").write_text("[")
     with pytest.raises(UserError, match="is not JSON"):
         read.read_tokenizer(tmp_path)
@@ -169,7 +169,7 @@ class Special(Pairs):
 def test_a_prompt_begins_once(template: str, begin: tuple[int, ...]) -> None:
     """Whether the begin comes from the tokenizer, from the template, or from both."""
     (sample,) = samples_of(named("niah_single_1"), 2000, Special(), PromptOptions(template=template), count=1)
-    model: Any = SimpleNamespace(begin=begin)
+    model: Any = SimpleNamespace(bos_ids=begin)
     ids = prompt_of(model, sample).tolist()
     own = any(text in TEMPLATES[template] for text in Special.BEGINS)
     assert ids.count(1000) == max(own, 1000 in begin)
@@ -196,8 +196,8 @@ def test_positions_are_a_table_where_the_model_holds_one(
     inner.get_input_embeddings = lambda: inner.tokens  # pyright: ignore[reportAttributeAccessIssue]
     config = SimpleNamespace(vocab_size=SYMBOLS, **settings)
     inner.config = SimpleNamespace(get_text_config=lambda: config)
-    assert of_inner(inner) == expected
-    assert of_settings(settings).most is None
+    assert positions_from_model(inner) == expected
+    assert positions_from_config(settings).most is None
 
 
 def test_positions_are_known_without_weights(tmp_path: Path) -> None:

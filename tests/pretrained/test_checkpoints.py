@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.pretrained import generate, load
-from levelfield.pretrained.tokenizers.llama2c import Scored
+from levelfield.pretrained.tokenizers.llama2c import Llama2cTokenizer
 from levelfield.spec import UserError
 
 
@@ -60,14 +60,14 @@ def test_logits_are_those_of_its_own_code_beyond_its_positions_too(tied: bool, t
     model, _ = load(str(tmp_path), precision="float64")
     ids = torch.randint(VOCABULARY, (13,), generator=Generator().manual_seed(1)).tolist()
     torch.testing.assert_close(model.logits(torch.tensor([ids]))[0], naive(weights, ids), rtol=1e-9, atol=1e-9)
-    assert (model.begin, model.ends, model.vocabulary, model.max_length) == ((1,), {1, 2}, VOCABULARY, None)
+    assert (model.bos_ids, model.eos_ids, model.vocabulary, model.max_length) == ((1,), {1, 2}, VOCABULARY, None)
     single, _ = load(str(tmp_path / "tiny.bin"), precision="float64")
     assert torch.equal(single.logits(torch.tensor([ids])), model.logits(torch.tensor([ids])))
 
 
 def test_the_best_score_is_joined_first_and_the_first_of_equals(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "tok.bin")
-    tokenizer = Scored(tmp_path / "tok.bin")
+    tokenizer = Llama2cTokenizer(tmp_path / "tok.bin")
     said = lambda text: [tokenizer.pieces[i] for i in tokenizer.encode(text)]  # noqa: E731
     assert said("abc") == [b" a", b"bc"]  # " " + "a" + "bc": the better score goes first
     assert said("ab aaa") == [b" ab", b" a", b"aa"]
@@ -81,7 +81,7 @@ def test_the_best_score_is_joined_first_and_the_first_of_equals(tmp_path: Path) 
 
 def test_words_apart_give_what_the_whole_text_gives(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "tok.bin")
-    apart, whole = Scored(tmp_path / "tok.bin"), Scored(tmp_path / "tok.bin")
+    apart, whole = Llama2cTokenizer(tmp_path / "tok.bin"), Llama2cTokenizer(tmp_path / "tok.bin")
     whole.split = lambda text: [text]
     generator = Generator().manual_seed(2)
     for _ in range(60):
@@ -93,13 +93,13 @@ def test_other_files_are_told_apart(tmp_path: Path) -> None:
     write_model(tmp_path)
     data = (tmp_path / "tiny.bin").read_bytes()
     (tmp_path / "tiny.bin").write_bytes(data[:-4])
-    with pytest.raises(UserError, match="no layout known here"):
+    with pytest.raises(UserError, match="no known format"):
         load(str(tmp_path))
     (tmp_path / "tiny.bin").write_bytes(struct.pack("<Ii", 0x616B3432, 1) + data)
     with pytest.raises(UserError, match="--version 0"):
         load(str(tmp_path))
     (tmp_path / "tok269.bin").write_bytes(data)
-    with pytest.raises(UserError, match="is no tokenizer of"):
+    with pytest.raises(UserError, match="is not a tokenizer of"):
         load(str(tmp_path))
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from levelfield.pretrained import generate, load
-from levelfield.pretrained.native_model import Own
+from levelfield.pretrained.native_model import NativeModel
 
 
 @kept.modes
@@ -21,7 +21,7 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str, mode: kep
     (tmp_path / "config.json").write_text(json.dumps(theirs.config))
     save_file({key: value.float() for key, value in theirs.weights.items()}, tmp_path / "model.safetensors")
     model, _ = load(str(tmp_path), tokenizer="bytes")
-    assert isinstance(model, Own) and model.ends == {1}
+    assert isinstance(model, NativeModel) and model.eos_ids == {1}
     ids, logits = theirs["ids"], theirs["logits"]
     error = (model.logits(ids) - logits).abs().max()
     assert error < 1e-4 * logits.std(), error

@@ -17,9 +17,9 @@ from levelfield.cli.ruler_options import ModelChoice
 from levelfield.engine import find as loading
 from levelfield.mixers.attention import Attention
 from levelfield.objectives import Causal, Classify
-from levelfield.pretrained import begins, ends, generate, load
+from levelfield.pretrained import bos_ids, eos_ids, generate, load
 from levelfield.pretrained.from_run import trained
-from levelfield.pretrained.locate import find
+from levelfield.pretrained.locate import resolve_model_path
 from levelfield.run import build_net
 from levelfield.runs import store
 from levelfield.spec import Model, Protocol, Run, UserError
@@ -50,27 +50,27 @@ class FakeHub(ModuleType):
 def test_a_name_of_the_hub_brings_one_form_of_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = FakeHub(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert find("me/mine") == tmp_path
+    assert resolve_model_path("me/mine") == tmp_path
     assert hub.asked == ["*.json", "*.model", "*.txt", "*.safetensors"]
-    assert find("me/words", weights=False) == tmp_path and hub.asked == ["*.json", "*.model", "*.txt"]
+    assert resolve_model_path("me/words", weights=False) == tmp_path and hub.asked == ["*.json", "*.model", "*.txt"]
     with pytest.raises(
         UserError, match=r"me/other is neither a folder nor to be had from the hub: OSError: 404 Client"
     ):
-        find("me/other")
-    assert find(str(tmp_path)) == tmp_path
+        resolve_model_path("me/other")
+    assert resolve_model_path(str(tmp_path)) == tmp_path
 
 
 def test_without_the_package_a_name_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match=r"needs the package huggingface_hub: pip install 'levelfield\[text\]'"):
-        find("me/mine")
+        resolve_model_path("me/mine")
 
 
 def test_a_run_on_text_is_a_language_model_of_bytes() -> None:
     run = Run(Corpus(64), TINY, Protocol("none", ()), 0)
     model, tokenizer = trained(run, build_net(run, Causal()))
     ids = torch.tensor([tokenizer.encode("a few bytes é")])
-    assert (model.name, model.vocabulary, model.begin) == (run.id, 256, ())
+    assert (model.name, model.vocabulary, model.bos_ids) == (run.id, 256, ())
     net = model.net
     expected = net.head("next", net.hidden_states(ids + 2, None), None)
     torch.testing.assert_close(model.logits(ids), expected)
@@ -91,8 +91,8 @@ def test_other_runs_are_no_language_models() -> None:
 
 
 def test_begins_and_ends() -> None:
-    assert begins(Bytes()) == ()
-    assert [ends(c) for c in ({}, {"eos_token_id": 3}, {"eos_token_id": [3, 5]}, {"eos_token_id": None})] == [
+    assert bos_ids(Bytes()) == ()
+    assert [eos_ids(c) for c in ({}, {"eos_token_id": 3}, {"eos_token_id": [3, 5]}, {"eos_token_id": None})] == [
         frozenset(),
         {3},
         {3, 5},
@@ -109,7 +109,7 @@ def of_ids(folder: Path, ids: int) -> Path:
 
 def test_bytes_are_the_tokenizer_of_any_model_with_ids_for_them(tmp_path: Path) -> None:
     model, tokenizer = load(str(of_ids(tmp_path / "wide", 259)), tokenizer="bytes")
-    assert isinstance(tokenizer, Bytes) and model.begin == ()
+    assert isinstance(tokenizer, Bytes) and model.bos_ids == ()
     text = "bytes: é"
     assert model.logits(torch.tensor([list(text.encode())])).shape == (1, 9, 259)
     (made,) = generate(model, [tokenizer.encode(text)], 4)

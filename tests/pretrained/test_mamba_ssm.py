@@ -25,15 +25,15 @@ from levelfield.presets.decoders import mamba2_2_7b, mamba2attn_2_7b
 from levelfield.pretrained import generate, load
 from levelfield.pretrained.checkpoints import mamba_ssm
 from levelfield.pretrained.language_model import LanguageModel
-from levelfield.pretrained.native_model import Own
+from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError
 
 CASES = {"mamba2": BASE, "mamba2attn": HYBRID, "transformerpp": TRANSFORMER, "mamba": ODD}
 
 
-def loaded(folder: Path, config: Config, weights: Weights) -> Own:
+def loaded(folder: Path, config: Config, weights: Weights) -> NativeModel:
     model, _ = load(str(write_native(folder, config, weights)), precision="float64")
-    assert isinstance(model, Own)
+    assert isinstance(model, NativeModel)
     return model
 
 
@@ -47,7 +47,7 @@ def test_logits_are_those_of_the_equations(name: str, tmp_path: Path) -> None:
     first, state = model.start(ids[:, :7])
     rest, _ = model.step(ids[:, 7:], state, last=False)
     torch.testing.assert_close(torch.cat([first[:, None], rest], 1), expected[:, 6:], rtol=1e-9, atol=1e-9)
-    assert (model.name, model.vocabulary, model.begin, model.ends) == (name, VOCABULARY, (), frozenset())
+    assert (model.name, model.vocabulary, model.bos_ids, model.eos_ids) == (name, VOCABULARY, (), frozenset())
 
 
 def continued(config: Config, weights: Weights, prompt: list[int], budget: int, bug: bool) -> list[int]:
@@ -162,7 +162,7 @@ def broken(folder: Path, how: str) -> None:
         ("layer", "is made of Mamba3 layers: Mamba1 and Mamba2 can be read"),
         ("setting", "rmsnorm=False, which ours do not have"),
         ("attention", "softmax_scale=0.5, which ours does not have"),
-        ("unknown", "is of no layout known here"),
+        ("unknown", "is of no known format"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(how: str, said: str, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_logits_are_those_of_the_equations(layout: str, tmp_path: Path) -> None:
     torch.testing.assert_close(model.logits(ids), expected, rtol=1e-9, atol=1e-9)
     prompt, made = ids[0].tolist(), generate(model, [ids[0].tolist()], 3)[0]
     assert made == [int(naive_logits(weights, prompt + made[:i])[-1].argmax()) for i in range(3)]
-    assert model.ends == (frozenset([0]) if layout == "hub" else frozenset())
+    assert model.eos_ids == (frozenset([0]) if layout == "hub" else frozenset())
     assert tokenizer.encode("abcab") == [258, 257] and tokenizer.decode([258, 257, 0]) == "abcab"
 
 

@@ -12,8 +12,8 @@ import torch
 
 from levelfield.pretrained import generate, load
 from levelfield.pretrained.decoding import ONE_BY_ONE
-from levelfield.pretrained.native_model import Own
-from levelfield.pretrained.transformers_model import Hub
+from levelfield.pretrained.native_model import NativeModel
+from levelfield.pretrained.transformers_model import TransformersModel
 from levelfield.spec import UserError
 
 T: Any = pytest.importorskip("transformers", reason="compares with transformers' own models")
@@ -74,7 +74,7 @@ def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def test_logits_and_generation_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     theirs = saved((OURS | THEIRS)[name], tmp_path)
     model, tokenizer = load(str(tmp_path))
-    assert isinstance(model, Own if name in OURS else Hub)
+    assert isinstance(model, NativeModel if name in OURS else TransformersModel)
     ids = torch.randint(3, 61, (3, 70), generator=torch.Generator().manual_seed(1))
     expected = logits_of(theirs, ids)
     error = (model.logits(ids) - expected).abs().max()
@@ -87,15 +87,15 @@ def test_logits_and_generation_are_those_of_transformers(name: str, tmp_path: Pa
     for _ in range(5):
         whole = torch.cat([whole, logits_of(theirs, whole)[:, -1:].argmax(-1)], 1)
     assert made[0] == whole[0, 60:].tolist()
-    assert model.begin == (2,) and tokenizer.encode("3 4 60") == [3, 4, 60] and tokenizer.decode([3, 60]) == "3 60"
-    assert model.ends == {0 if name == "gpt2" else 1} and model.max_length == (90 if name == "gpt2" else None)
+    assert model.bos_ids == (2,) and tokenizer.encode("3 4 60") == [3, 4, 60] and tokenizer.decode([3, 60]) == "3 60"
+    assert model.eos_ids == {0 if name == "gpt2" else 1} and model.max_length == (90 if name == "gpt2" else None)
 
 
 def test_a_model_that_cannot_go_on_from_the_middle_is_found_out(tmp_path: Path) -> None:
     """transformers' Mamba forgets its convolution's inputs between pieces of a prompt, but decodes rightly."""
     theirs = saved(OURS["mamba"], tmp_path)
     model, _ = load(str(tmp_path), transformers=True)
-    assert isinstance(model, Hub) and not model.pieces
+    assert isinstance(model, TransformersModel) and not model.supports_chunked_prefill
     ids = torch.randint(3, 61, (2, 40), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(model.logits(ids), logits_of(theirs, ids))
     rows = [row[: 40 - i].tolist() for i, row in enumerate(ids)]
@@ -104,7 +104,7 @@ def test_a_model_that_cannot_go_on_from_the_middle_is_found_out(tmp_path: Path) 
 
 def test_a_model_whose_state_is_not_in_its_cache_is_refused(tmp_path: Path) -> None:
     saved(OURS["recurrent_gemma"], tmp_path)
-    with pytest.raises(UserError, match="cannot generate here: after going on from its cache"):
+    with pytest.raises(UserError, match="cannot generate here: continuing from its cache"):
         load(str(tmp_path), transformers=True)
 
 

@@ -1,1 +1,1 @@
-"""One file for each format of checkpoint."""
+"""Reads checkpoints: one module for each format, with `matches` and `convert`."""

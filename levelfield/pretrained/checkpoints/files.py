@@ -1,12 +1,11 @@
-"""Reads a checkpoint's folder: its settings and its tensors, from safetensors or from a torch file, in one or many, or
-from a file of llama2.c.
+"""Reads the settings and the tensors of a checkpoint.
 
     folder = Folder(Path("models/mamba2-2.7b"))
-    folder.config["d_model"]                  # 2560
-    tensors = folder.tensors(keep=torch.float32)
-    tensors["backbone.embedding.weight"]
+    folder.config["d_model"]                                  # 2560
+    folder.tensors()["backbone.embedding.weight"]
 
-Nothing is executed: torch files are read with `weights_only=True`, and code that lies beside a model stays unread.
+Tensors may be in safetensors or torch files, whole or in parts, or in a file of llama2.c. Nothing is executed: torch
+files are read with `weights_only=True`, and code beside a model is ignored.
 """
 
 from __future__ import annotations
@@ -31,33 +30,35 @@ SINGLE = ("model.safetensors", "pytorch_model.bin")
 
 
 class Folder:
-    """A model on disk: a folder, or a single .pth or .bin file. Every complaint is a UserError that names the file."""
+    """A model on disk: a folder, or a single .pth or .bin file. Every error is a UserError that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """config.json; where there is none, the numbers at the begin of the one file of llama2.c, {"pth": the name of
-        the one .pth file}, or {}."""
+        """The settings in config.json.
+
+        Without a config.json: the header of the only llama2.c file; else {"pth": name} of the only .pth file; else {}.
+        """
         if (self.path / "config.json").is_file():
             return read_json(self.path / "config.json")
-        if len(flats := self.flat()) == 1:
-            return flats[0]
+        if len(headers := self.llama2c_headers()) == 1:
+            return headers[0]
         found = self.pth()
         return {"pth": found[0].name} if len(found) == 1 else {}
 
     def pth(self) -> list[Path]:
-        """The file itself, where it is no folder, or its files with that ending."""
+        """Returns the .pth files of the folder, or the file itself where the path is a file."""
         return [self.path] if self.path.is_file() else sorted(self.path.glob("*.pth"))
 
-    def flat(self) -> list[dict[str, Any]]:
-        """What files of llama2.c say of themselves."""
+    def llama2c_headers(self) -> list[dict[str, Any]]:
+        """Reads the headers of its llama2.c files."""
         files = [self.path] if self.path.is_file() else sorted(self.path.glob("*.bin"))
         return [found for file in files if file.suffix == ".bin" and (found := llama2c_file.header(file))]
 
     def files(self) -> list[Path]:
-        """The files of its weights; safetensors where there are several kinds."""
+        """Returns the files of its weights; safetensors where there are several formats."""
         for name in SINGLE:
             if (self.path / name).is_file():
                 return [self.path / name]
@@ -72,23 +73,25 @@ class Folder:
         raise UserError(f"{self.path} holds no weights: a model has {' or '.join(SINGLE)}, or an index of parts.")
 
     def tensors(self) -> dict[str, Tensor]:
+        """Reads all tensors by name, on the CPU. Raises UserError for missing and damaged files."""
         if name := self.config.get("llama2.c"):
             return llama2c_file.tensors(self.path if self.path.is_file() else self.path / name, self.config)
         return {name: value for file in self.files() for name, value in read_tensors(file).items()}
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object. Raises UserError for a damaged file."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON ({error}): copy the file again.") from error
     if not isinstance(found, dict):
-        raise UserError(f"{path} does not hold settings by name: copy the file again.")
+        raise UserError(f"{path} is not a JSON object: copy the file again.")
     return found
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors by name, on the CPU. Raises UserError for a broken file, and for one that holds anything else."""
+    """Reads tensors by name, on the CPU. Raises UserError for a damaged file, and for one with anything else in it."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -101,14 +104,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return found
 
 
-class Taken:
-    """Tensors that are taken one by one; what is absent, has another shape or is left over is complained about."""
+class TensorReader:
+    """Hands out the tensors of a checkpoint one by one, and notices those that are missing, misshapen or left over.
+
+    Every method that does not find a tensor as it should be raises UserError. where: the path that messages name.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
         self.left, self.where = dict(tensors), where
 
     def __call__(self, name: str, *shape: int) -> Tensor:
-        """The tensor of that name, checked against `shape` where that is given."""
+        """Takes the tensor of that name, and checks its shape where one is given."""
         found = self.look(name)
         del self.left[name]
         if shape and tuple(found.shape) != shape:
@@ -116,21 +122,22 @@ class Taken:
         return found
 
     def look(self, name: str) -> Tensor:
-        """The tensor of that name, which stays to be taken."""
+        """Returns the tensor of that name without taking it."""
         if name not in self.left:
-            raise UserError(f"{self.where} has no tensor '{name}': its weights are not all there.")
+            raise UserError(f"{self.where} has no tensor '{name}': some of its weights are missing.")
         return self.left[name]
 
     def group(self, prefix: str) -> dict[str, Tensor]:
-        """All whose names begin so, by the rest of the name."""
+        """Takes all tensors whose names begin with `prefix`, by the rest of the name."""
         names = [name for name in self.left if name.startswith(prefix)]
         return {name.removeprefix(prefix): self.left.pop(name) for name in names}
 
     def drop(self, names: Iterable[str]) -> None:
+        """Discards tensors that are not needed; they may be absent."""
         for name in names:
             self.left.pop(name, None)
 
     def done(self) -> None:
-        """Raises UserError where tensors are left that nothing has asked for."""
+        """Raises UserError where a tensor was neither taken nor dropped."""
         if self.left:
-            raise UserError(f"{self.where} has a tensor '{min(self.left)}' that its config.json does not speak of.")
+            raise UserError(f"{self.where} has a tensor '{min(self.left)}' that its config.json does not mention.")

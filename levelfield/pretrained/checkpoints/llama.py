@@ -1,9 +1,9 @@
-"""LLaMA and its like, saved for the transformers library, in our layers.
+"""Converts LLaMA and similar models, saved for the transformers library, to our layers.
 
     {"model_type": "llama", "hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 20, ...}
 
-Sheared-LLaMA is such a model. Positions beyond those of training are turned on as before, as the printed zeros of
-huang2024 come from; anything that stretches them is left to transformers.
+Sheared-LLaMA is such a model. Rotary positions beyond those of training are extrapolated, as they were for the zeros
+that huang2024 prints. A model with scaled rotary positions runs in transformers instead.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from torch import Tensor
 from levelfield.mixers.attention import Attention
 from levelfield.ops.attention.rotary import neighbours_from_halves
 from levelfield.pretrained.assemble import Decoder
-from levelfield.pretrained.checkpoints.files import Taken
+from levelfield.pretrained.checkpoints.files import TensorReader
 from levelfield.spec import Block, Model
 
 FEEDFORWARD = ("gate", "up", "down")
 NORMS = {"norm": "input_layernorm", "norm2": "post_attention_layernorm"}
 
 
-def recognises(config: Mapping[str, Any]) -> bool:
-    turns = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    plain = turns.get("rope_type", turns.get("type", "default")) == "default" and turns.keys() <= {
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of this format, with no setting that our layers lack."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    plain = rope.get("rope_type", rope.get("type", "default")) == "default" and rope.keys() <= {
         "rope_theta",
         "rope_type",
         "type",
@@ -34,17 +35,17 @@ def recognises(config: Mapping[str, Any]) -> bool:
     return {config.get("model_type"), config.get("hidden_act")} == {"llama", "silu"} and plain
 
 
-def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
-    """Raises UserError where weights and settings disagree."""
-    take, width, depth = Taken(tensors, where), config["hidden_size"], config["num_hidden_layers"]
+def convert(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
+    """Builds the model's layers and renames its weights. Raises UserError where weights and settings disagree."""
+    take, width, depth = TensorReader(tensors, where), config["hidden_size"], config["num_hidden_layers"]
     heads, bias = config["num_attention_heads"], config.get("attention_bias", False)
-    turns = config.get("rope_parameters") or {}
+    rope = config.get("rope_parameters") or {}
     mixer = Attention(
         heads=heads,
         kv_heads=config.get("num_key_value_heads") or heads,
         head_width=config.get("head_dim") or width // heads,
         rotary="per_head",
-        rotary_base=turns.get("rope_theta", config.get("rope_theta", 10000.0)),
+        rotary_base=rope.get("rope_theta", config.get("rope_theta", 10000.0)),
         bias=bias,
     )
     block = Block(
@@ -57,9 +58,10 @@ def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     weights = {"norm.norm.weight": take("model.norm.weight", width)}
     for i in range(depth):
         theirs, ours = f"model.layers.{i}.", f"blocks.{i}."
-        take.drop([f"{theirs}self_attn.rotary_emb.inv_freq"])  # of older files: no weights
+        take.drop([f"{theirs}self_attn.rotary_emb.inv_freq"])  # in older files; it holds no weights
         for kind in ("weight", "bias") if bias else ("weight",):
-            weights |= attention(take, mixer, f"{theirs}self_attn.", f"{ours}mixer.", kind, 0)
+            maps = attention_maps(take, mixer, f"{theirs}self_attn.", kind)
+            weights |= {f"{ours}mixer.{name}": value for name, value in maps.items()}
         for part in FEEDFORWARD:
             found = take.group(f"{theirs}mlp.{part}_proj.")
             weights |= {f"{ours}feedforward.{part}.{kind}": value for kind, value in found.items()}
@@ -71,10 +73,13 @@ def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     return Decoder(Model((mixer,), depth, width, causal=True, block=block), embedding, head, weights)
 
 
-def attention(take: Taken, mixer: Attention, theirs: str, ours: str, kind: str, turned: int) -> dict[str, Tensor]:
-    """The four maps of a layer, or their biases: rotated pairs lie side by side in ours. turned: channels of a head
-    that turn; 0 is all."""
-    q, k, v = (take(f"{theirs}{name}_proj.{kind}") for name in "qkv")
-    q = neighbours_from_halves(q, mixer.heads, turned or None)
-    k = neighbours_from_halves(k, mixer.kv_heads or mixer.heads, turned or None)
-    return {f"{ours}qkv.{kind}": torch.cat([q, k, v]), f"{ours}out.{kind}": take(f"{theirs}o_proj.{kind}")}
+def attention_maps(take: TensorReader, mixer: Attention, prefix: str, kind: str) -> dict[str, Tensor]:
+    """Takes the four maps of an attention layer, or their biases, under our names: `qkv` and `out`.
+
+    prefix: of their names in the checkpoint. kind: "weight", (out, in), or "bias", (out,). The two channels of a rotary
+    pair are neighbours in our layers, so rows of queries and keys are reordered.
+    """
+    q, k, v = (take(f"{prefix}{name}_proj.{kind}") for name in "qkv")
+    q = neighbours_from_halves(q, mixer.heads, mixer.rotary_width)
+    k = neighbours_from_halves(k, mixer.kv_heads or mixer.heads, mixer.rotary_width)
+    return {f"qkv.{kind}": torch.cat([q, k, v]), f"out.{kind}": take(f"{prefix}o_proj.{kind}")}

@@ -1,10 +1,10 @@
-"""Files of llama2.c: seven whole numbers and then every weight as float32, nothing else.
+"""Reads files of llama2.c: seven whole numbers and then every weight as float32, nothing else.
 
     int32 x 7                                       width, hidden, layers, heads, key heads, vocabulary, positions
     embedding, then of all layers: norm, wq, wk, wv, wo, norm, w1, w2, w3; the last norm, two tables of angles, (head)
 
-This is the first of its layouts, which has no mark: a file is of it where the numbers account for every byte. A
-vocabulary that is negative says that the head has weights of its own. Source: karpathy/llama2.c, export.py and run.c.
+This is version 0 of the format, which has no mark: a file is recognised because the seven numbers account for its every
+byte. A negative vocabulary means that the head has weights of its own. Source: karpathy/llama2.c, export.py and run.c.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from levelfield.spec import UserError
 
 FIELDS = ("width", "hidden", "layers", "heads", "kv_heads", "vocabulary", "positions")
 HEADER = 4 * len(FIELDS)
-MARK = b"24ka"  # with which later layouts begin
+MARK = b"24ka"  # the first bytes of later versions
 
 
 def header(path: Path) -> dict[str, Any] | None:
-    """The settings of such a file, `tied` among them; None for any other file.
+    """Reads the settings of a file, among them whether the head is `tied`; None for any other kind of file.
 
-    Raises UserError for a later layout, which is known by its mark.
+    Raises UserError for a later version of the format, which is known by its mark.
     """
     with path.open("rb") as file:
-        begin = file.read(HEADER)
-    if begin[:4] == MARK:
-        raise UserError(f"{path} is of a later layout of llama2.c: export the model with `--version 0`.")
-    if len(begin) < HEADER:
+        data = file.read(HEADER)
+    if data[:4] == MARK:
+        raise UserError(f"{path} is of a later version of llama2.c: export the model with `--version 0`.")
+    if len(data) < HEADER:
         return None
-    found: dict[str, Any] = dict(zip(FIELDS, struct.unpack("<7i", begin), strict=True))
+    found: dict[str, Any] = dict(zip(FIELDS, struct.unpack("<7i", data), strict=True))
     found |= {"tied": found["vocabulary"] > 0, "vocabulary": abs(found["vocabulary"])}
     if min(found[name] for name in FIELDS) < 1 or found["width"] % found["heads"]:
         return None
@@ -46,7 +46,7 @@ def header(path: Path) -> dict[str, Any] | None:
 
 
 def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shape by name, in the order of the file."""
+    """Returns the shape of every tensor by name, in the order of the file."""
     width, hidden, layers, vocabulary = (config[name] for name in ("width", "hidden", "layers", "vocabulary"))
     head = width // config["heads"]
     keys, angles = head * config["kv_heads"], (config["positions"], head // 2)
@@ -69,7 +69,7 @@ def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def tensors(path: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of `shapes`."""
+    """Reads the weights, by the names and with the shapes of `shapes`."""
     values, place, found = np.fromfile(path, "<f4", offset=HEADER), 0, {}
     for name, shape in shapes(config).items():
         found[name] = torch.from_numpy(values[place : place + prod(shape)].reshape(shape))

@@ -1,10 +1,10 @@
-"""Checkpoints as `mamba_ssm` writes them (config.json, pytorch_model.bin), in our layers, on any machine.
+"""Converts checkpoints of `mamba_ssm` (config.json, pytorch_model.bin) to our layers, which run on any machine.
 
     {"d_model": 2560, "n_layer": 64, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [9, 18, 27, 36, 45, 56],
      "attn_cfg": {"num_heads": 30, "head_dim": 128, "d_conv": 4, "rotary_emb_dim": 64, ...}, ...}
 
-mamba2-2.7b, mamba2attn-2.7b, transformerpp-2.7b and the Mamba models before them are of this form. A layer is attention
-where its number is in `attn_layer_idx`, and otherwise what `ssm_cfg` names; without a name it is the first Mamba.
+mamba2-2.7b, mamba2attn-2.7b, transformerpp-2.7b and the first Mamba models are in this format. A layer is attention
+where its index is in `attn_layer_idx`, and otherwise of the type that `ssm_cfg` names, Mamba if it names none.
 """
 
 from __future__ import annotations
@@ -22,23 +22,34 @@ from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.ops.attention.rotary import neighbours_from_halves
 from levelfield.pretrained.assemble import Decoder
-from levelfield.pretrained.checkpoints.files import Taken
+from levelfield.pretrained.checkpoints.files import TensorReader
 from levelfield.spec import Block, MixerConfig, Model, UserError
 
 EPS = 1e-5
-MULTIPLE = 128  # the hidden width of a feed-forward is rounded up to it
-START = {"dt_min", "dt_max", "dt_init", "dt_scale", "dt_init_floor", "A_init_range", "conv_init"}  # for fresh weights
-SPEED = {"chunk_size", "use_mem_eff_path", "use_fast_path"}  # which change no result
+MULTIPLE = 128  # the hidden width of a feed-forward is rounded up to a multiple of it
+START = {
+    "dt_min",
+    "dt_max",
+    "dt_init",
+    "dt_scale",
+    "dt_init_floor",
+    "A_init_range",
+    "conv_init",
+}  # used at initialisation only
+SPEED = {"chunk_size", "use_mem_eff_path", "use_fast_path"}  # change no result
 
 
-def recognises(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is one of `mamba_ssm`."""
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of this format."""
     return {"d_model", "n_layer", "vocab_size"} <= config.keys() and "model_type" not in config
 
 
-def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
-    """Raises UserError for a setting that our layers do not have, and where weights and settings disagree."""
-    model, take = model_of(config, where), Taken(tensors, where)
+def convert(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
+    """Builds the model's layers and renames its weights.
+
+    Raises UserError for a setting that our layers lack, and where weights and settings disagree.
+    """
+    model, take = model_of(config, where), TensorReader(tensors, where)
     depth, width, hidden = model.depth, model.width, model.block.feedforward
     weights: dict[str, Tensor] = {}
     for i in range(depth):
@@ -62,10 +73,10 @@ def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
 
 
 def model_of(config: Mapping[str, Any], where: str) -> Model:
-    """The architecture that a config.json describes. Raises UserError for what our layers do not have."""
-    attended, spaced, depth = config.get("attn_cfg") or {}, config.get("ssm_cfg") or {}, config["n_layer"]
+    """Builds the architecture that a config.json describes. Raises UserError for a setting that our layers lack."""
+    attention, ssm, depth = config.get("attn_cfg") or {}, config.get("ssm_cfg") or {}, config["n_layer"]
     places = set(config.get("attn_layer_idx") or ())
-    mixers = tuple(_attention(attended, where) if i in places else _space(spaced, where) for i in range(depth))
+    mixers = tuple(_attention(attention, where) if i in places else _state_space(ssm, where) for i in range(depth))
     block = Block(norm="rms" if config.get("rms_norm", True) else "layer", eps=EPS)
     if inner := config.get("d_intermediate", 0):
         hidden = math.ceil(inner / MULTIPLE) * MULTIPLE
@@ -73,8 +84,8 @@ def model_of(config: Mapping[str, Any], where: str) -> Model:
     return Model(mixers, depth, config["d_model"], causal=True, block=block)
 
 
-def _space(settings: Mapping[str, Any], where: str) -> MixerConfig:
-    """The state-space layer of `ssm_cfg`."""
+def _state_space(settings: Mapping[str, Any], where: str) -> MixerConfig:
+    """Builds the state-space layer that `ssm_cfg` describes."""
     kind, given = settings.get("layer", "Mamba1"), {k: v for k, v in settings.items() if k not in START | SPEED}
     readers = {"Mamba1": _mamba, "Mamba2": _mamba2}
     if kind not in readers:
@@ -111,7 +122,7 @@ def _mamba2(given: dict[str, Any]) -> Mamba2:
 
 
 def _drop_usual(given: dict[str, Any], usual: Mapping[str, Any]) -> None:
-    """Settings that stand at the value that our layers have."""
+    """Removes settings that have the value that our layers have."""
     for name, value in usual.items():
         found = given.get(name, value)
         if (tuple(found) if isinstance(found, list) else found) == value:
@@ -119,18 +130,18 @@ def _drop_usual(given: dict[str, Any], usual: Mapping[str, Any]) -> None:
 
 
 def _attention(settings: Mapping[str, Any], where: str) -> Attention:
-    """The attention of `attn_cfg`, `mamba_ssm`'s MHA."""
+    """Builds the attention that `attn_cfg` describes, the MHA of `mamba_ssm`."""
     given = dict(settings)
     _drop_usual(given, {"softmax_scale": None, "mlp_dim": 0, "causal": True})
-    turned, bias = given.pop("rotary_emb_dim", 0), given.pop("qkv_proj_bias", True)
+    rotary_width, bias = given.pop("rotary_emb_dim", 0), given.pop("qkv_proj_bias", True)
     out_bias = given.pop("out_proj_bias", True)
     given.pop("rotary_emb_interleaved", None)
     mixer = Attention(
         heads=given.pop("num_heads"),
         kv_heads=given.pop("num_heads_kv", None),
         head_width=given.pop("head_dim", None),
-        rotary="per_head" if turned else "none",
-        rotary_width=turned or None,
+        rotary="per_head" if rotary_width else "none",
+        rotary_width=rotary_width or None,
         rotary_base=given.pop("rotary_emb_base", 10000.0),
         short_conv=given.pop("d_conv", 0),
         bias=bias,
@@ -145,8 +156,11 @@ def _attention(settings: Mapping[str, Any], where: str) -> Attention:
 def attention_weights(
     mixer: Attention, width: int, theirs: Mapping[str, Tensor], config: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """MHA's names to ours; rotated pairs lie side by side here, so rows of queries and keys change places, and so do
-    the channels of the convolution."""
+    """Renames the weights of MHA.
+
+    The two channels of a rotary pair are neighbours in our layers, so rows of queries and keys are reordered, and with
+    them the channels of the convolution.
+    """
     queries, keys = mixer.sizes(width)
     halves = mixer.rotary != "none" and not config["attn_cfg"].get("rotary_emb_interleaved", False)
 

@@ -1,6 +1,8 @@
-"""Mamba and Mamba-2, saved for the transformers library, in our layers: the names of `mamba_ssm`, other settings.
+"""Converts Mamba and Mamba-2, saved for the transformers library, to our layers.
 
-{"model_type": "mamba2", "hidden_size": 2560, "num_heads": 80, "head_dim": 64, "n_groups": 1, ...}
+    {"model_type": "mamba2", "hidden_size": 2560, "num_heads": 80, "head_dim": 64, "n_groups": 1, ...}
+
+Tensors have the names of `mamba_ssm`; only the settings are called otherwise.
 """
 
 from __future__ import annotations
@@ -14,22 +16,22 @@ from torch import Tensor
 from levelfield.pretrained.assemble import Decoder
 from levelfield.pretrained.checkpoints import mamba_ssm
 
-KINDS = {"mamba": "Mamba1", "mamba2": "Mamba2"}
+LAYERS = {"mamba": "Mamba1", "mamba2": "Mamba2"}
 USUAL = {"use_bias": False, "use_conv_bias": True, "hidden_act": "silu", "layer_norm_epsilon": mamba_ssm.EPS}
 
 
-def recognises(config: Mapping[str, Any]) -> bool:
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of this format, with no setting that our layers lack."""
     usual = all(config.get(name, value) == value for name, value in USUAL.items())
     lowest, highest = config.get("time_step_limit") or (0.0, math.inf)
     open_ended = highest is None or isinstance(highest, Mapping) or math.isinf(float(highest))  # JSON has no infinity
-    return config.get("model_type") in KINDS and usual and lowest == 0 and open_ended
+    return config.get("model_type") in LAYERS and usual and lowest == 0 and open_ended
 
 
-def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
-    """Raises UserError where weights and settings disagree."""
-    kind = KINDS[config["model_type"]]
+def convert(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
+    """Builds the model's layers and renames its weights. Raises UserError where weights and settings disagree."""
     layer = {
-        "layer": kind,
+        "layer": LAYERS[config["model_type"]],
         "d_state": config["state_size"],
         "expand": config["expand"],
         "d_conv": config["conv_kernel"],
@@ -45,4 +47,4 @@ def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
         "tie_embeddings": config.get("tie_word_embeddings", "lm_head.weight" not in tensors),
     }
     names = {"backbone.embeddings.weight": "backbone.embedding.weight"}
-    return mamba_ssm.decoder(settings, {names.get(name, name): value for name, value in tensors.items()}, where)
+    return mamba_ssm.convert(settings, {names.get(name, name): value for name, value in tensors.items()}, where)

@@ -1,10 +1,10 @@
-"""RWKV-6 (Eagle and Finch's second, peng2024) in our layers, from its authors' .pth or from the hub's layout.
+"""Converts RWKV-6 (Finch, peng2024) to our layers, from its authors' .pth or from the format of the hub.
 
     emb.weight, blocks.0.ln0.*, blocks.{i}.{ln1, ln2}.*, blocks.{i}.att.*, blocks.{i}.ffn.*, ln_out.*, head.weight
     rwkv.embeddings.weight, rwkv.blocks.0.pre_ln.*, rwkv.blocks.{i}.attention.*, ...feed_forward.*, rwkv.ln_out.*, ...
 
-Sizes are read off the weights. A layer is two of our blocks, the time mix and the channel mix; the norm that embedded
-inputs go through first is applied to the rows of the embedding, once.
+Sizes are those of the weights. One of its layers is two of our blocks, the time mix and the channel mix. Its norm of
+the embedded inputs is applied once to the rows of the embedding.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.pretrained.assemble import Decoder
-from levelfield.pretrained.checkpoints.files import Taken
+from levelfield.pretrained.checkpoints.files import TensorReader
 from levelfield.spec import Block, Model, UserError
 
-KINDS = ("rwkv6",)  # model_type of the hub's layout, whose code is its own and is not run
+MODEL_TYPES = ("rwkv6",)  # in the format of the hub; the code beside such a model is not run
 HUB = {
     r"^rwkv\.embeddings\.": "emb.",
     r"^rwkv\.": "",
@@ -32,13 +32,14 @@ HUB = {
 }
 
 
-def recognises(config: Mapping[str, Any]) -> bool:
-    return "pth" in config or config.get("model_type") in KINDS
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json, or what stands in for it, is of this format."""
+    return "pth" in config or config.get("model_type") in MODEL_TYPES
 
 
-def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
-    """Raises UserError where the weights are of another RWKV, or incomplete."""
-    take = Taken({_named(name): value for name, value in tensors.items()}, where)
+def convert(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str) -> Decoder:
+    """Builds the model's layers and renames its weights. Raises UserError for another RWKV and for missing weights."""
+    take = TensorReader({_authors_name(name): value for name, value in tensors.items()}, where)
     if "blocks.0.att.time_maa_w1" not in take.left:
         raise UserError(f"{where} holds no RWKV-6, the one RWKV that can be read: its blocks have no att.time_maa_w1.")
     depth = 1 + max(int(name.split(".")[1]) for name in take.left if name.startswith("blocks."))
@@ -61,8 +62,8 @@ def decoder(config: Mapping[str, Any], tensors: Mapping[str, Tensor], where: str
     return Decoder(Model((time, channel), 2 * depth, width, causal=True, block=Block()), embedding, head, weights)
 
 
-def _named(name: str) -> str:
-    """By the authors' names."""
+def _authors_name(name: str) -> str:
+    """Translates a name of the hub's format to that of the authors' format."""
     for pattern, ours in HUB.items():
         name = re.sub(pattern, ours, name)
     return name

@@ -1,1 +1,1 @@
-"""Tokenizers read from files, without their libraries where possible."""
+"""Reads tokenizers from files, without their libraries where possible."""
