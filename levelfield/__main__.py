@@ -1,6 +1,23 @@
-"""`python -m levelfield`, the same as `levelfield`."""
+"""Runs the command line, as `levelfield` and as `python -m levelfield`.
 
-from levelfield.cli.app import main
+It imports nothing before it can say, in one line, that it was stopped with Ctrl-C.
+"""
+
+import sys
+
+
+def main() -> None:
+    """Runs the command that the words of this process name. Ends the process with 130 where Ctrl-C stops it."""
+    try:
+        from levelfield.cli.app import main as command
+
+        command()
+    except KeyboardInterrupt:
+        from levelfield.cli.interrupts import STOPPED
+
+        print(f"\n{STOPPED}", file=sys.stderr)
+        raise SystemExit(130) from None
+
 
 if __name__ == "__main__":
     main()

@@ -34,13 +34,13 @@ from levelfield.cli.arguments import (
     Trials,
 )
 from levelfield.cli.dispatch import Group, dispatch
+from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.ruler_options import ASKED, OUTPUT, TEXTS, EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.streams import guarded, say
 from levelfield.files import read_rows
 from levelfield.spec import Effort, UserError
 
 DESCRIPTION = "A level playing field for long-sequence models."
-STOPPED = "stopped; run the same command again to continue"
 Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
 
 

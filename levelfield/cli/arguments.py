@@ -10,10 +10,10 @@ cannot be read raises UserError, in one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from tyro.conf import Positional, arg
 from tyro.constructors import PrimitiveConstructorSpec
@@ -22,6 +22,7 @@ from levelfield import files
 from levelfield.presets.options import Options, names
 from levelfield.spec import UserError
 
+T = TypeVar("T", int, float)
 MOST = 1_000_000_000
 
 
@@ -47,6 +48,22 @@ def real(text: str) -> float:
     if not 0 < number < float("inf"):
         raise UserError(f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
+
+
+def share(text: str) -> float:
+    """Reads a number: share("0.5") is 0.5. Raises UserError for what is no number from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise UserError(f"'{files.shortened(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
+    return number
+
+
+def numbers(words: Sequence[str], read: Callable[[str], T]) -> tuple[T, ...]:
+    """Reads a list, without repetitions: numbers(["1024,2048", "1024 4096"], int) is (1024, 2048, 4096)."""
+    return tuple(dict.fromkeys(read(part) for part in names(words)))
 
 
 def _one(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec[Any]:

@@ -6,21 +6,23 @@ evaluate(choice, evaluations(EvalOptions(lengths=("1024",)), choice.name, Source
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
+from levelfield.cli.arguments import numbers, share, whole
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say
 from levelfield.files import disk_errors, locked, write_json, write_rows
 from levelfield.longcontext import answers, model_record, runner
-from levelfield.longcontext.evaluation import Evaluation, Overrides
+from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint, Survey
+from levelfield.presets.options import names
 from levelfield.report import longcontext as report
 from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
 from levelfield.ruler.prompt.flavours import flavoured
@@ -31,8 +33,6 @@ from levelfield.spec import UserError
 if TYPE_CHECKING:
     from levelfield.pretrained import LanguageModel, Tokenizer
 
-Number = TypeVar("Number", int, float)
-
 
 class Loaded(NamedTuple):
     """A model, its tokenizer, and what tells it from another model of the same name."""
@@ -42,15 +42,6 @@ class Loaded(NamedTuple):
     mark: str
 
 
-def numbers(words: Sequence[str], kind: Callable[[str], Number]) -> tuple[Number, ...]:
-    """Reads ("1024,2048", "4096") as (1024, 2048, 4096). Raises UserError for what is no number."""
-    parts = [part for word in words for part in word.split(",") if part]
-    try:
-        return tuple(dict.fromkeys(kind(part) for part in parts))
-    except ValueError as error:
-        raise UserError(f"Not a number ({error}): give numbers with commas between them, such as 1024,2048.") from error
-
-
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
     """Tasks by name, or "all", "needles" and "sweep". "all" leaves out the questions whose file was not given."""
     groups: dict[str, tuple[RulerTask, ...]] = {
@@ -58,8 +49,7 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
         "needles": tuple(t for t in RULER if isinstance(t, Needle)),
         "sweep": sweep(),
     }
-    parts = [part for word in words for part in word.split(",") if part]
-    found = [task for part in parts for task in (groups[part] if part in groups else (named(part),))]
+    found = [task for part in names(words) for task in (groups[part] if part in groups else (named(part),))]
     for task in found:
         if isinstance(task, Questions) and not _files(texts)[task.dataset]:
             raise UserError(f"{task.name} needs its official file: add --{task.dataset} FILE.")
@@ -83,7 +73,7 @@ def sources(texts: TextOptions) -> Sources:
 def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluation, ...]:
     """What the options ask for: evaluations of a printed table, or one of their own. Raises UserError."""
     overrides = Overrides(
-        lengths=numbers(asked.lengths, int) or None,
+        lengths=numbers(asked.lengths, lambda text: whole(text, 1, MOST_TOKENS)) or None,
         count=asked.count,
         seed=asked.seed,
         flavour=asked.flavour or None,
@@ -96,7 +86,7 @@ def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluat
 def _free(asked: EvalOptions, overrides: Overrides) -> Evaluation:
     """The usual evaluation with what was chosen."""
     chosen = tasks(asked.tasks or ("all",), overrides.sources or Sources())
-    return replace(overrides, tasks=chosen, depths=numbers(asked.depths, float) or None).apply(Evaluation())
+    return replace(overrides, tasks=chosen, depths=numbers(asked.depths, share) or None).apply(Evaluation())
 
 
 def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Evaluation, ...]:

@@ -7,14 +7,13 @@ with guarded():
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
-from threading import Timer
 from typing import Any
 
+from levelfield.cli.interrupts import repeated_interrupts
 from levelfield.files import refusal
 from levelfield.spec import UserError
 
@@ -35,10 +34,10 @@ def guarded() -> Iterator[None]:
     ends; BrokenPipeError where whoever reads standard output has had enough.
     """
     _reopen()
-    sys.unraisablehook = _again
     try:
         try:
-            yield
+            with repeated_interrupts():
+                yield
         finally:
             sys.stdout.flush()
     except MemoryError as error:
@@ -49,15 +48,6 @@ def guarded() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         raise refusal(error) from error
-
-
-def _again(lost: Any) -> None:
-    """Sends Ctrl-C once more, a moment later, where it came while Python was freeing an object: there it would be lost,
-    with a traceback."""
-    if isinstance(lost.exc_value, KeyboardInterrupt):
-        Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(lost)
 
 
 def _reopen() -> None:

@@ -40,7 +40,7 @@ def tune(job: Job, study: Study, jobs: int | None, say: Say) -> bool:
         return True
     if not tuning.trials(study, job.matches).runs(job.effort):
         return True
-    say(f"Tuning: {study.search.trials} trials an arm, scored on validation.")
+    say(f"Tuning: {study.search.trials} trials for each arm, scored on validation.")
     if execute(job.trials, study, jobs, say):
         return True
     say("The runs wait for their trials: mend what failed, then run the same command again to continue.")

@@ -24,6 +24,7 @@ from levelfield.spec import UNTUNED, Effort, Run, Search, Study, UserError
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
 SEED = 9_999  # of every trial, so that trials of an arm differ in their recipe alone
+SHOWN = 12  # trials that a plan lists
 RunFilter = Callable[[Run], bool]
 
 
@@ -101,11 +102,12 @@ def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every
         return study, []
     found = _arms(study, effort, matches)
     total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
-    factors = ", ".join(f"({lr:.3g}, {decay:.3g})" for lr, decay in search.factors())
+    factors = [f"({lr:.3g}, {decay:.3g})" for lr, decay in search.factors()]
+    more = f" and {len(factors) - SHOWN} more" if len(factors) > SHOWN else ""
     lines = [
         "",
-        f"Tuning: {search.trials} trials an arm, {total} in all, {done} done; scored on validation.",
-        f"  (lr, weight_decay) of every phase times {factors}",
+        f"Tuning: {search.trials} trials for each arm, {total} in all, {done} done; scored on validation.",
+        f"  (lr, weight_decay) of every phase times {', '.join(factors[:SHOWN])}{more}",
     ]
     if done == total:
         return with_best_recipes(study, out, matches), lines

@@ -15,12 +15,14 @@ from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, So
 from levelfield.spec import UserError
 
 SHIPPED = Sources()
+MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
+MOST_SAMPLES = 100_000  # of each task and length
 OnSkipped = Callable[[LeftOut], None]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is asked. Raises UserError where that is nothing.
+    """What is asked. Raises UserError where that is nothing, or more than anybody could wait for.
 
     count: samples of each task and length, from the first. depths: of single needles, each asked at every one of them;
     () leaves each sample its own.
@@ -38,6 +40,10 @@ class Evaluation:
     def __post_init__(self) -> None:
         if not self.tasks or not self.lengths or min(self.lengths) < 1 or self.count < 1:
             raise UserError("An evaluation needs tasks, lengths from 1 and at least one sample of each.")
+        if max(self.lengths) > MOST_TOKENS:
+            raise UserError(f"A length of {max(self.lengths):.4g} tokens is too long: give {MOST_TOKENS:,} or fewer.")
+        if self.count > MOST_SAMPLES:
+            raise UserError(f"{self.count:,} samples of each task are too many: give {MOST_SAMPLES:,} or fewer.")
         if self.depths and not any(isinstance(task, Needle) for task in self.tasks):
             raise UserError("Depths are of needle tasks: name one of them, or leave out the depths.")
 

@@ -99,9 +99,9 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.trials < 2:
-            raise UserError(f"A search of {self.trials} trials chooses nothing: give 2 or more.")
+            raise UserError(f"A search of {self.trials} trials has nothing to choose from: give 2 or more.")
         if self.trials > MOST_TRIALS:
-            raise UserError(f"A search of {self.trials:,} trials has no end: give {MOST_TRIALS:,} or fewer.")
+            raise UserError(f"A search of {self.trials:,} trials would take too long: give {MOST_TRIALS:,} or fewer.")
         for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
             if not 0 < low <= high < np.inf:
                 raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")

@@ -21,7 +21,7 @@ import toys
 
 from levelfield import pretrained
 from levelfield.cli.app import main
-from levelfield.cli.arguments import real, whole
+from levelfield.cli.arguments import numbers, real, share, whole
 from levelfield.files import folder
 from levelfield.presets.options import names
 from levelfield.report.query import Measured, query
@@ -75,9 +75,28 @@ def test_numbers_beyond_all_bounds_are_refused(here: Path, capsys: pytest.Captur
     refused(capsys, "plan", "toys.py", f"--trials={count}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--lengths", "9" * 30],
+        ["--lengths", "9" * 5000],
+        ["--lengths", "1024,1e4"],
+        ["--lengths", "100000001"],
+        ["--count", "999999999"],
+        ["--depths", "nan"],
+        ["--depths", "0 1.5"],
+    ],
+)
+def test_questions_beyond_all_bounds_are_refused_before_a_model_is_looked_for(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert "nowhere" not in refused(capsys, "ruler", "nowhere", *words)
+
+
 def test_words_are_read_as_the_numbers_and_names_they_are() -> None:
     assert whole("12") == 12 and real("2e-3") == 0.002
     assert names(["a,b", "c d", ",e,"]) == names(["a b c d e"]) == ("a", "b", "c", "d", "e")
+    assert numbers(["1024,2048", "4096 1024"], whole) == (1024, 2048, 4096) and numbers(["0, .5"], share) == (0, 0.5)
     for wrong in ("-1", "x", "1.5", ""):
         with pytest.raises(UserError):
             whole(wrong)
@@ -132,24 +151,48 @@ def test_questions_of_every_form_are_answered(tmp_path: Path, monkeypatch: pytes
         assert query(sql, Measured())[1], sql
 
 
-def test_an_interrupt_is_not_lost_where_python_clears_something_away() -> None:
-    code = """
-import os, signal, sys, time
+INTERRUPTED = """
+import importlib.abc, os, runpy, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
-from levelfield.cli import app, listing
-class Cleared:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        sum(range(1000))
-def lines():
-    held = Cleared()
-    del held
-    time.sleep(60)
-    yield "never", "seen"
-listing.ALL["tasks"] = lines
-app.main(["list", "tasks"])
+sys.argv[1:] = ["list", "tasks"]
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))
+class At(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            if {stage!r} == "raised":
+                interrupt()
+            elif {stage!r} == "dropped":
+                try:
+                    interrupt()
+                except BaseException:
+                    pass
+                time.sleep(20)
+            else:
+                class Freed:
+                    def __del__(self):
+                        interrupt()
+                Freed()
+                time.sleep(20)
+sys.meta_path.insert(0, At())
+runpy.run_module("levelfield", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+
+
+@pytest.mark.parametrize(
+    "module, stage",
+    [
+        ("levelfield.cli.arguments", "raised"),  # before the command line is there
+        ("levelfield.cli.listing", "raised"),
+        ("levelfield.cli.listing", "dropped"),  # as an import of another package may do
+        ("levelfield.cli.listing", "freed"),  # where Python can only say that it ignored the exception
+    ],
+)
+def test_an_interrupt_ends_the_command_wherever_it_comes(module: str, stage: str) -> None:
+    code = INTERRUPTED.format(module=module, stage=stage)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")
 
 

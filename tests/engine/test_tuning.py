@@ -142,7 +142,7 @@ def test_the_seed_of_trials_is_nobody_elses(folder: Path) -> None:
 def test_the_command_tunes_runs_and_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("toys.py", "--effort", "smoke", "--trials", "3")
     assert command("plan", *words) == 0
-    assert "3 trials an arm, 3 in all, 0 done" in capsys.readouterr().out
+    assert "3 trials for each arm, 3 in all, 0 done" in capsys.readouterr().out
     assert command("run", *words, "--jobs", "1") == 0
     trials = sorted((folder / "runs" / "trials").glob("toy-trap-scratch-9999-*"))
     assert len(trials) == 3
