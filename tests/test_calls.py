@@ -27,7 +27,6 @@ DICTATED = ("torch.", "register_")  # decorators of torch, which say what the pa
 
 PENDING = frozenset(
     {
-        "levelfield/contract.py",
         "levelfield/ops/attention/lsh.py",
         "levelfield/ops/attention/relative.py",
         "levelfield/ops/attention/rotary.py",

@@ -1,0 +1,171 @@
+"""Checks the contract that every mixer keeps, before any training: ours in the tests, a user's before it is compared.
+
+    check(load_user_mixer("mine.py:Mine"), width=64, causal=True)
+    # UserError: mine is built as causal, but its output at step 3 depends on inputs after step 3: ...
+
+A comparison is worthless when one arm reads the future, the padding or its neighbours in the batch, and such faults
+look like skill. Each rule therefore changes what must not matter and looks for a change in what came out. Letters:
+B batch, T steps, D width.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.contract import rules
+from levelfield.spec import MixerConfig, UserError
+from levelfield.spec.errors import format_error
+
+
+def check(
+    config: MixerConfig,
+    width: int,
+    causal: bool,
+    length: int = 33,
+    padding: bool = True,
+    device: str = "cpu",
+    longest: int | None = None,
+) -> None:
+    """Raises UserError, in one sentence, for the first rule that the layer of `config` breaks.
+
+    The rules: outputs of the input's shape, finite outputs and gradients, the same output for the same input in eval
+    mode, no memory between calls, sequences of one step, independence of batch neighbours, no future in the causal
+    direction, with `padding` no influence of padded steps on real ones, declared lengths that are true, and weights
+    that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
+    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
+    warning only. A check takes well under a second on a CPU, plus six passes at `longest`; `device` is for modules
+    that run nowhere else.
+
+    The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
+    would hide every fault until training moves it.
+    """
+    try:
+        bound = config.max_length
+        length, longest = min(length, bound or length), longest and min(longest, bound or longest)
+        idle = _Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's own layer raises
+        raise UserError(f"{config.label} fails in the contract check: {format_error(error)}") from error
+    if idle:
+        names = ", ".join(sorted(idle))
+        warnings.warn(f"{config.label} has parameters that get no gradient: {names}; remove or use them.", stacklevel=2)
+
+
+def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
+    """Tells whether the layer, built for both directions, sees any later step.
+
+    A module that ignores `causal` is one of the two whatever is asked of it, and this says which. Noise is added to its
+    parameters, so that a map that starts at zero hides nothing.
+    """
+    layer = _build(config, width, causal=False)
+    generator = Generator().manual_seed(1)
+    rules.add_noise(layer, generator)
+    length = min(length, config.max_length or length)
+    x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
+    half = (length + 1) // 2
+    subject = rules.Subject(layer, config.label, x, other)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before, after = subject(x), subject(torch.cat([x[:, :half], other[:, half:]], 1))
+    return rules.differ(before[:, :half], after[:, :half])
+
+
+@dataclass(frozen=True)
+class _Examination:
+    """The course of one check: what is built, at which sizes, and which rules are applied in which order."""
+
+    config: MixerConfig
+    width: int
+    causal: bool
+    padding: bool
+    device: str
+    length: int
+    longest: int | None
+
+    def run(self) -> set[str]:
+        """Applies every rule twice; returns the names of parameters that never get a gradient."""
+        layer, generator = self._built(), Generator().manual_seed(1)
+        rules.holds_tensors_alone(layer, self.config.label)
+        with torch.random.fork_rng(rules.devices(self.device)):
+            idle = self._rules(layer, generator)
+            self._declared_lengths(layer, generator)
+            self._long_sequence(layer, generator)
+            rules.add_noise(layer, generator)
+            if torch.isfinite(layer(self._normal(2, self.length, generator), None)).all():  # noise may overflow
+                idle &= self._rules(layer, generator)
+                self._long_sequence(layer, generator)
+            rules.same_after_loading(self._subject(layer, generator), self._built())
+        return idle
+
+    def _built(self) -> nn.Module:
+        return _build(self.config, self.width, self.causal).to(self.device)
+
+    def _normal(self, batch: int, steps: int, generator: Generator) -> Tensor:
+        """(batch, steps, D), standard normal."""
+        return torch.randn(batch, steps, self.width, generator=generator).to(self.device)
+
+    def _subject(
+        self, layer: nn.Module, generator: Generator, batch: int = 3, steps: int | None = None
+    ) -> rules.Subject:
+        x, other = (self._normal(batch, steps or self.length, generator) for _ in range(2))
+        return rules.Subject(layer, self.config.label, x, other)
+
+    def _rules(self, layer: nn.Module, generator: Generator) -> set[str]:
+        """Applies the rules in order of what explains most."""
+        subject = self._subject(layer, generator)
+        with torch.no_grad():
+            rules.finite(subject)
+            rules.same_output_when_called_again(subject)
+            rules.one_step(subject)
+            rules.independent_of_batch(subject)
+            if self.causal:
+                rules.blind_to_the_future(subject, range(self.length - 1))
+            if self.padding:
+                rules.blind_to_padding(subject)
+        return rules.finite_gradients(subject, self.padding)
+
+    @torch.no_grad()
+    def _long_sequence(self, layer: nn.Module, generator: Generator) -> None:
+        """A pass at the longest length to come.
+
+        Layers that work in chunks see the future, if they do, beyond the first of them: from within a chunk, or from a
+        chunk's last step.
+        """
+        if self.longest is None:
+            return
+        subject, half = self._subject(layer, generator, 1, self.longest), self.longest // 2
+        steps = [step for step in (half - 1, half + 2) if 0 <= step < self.longest - 1]
+        rules.blind_to_the_future(subject, steps if self.causal else ())
+
+    def _declared_lengths(self, layer: nn.Module, generator: Generator) -> None:
+        """What the config declares is true: no step beyond `max_length` is taken, none beyond the field is seen."""
+        name, bound, field = self.config.label, self.config.max_length, self.config.receptive_field
+        if bound is not None:
+            try:
+                layer(self._normal(1, bound + 1, generator), None)
+            except UserError:
+                pass
+            else:
+                raise UserError(f"{name} declares max_length {bound} but takes {bound + 1} steps: raise UserError.")
+        if field is None or self.causal:
+            return
+        x = self._normal(1, 2 * field + 1, generator).requires_grad_()
+        layer(x, None)[0, field].square().sum().backward()
+        assert x.grad is not None
+        away = int((x.grad[0].abs().amax(-1).nonzero().flatten() - field).abs().max())
+        if away > field // 2:
+            raise UserError(f"{name} declares a receptive field of {field} steps but sees {away} away.")
+
+
+def _build(config: MixerConfig, width: int, causal: bool) -> nn.Module:
+    try:
+        layer = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{config.label} cannot be built at width {width}: {format_error(error)}") from error
+    return layer.eval()

@@ -1,0 +1,259 @@
+"""The rules of the contract of mixers: each is a function of a `Subject` that raises UserError where it is broken.
+
+    subject = Subject(layer, "mine", x, other)      # x and other: (B, T, D), independent of each other
+    blind_to_the_future(subject, range(32))
+
+The message is one sentence that begins with the mixer's name and ends with what to do. Letters: B batch, T steps,
+D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
+
+TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
+NOISE = 0.05  # standard deviation of what `add_noise` adds to every parameter
+MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer under examination, its name in messages, and two independent batches of inputs, (B, T, D) each."""
+
+    layer: nn.Module
+    name: str
+    x: Tensor
+    other: Tensor
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """One forward pass, whose output has the input's shape and a floating-point type no wider than the input's."""
+        y, name = self._output(x, mask), self.name
+        if not isinstance(y, Tensor):
+            holds_states = isinstance(getattr(y, "last_hidden_state", None), Tensor)
+            part = ", such as y.last_hidden_state" if holds_states else ", such as y[0]" if isinstance(y, tuple) else ""
+            what = f"{name} returns a {type(y).__name__}"
+            raise UserError(f"{what}: a mixer returns one tensor of its input's shape{part}.")
+        if y.shape != x.shape:
+            shapes = f"an input of shape {tuple(x.shape)} into {tuple(y.shape)}"
+            raise UserError(f"{name} turns {shapes}: a mixer keeps (batch, length, width).")
+        if not y.is_floating_point() or torch.promote_types(x.dtype, y.dtype) != x.dtype:
+            what = f"{name} returns {y.dtype} numbers for {x.dtype} ones"
+            raise UserError(f"{what}: end its forward with `.to(x.dtype)`.")
+        return y
+
+    def _output(self, x: Tensor, mask: Tensor | None) -> object:
+        try:
+            return self.layer(x, mask)
+        except UserError:
+            raise
+        except Exception as error:
+            where = "no mask" if mask is None else "a padding mask"
+            raise UserError(
+                f"{self.name} fails on an input of shape {tuple(x.shape)} with {where}: "
+                f"{format_error(error).rstrip('.')}. If it is made for one length, let it take shorter ones too, and "
+                "declare the longest as `max_length` in its class."
+            ) from error
+
+
+def devices(device: str | torch.device) -> list[int]:
+    """The GPU whose generator a module there can draw from, besides the CPU's."""
+    return [torch.cuda.current_device()] if torch.device(device).type == "cuda" else []
+
+
+def holds_tensors_alone(layer: nn.Module, name: str) -> None:
+    """All that a run stores of the layer are tensors, and they are there before its first call."""
+    for key, value in layer.state_dict().items():
+        if isinstance(value, (UninitializedParameter, UninitializedBuffer)):
+            raise UserError(f"{name} does not know the size of '{key}' when it is built: take it from the width.")
+        if not isinstance(value, Tensor):
+            raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
+
+
+def finite(subject: Subject) -> None:
+    if not torch.isfinite(subject(subject.x)).all():
+        what = "returns NaN or infinite numbers for a standard normal input"
+        raise UserError(f"{subject.name} {what}: check its initial values.")
+
+
+def one_step(subject: Subject) -> None:
+    if not torch.isfinite(subject(subject.x[:, :1])).all():
+        what = "returns NaN or infinite numbers for sequences of one step"
+        raise UserError(f"{subject.name} {what}: mind statistics over steps.")
+
+
+def same_output_when_called_again(subject: Subject) -> None:
+    """Calls in eval mode leave no trace in the layer, and draw no random numbers."""
+    name, x, layer = subject.name, subject.x, subject.layer
+    before = {key: value.clone() for key, value in layer.state_dict().items()}
+    with torch.random.fork_rng(devices(x.device)):
+        first = subject(x)
+    with torch.random.fork_rng(devices(x.device)):
+        same_draws = subject(x)
+    again, other_draws = subject(x), subject(x)
+    for key, value in layer.state_dict().items():
+        if not torch.equal(value, before[key]):
+            raise UserError(f"{name} changes its own '{key}' when called in eval mode: a mixer has no memory of calls.")
+    if differ(first, same_draws):
+        raise UserError(f"{name} gives another output when called again: a mixer has no memory of calls.")
+    if differ(again, other_draws):
+        raise UserError(f"{name} draws random numbers in eval mode: draw them only where self.training is True.")
+    subject(subject.other[:, : max(1, x.shape[1] // 2)])
+    if differ(first, subject(x)):
+        raise UserError(f"{name} remembers the sequence it saw before: a mixer has no memory of calls.")
+
+
+def independent_of_batch(subject: Subject) -> None:
+    """A sequence gives the same output alone, and beside any others."""
+    x, together = subject.x, subject(subject.x)
+    for row in (0, len(x) - 1):  # both ends, as a batch axis taken for time shows in one of them only
+        changed = 3 * subject.other
+        changed[row] = x[row]
+        one = slice(row, row + 1)
+        if differ(together[one], subject(changed)[one]) or differ(together[one], subject(x[one])):
+            raise UserError(
+                f"{subject.name} lets the sequences of a batch see each other: check that the axes are (batch, length, "
+                "width) and that nothing is averaged over the batch."
+            )
+
+
+def blind_to_the_future(subject: Subject, steps: Iterable[int]) -> None:
+    """Changes what comes after each of the steps; outputs up to the step must stay."""
+    x, expected = subject.x, subject(subject.x)
+    for step in steps if torch.isfinite(expected).all() else ():
+        changed = torch.cat([x[:, : step + 1], 3 * subject.other[:, step + 1 :]], 1)
+        wrong = _steps_apart(expected[:, : step + 1], subject(changed)[:, : step + 1])
+        if wrong:
+            raise UserError(
+                f"{subject.name} is built as causal, but its output at step {wrong[0]} depends on inputs after step "
+                f"{step}: honour `causal`, or compare it in the bidirectional direction."
+            )
+
+
+def blind_to_padding(subject: Subject) -> None:
+    """Real steps depend neither on what lies in padded steps nor on how many there are."""
+    name, x = subject.name, subject.x
+    real = max(1, 2 * x.shape[1] // 3)
+    mask = _mask(x, real)
+    y = subject(x, mask)
+    if not torch.isfinite(y).all():
+        what = "returns NaN or infinite numbers where a sequence is padded"
+        raise UserError(f"{name} {what}: mind rows of padding alone.")
+    changed = torch.where(mask.unsqueeze(-1), x, 3 * subject.other)
+    unpadded = subject(x[1:2, :real])
+    if differ(y[mask], subject(changed, mask)[mask]):
+        raise UserError(f"{name} lets what lies in padded steps reach real ones: {MASK_ADVICE}")
+    if differ(y[1:2, :real], unpadded):
+        raise UserError(f"{name} gives real steps another output when padding is added after them: {MASK_ADVICE}")
+
+
+def _mask(x: Tensor, real: int) -> Tensor:
+    """(3, T) bool: row 0 is whole, row 1 has `real` real steps, row 2 is all padding."""
+    return torch.arange(x.shape[1], device=x.device) < torch.tensor([x.shape[1], real, 0], device=x.device)[:, None]
+
+
+def finite_gradients(subject: Subject, padding: bool) -> set[str]:
+    """Runs backward in training mode, whole and padded; returns the names of parameters that get no gradient."""
+    layer = subject.layer.train()
+    x = subject.x.clone().requires_grad_()
+    idle = {key for key, value in layer.named_parameters() if value.requires_grad}
+    for mask in [None, _mask(x, 1)] if padding else [None]:
+        layer.zero_grad()
+        x.grad = None
+        y = subject(x, mask)
+        _all_trainable(subject, x, y)
+        # Squares at growing weights: a plain sum is blind to whatever a normalisation holds constant.
+        (y.square() * torch.linspace(0.5, 1.5, y.numel(), device=y.device).view_as(y)).sum().backward()
+        grads = {key: value.grad for key, value in layer.named_parameters() if value.grad is not None}
+        for key, grad in [*grads.items(), ("its input", x.grad)]:
+            if grad is not None and not torch.isfinite(grad).all():
+                what = f"{subject.name} has a NaN or infinite gradient for {key}"
+                raise UserError(f"{what}: guard roots, logarithms and divisions.")
+        idle -= {key for key, grad in grads.items() if grad.abs().max() > 0}
+    layer.zero_grad()
+    layer.eval()
+    return idle
+
+
+def _all_trainable(subject: Subject, x: Tensor, y: Tensor) -> None:
+    """The output y of x depends on the input or on parameters, and on no parameter that is not registered."""
+    if not y.requires_grad:
+        raise UserError(f"{subject.name} cuts the gradient: its output does not depend on its input and parameters.")
+    known = {id(x), *map(id, subject.layer.parameters())}
+    if shapes := [tuple(leaf.shape) for leaf in _leaves(y) if id(leaf) not in known]:
+        raise UserError(
+            f"{subject.name} uses a parameter of shape {shapes[0]} that it does not register, so that nothing trains "
+            "it: keep modules in an nn.ModuleList and parameters in an nn.ParameterList."
+        )
+
+
+def _leaves(y: Tensor) -> list[Tensor]:
+    """The tensors that a backward pass through y would give gradients."""
+    found, seen, left = [], set(), [y.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+        left += [before for before, _ in node.next_functions]
+    return found
+
+
+def same_after_loading(subject: Subject, fresh: nn.Module) -> None:
+    """A second layer of the config, `fresh`, gives the same output with the weights that a run would store."""
+    name, trained = subject.name, subject.layer
+    shared = {id(value) for value in trained.parameters()}
+    for key, value in fresh.named_parameters():
+        if id(value) in shared:
+            raise UserError(f"{name} shares '{key}' between layers and runs: make it anew in every __init__.")
+    kept, own = trained.state_dict(), fresh.state_dict()
+    for key in sorted(kept.keys() ^ own.keys()):
+        raise UserError(f"{name} makes or drops '{key}' after it was built: make all of it in __init__.")
+    for key, value in kept.items():
+        if value.shape != own[key].shape:
+            what = f"changes the shape of '{key}' after it was built"
+            raise UserError(f"{name} {what}: register it with persistent=False.")
+    try:
+        deepcopy(trained)
+    except Exception as error:
+        hint = " (nn.utils.weight_norm: take nn.utils.parametrizations.weight_norm)" if "deepcopy" in str(error) else ""
+        raise UserError(f"{name} cannot be copied after a call: {format_error(error)}{hint}") from error
+    with torch.no_grad():
+        fresh.load_state_dict({key: value.clone() for key, value in kept.items()})
+        if differ(subject(subject.x), Subject(fresh, name, subject.x, subject.other)(subject.x)):
+            raise UserError(
+                f"{name} does not give the same output after its weights are stored and loaded: keep what changes in "
+                "training in parameters or persistent buffers, and draw with torch's global generator in __init__."
+            )
+
+
+@torch.no_grad()
+def add_noise(layer: nn.Module, generator: Generator) -> None:
+    for value in layer.parameters():
+        if value.is_floating_point() or value.is_complex():
+            value += NOISE * torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device)
+
+
+def differ(a: Tensor, b: Tensor) -> bool:
+    return bool(_apart(a, b).any())
+
+
+def _steps_apart(a: Tensor, b: Tensor) -> list[int]:
+    """Steps at which outputs of shape (B, T, D) differ."""
+    return [int(step) for step in _apart(a, b).any(0).any(-1).nonzero().flatten()]
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """Elements of a and b, of one shape, that differ by more than the tolerance; NaN counts as different."""
+    tolerance = TOLERANCE if a.device.type == "cpu" else 100 * TOLERANCE  # devices may round products to ten bits
+    return ~((a - b).abs() <= tolerance * a.abs().max().clamp(min=1e-6))
