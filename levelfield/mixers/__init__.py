@@ -1,4 +1,4 @@
-"""Every mixer, one file each. To add one: write its file, then its import and its entry in MIXERS.
+"""Lists every mixer, one file each; a new one takes its file, and an import and an entry in MIXERS here.
 
 find("attention")      # the config class; an unknown name raises UserError with the nearest one
 """

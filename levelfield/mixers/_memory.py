@@ -1,6 +1,6 @@
-"""What layers that keep a matrix of memory per head share: DeltaNet, Gated DeltaNet and, but for the convolutions, GLA.
+"""Holds what DeltaNet, Gated DeltaNet and GLA share: layers that keep a matrix of memory for each head.
 
-    q, k, v = silu(causal convolution of three linear maps of x)        query_key_value
+    q, k, v = silu(causal convolution of three linear maps of x)        query_key_value; not in GLA
     S: (K, V) of each of H heads, and the convolutions' last inputs     state_size
 
 Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys and values, W taps.
@@ -19,7 +19,7 @@ from levelfield.spec import UserError
 
 
 def check_taps(name: str, taps: int) -> None:
-    """Raise UserError where the short convolutions would have no tap."""
+    """Raises UserError where the short convolutions would have no tap."""
     if taps < 1:
         raise UserError(f"{name}'s convolutions have at least one tap, not {taps}.")
 
@@ -33,7 +33,7 @@ def state_size(keys: int, values: int, heads: int, taps: int = 1) -> int:
 
 
 class HeadNorm(nn.Module):
-    """The weight of a norm that every head shares, (V,)."""
+    """The weight, (V,), of a norm that every head shares."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class HeadNorm(nn.Module):
 
 
 def short_convs(keys: int, values: int, taps: int, generator: Generator) -> tuple[nn.Conv1d, nn.Conv1d, nn.Conv1d]:
-    """Of queries, keys and values, drawn in this order: weights (channels, 1, W), no bias."""
+    """The convolutions of queries, keys and values, drawn in this order: weights (channels, 1, W), no bias."""
     query, key, value = (conv1d(n, n, taps, generator, groups=n, bias=False) for n in (keys, keys, values))
     return query, key, value
 
@@ -49,10 +49,10 @@ def short_convs(keys: int, values: int, taps: int, generator: Generator) -> tupl
 def query_key_value(
     x: Tensor, maps: Sequence[tuple[nn.Linear, nn.Conv1d]], heads: int, state: Mapping[str, Tensor]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """x: (B, T, D); maps: of queries, keys and values -> those, (B, T, H, K) or (B, T, H, V), and the last inputs.
+    """Queries, keys and values of x: (B, T, D), as (B, T, H, K) or (B, T, H, V), and the convolutions' last inputs.
 
-    The last inputs, `q`, `k` and `v`, are (B, W - 1, H K) or (B, W - 1, H V); those of before are in the state, or
-    are zeros where it is empty.
+    maps: the linear map and the convolution of each. state: the last inputs of the steps before, `q`, `k` and `v` of
+    shape (B, W - 1, H K) or (B, W - 1, H V); where it is empty, they are zeros. The second result is their successor.
     """
     parts, tails = [], {}
     for name, (project, conv) in zip("qkv", maps, strict=True):

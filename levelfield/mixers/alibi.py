@@ -1,12 +1,13 @@
-"""Softmax attention with linear biases: the farther a key, the lower its score, and no other sense of position.
+"""ALiBi is softmax attention whose scores fall linearly with distance, at a slope for each head.
 
     y = linear(softmax(q k^T / sqrt(D / heads) - slope |i - j|) v)       per head, query i, key j
     slope of head h of H: 2^(-8 h / H), h = 1 .. H
 
     Alibi(heads=8)              # slopes 1/2, 1/4, ..., 1/256
 
-The biases are the same at every length, which is why press2022 proposes them for sequences longer than those of
-training. Letters: B batch, T steps, D width, H heads.
+The layer is that of Press et al. (2022), section 3. It has no other sense of position, and its biases are the same at
+every length, which is why the paper proposes it for sequences longer than those of training. Letters: B batch, T steps,
+D width, H heads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from levelfield.spec import MixerConfig
 
 @dataclass(frozen=True)
 class Alibi(MixerConfig):
-    """press2022, section 3. In two directions a key is as far after the query as before it."""
+    """ALiBi of press2022, section 3. In two directions, keys after the query count as far as keys before it."""
 
     heads: int = 4
     bias: bool = True  # of the four linear maps
@@ -41,7 +42,7 @@ class Alibi(MixerConfig):
         return AlibiLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """Keys and values of all steps."""
+        """Counts the keys and values of all steps."""
         return 2 * width * length
 
 
@@ -49,7 +50,11 @@ EXAMPLES = (Alibi(heads=2), Alibi(heads=4, bias=False))
 
 
 def slopes(heads: int) -> Tensor:
-    """(H,). Where H is no power of two: those of the power below it, then every second one of twice that power."""
+    """The slopes, (H,).
+
+    Where H is no power of two, they are those of the largest power below it, and then every second slope of twice that
+    power, as in the authors' code.
+    """
     whole = 2 ** int(math.log2(heads))
     first = [2.0 ** (-8 * h / whole) for h in range(1, whole + 1)]
     between = [2.0 ** (-4 * h / whole) for h in range(1, 2 * whole, 2)]
@@ -57,7 +62,7 @@ def slopes(heads: int) -> Tensor:
 
 
 class AlibiLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D). A causal layer needs no mask: no real step sees the padding after it."""
 
     slopes: Tensor
 
@@ -69,7 +74,7 @@ class AlibiLayer(RecurrentLayer):
         self.register_buffer("slopes", slopes(config.heads), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         q, k, v = self.qkv(x).chunk(3, -1)
         return self._attended(q, k, v, None if self.causal else mask)
 
@@ -81,6 +86,7 @@ class AlibiLayer(RecurrentLayer):
         return self._attended(q, k, v, None), {"keys": k, "values": v}
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns (B, Q, D) for q: (B, Q, D); k, v: (B, K, D); mask: (B, K) bool, or None."""
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
         y = attend_sloped(q, k, v, mask, causal=self.causal, slopes=self.slopes)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -1,15 +1,16 @@
-"""Softmax attention: every step looks at every step, and positions come from rotations or not at all.
+"""Softmax attention lets every step read every step, weighted by the softmax of scaled dot products.
 
     q, k, v = three linear maps of x                     (B, T, D) each
     y = linear(softmax(q k^T / sqrt(D / heads)) v)       per head
 
-With `block`, a step looks at its own block of so many steps and the blocks beside it (amos2025 on PathX: blocks of
-4,096); with `window`, at itself and the steps less than so many away. Cost then grows linearly in T, and nothing
-outside is computed.
+The layer is that of Vaswani et al. (2017), section 3.2. With `block`, a step reads its own block of that many steps and
+the two blocks beside it (Amos et al. 2025 on PathX: blocks of 4,096); with `window`, itself and the steps less than
+`window` away. Nothing outside is computed, so the cost then grows linearly in T.
 
-Rotary positions in the two ways the papers use: `per_head` turns each head with the same angles (amos2025), while
-`across_heads` turns the whole of q and k before they are split, so that the first head gets the fast angles and the
-last head the slow ones (miralles2025). Summed sinusoidal or learned positions belong to `Model.positions`.
+Positions come from rotations (Su et al. 2021) or not at all. There are two forms: `per_head` rotates every head by the
+same angles (Amos et al. 2025), `across_heads` rotates the whole of q and k before they are split, so that the first
+head gets the fast angles and the last head the slow ones (Miralles-González et al. 2025). Sinusoidal or learned
+positions that are added to the input belong to `Model.positions`.
 
     Attention(heads=4, rotary="across_heads", rotary_half=True)     # miralles2025 on gray CIFAR-10
     Attention(heads=20, rotary="per_head", bias=False)              # Transformer++ and LLaMA, as in huang2024
@@ -33,12 +34,13 @@ from levelfield.spec import MixerConfig, UserError
 
 @dataclass(frozen=True)
 class Attention(MixerConfig):
-    """vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
+    """Attention of vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
 
-    For the models of huang2024: `kv_heads` heads of keys and values serve all `heads` of queries (None: as many),
-    each of `head_width` channels (None: width / heads); the first `rotary_width` channels of a head turn (None: all);
-    `short_conv` convolves queries, keys and values over so many steps each by itself (mamba2attn; 0: not at all);
-    `bias` is of all four maps, but for the last one where `out_bias` says otherwise (RecurrentGemma).
+    rotary_half: every second pair of channels is not rotated. rotary_base: of the angles. The models of huang2024 need
+    more. kv_heads: heads of keys and values, which all `heads` of queries share (None: as many as queries). head_width:
+    channels of a head (None: width / heads). rotary_width: how many channels of a head are rotated, the first ones
+    (None: all). short_conv: taps of a causal convolution of queries, keys and values (0: none), as in mamba2attn. bias:
+    of all four maps; out_bias: of the last one, where it differs (RecurrentGemma).
     """
 
     heads: int = 4
@@ -70,12 +72,12 @@ class Attention(MixerConfig):
         return AttentionLayer(self, width, causal, generator)
 
     def sizes(self, width: int) -> tuple[int, int]:
-        """Channels of all queries, and of all keys, which the values have too."""
+        """Channels of all queries, and of all keys; values have as many as keys."""
         dim = self.head_width or width // self.heads
         return self.heads * dim, (self.kv_heads or self.heads) * dim
 
     def state_size(self, width: int, length: int) -> int:
-        """The keys and values that the next step sees, and what its short convolution needs."""
+        """Counts the keys and values that the next step sees, and the inputs that its short convolution needs."""
         queries, keys = self.sizes(width)
         return 2 * keys * self.kept(length) + max(0, self.short_conv - 1) * (queries + 2 * keys)
 
@@ -89,7 +91,7 @@ class Attention(MixerConfig):
 
     @property
     def receptive_field(self) -> int | None:
-        """With blocks, a block's first step sees the next block's last, and the other way round."""
+        """The steps that a window or blocks show: with blocks, a block's first step sees the next block's last."""
         if self.window is not None:
             return 2 * self.window - 1
         return None if self.block is None else 4 * self.block - 1
@@ -133,7 +135,7 @@ EXAMPLES = (
 
 
 class AttentionLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D) through fused attention kernels.
+    """Maps (B, T, D) to (B, T, D) through fused attention kernels.
 
     In the causal direction padding must come after the real steps, as batches have it: then no real step can see it
     and no mask is needed, which keeps the fastest kernels available.
@@ -151,17 +153,19 @@ class AttentionLayer(RecurrentLayer):
             self.short = conv1d(sum(self.rows), sum(self.rows), config.short_conv, generator, groups=sum(self.rows))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         parts = self._parts(x)
         if self.short is not None:
             parts, _ = self._shortened(parts, x.new_zeros(x.shape[0], self.config.short_conv - 1, sum(self.rows)))
         q, k, v = parts
-        return self._attended(self._turned(q, 0), self._turned(k, 0), v, None if self.causal else mask)
+        return self._attended(self._rotated(q, 0), self._rotated(k, 0), v, None if self.causal else mask)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the keys and values that the next step sees: all, turned; or those of blocks or a window, unturned.
+        """Keeps the keys and values that the next step sees: all of them, rotated, or those of blocks or a window as
+        they are.
 
-        Products of turned queries and keys depend on distances alone, so the first step kept can count as the first.
+        Products of rotated queries and keys depend on distances alone, so the first step kept can count as step 0.
+        State: `keys` and `values`, (B, steps, channels); with a short convolution also its last inputs, `short`.
         """
         parts, kept = self._parts(x), {}
         if self.short is not None:
@@ -170,31 +174,31 @@ class AttentionLayer(RecurrentLayer):
         q, k, v = parts
         past = 0 if state is None else state["keys"].shape[1]
         bounded = self.config.block is not None or self.config.window is not None
-        k = k if bounded else self._turned(k, past)
+        k = k if bounded else self._rotated(k, past)
         if state is not None:
             k, v = torch.cat([state["keys"], k], 1), torch.cat([state["values"], v], 1)
         first = k.shape[1] - self.config.kept(k.shape[1])
         kept |= {"keys": k[:, first:], "values": v[:, first:]}
-        return self._attended(self._turned(q, past), self._turned(k, 0) if bounded else k, v, None), kept
+        return self._attended(self._rotated(q, past), self._rotated(k, 0) if bounded else k, v, None), kept
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, (B, T, channels) each.
 
-        A product for each of the three: a single one for all would leave them interleaved in memory.
+        Each has a product of its own, since a single product would leave the three interleaved in memory.
         """
         weights = self.qkv.weight.split(self.rows)
         biases = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.rows)
         return tuple(F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True))
 
     def _shortened(self, parts: tuple[Tensor, ...], before: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The parts after the short convolution, and the last of what went in, which the next steps need."""
+        """The parts, (B, T, channels) each, after the short convolution, and its last inputs for the next steps."""
         assert self.short is not None
         joined = torch.cat([before, torch.cat(parts, -1)], 1)
         y = self.short(joined.transpose(1, 2)).transpose(1, 2)
         return y.split(self.rows, -1), joined[:, joined.shape[1] - before.shape[1] :]
 
-    def _turned(self, part: Tensor, start: int) -> Tensor:
-        """Queries or keys (B, T, channels), the first of them of step `start`, turned by their positions."""
+    def _rotated(self, part: Tensor, start: int) -> Tensor:
+        """Queries or keys, (B, T, channels), rotated by their positions; the first is at position `start`."""
         c = self.config
         if c.rotary == "none":
             return part
@@ -203,7 +207,7 @@ class AttentionLayer(RecurrentLayer):
         return rotate(part, groups, base=c.rotary_base, half=c.rotary_half, start=start, turned=c.rotary_width)
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, Q, channels) of queries, (B, K, channels) of keys and values -> (B, Q, D)."""
+        """Returns (B, Q, D) for queries (B, Q, channels), keys and values (B, K, channels), and mask (B, K) or None."""
         c, dim = self.config, self.rows[0] // self.config.heads
         q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))
         if c.window is not None:

@@ -1,4 +1,4 @@
-"""BigBird: attention between blocks of steps: the near ones, the two ends, and a few drawn at random.
+"""BigBird is block-sparse attention: each block of steps reads its neighbours, the two ends and a few random blocks.
 
     y = linear(softmax(q k_S^T / sqrt(D / heads)) v_S)       per head
     S, for queries of block i: blocks i - 1, i, i + 1, the first, the last, and `random` others
@@ -6,11 +6,12 @@
 
     BigBird(heads=4, block=64, random=3)
 
-Blocks are counted in the real steps of each sequence, so the last block is where its sequence ends, and padding changes
-nothing. The random blocks are those of a head and a row, uniform over the blocks not seen anyway; they come from one
-number per head, drawn from the generator passed to `build` and saved with the weights, and are the same in training and
-evaluation. A row's draws are positions relative to the length of the sequence: the layer knows no training length.
-Cost is linear in T.
+The layer is that of Zaheer et al. (2020), section 2 and appendix D. Blocks are counted in the real steps of each
+sequence, so the last block is where its sequence ends, and padding changes nothing. Every head draws random blocks for
+each block of queries, uniformly over those that it does not see anyway. The draws come from one number per head, which
+is drawn from the generator passed to `build` and saved with the weights; training and evaluation see the same blocks.
+They are positions relative to the length of the sequence, so the layer knows no training length. The cost is linear in
+T.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from levelfield.spec import MixerConfig, UserError
 
 @dataclass(frozen=True)
 class BigBird(MixerConfig):
-    """zaheer2020, section 2 and appendix D, the form with global blocks inside the sequence (ITC).
+    """BigBird of zaheer2020, section 2 and appendix D, in the form with global blocks inside the sequence (ITC).
 
-    `window` near blocks, `random` random ones, and the two at the ends, of `block` steps each. The authors' code draws
-    random blocks among the first few only at most lengths; the paper's definition and this layer do not.
+    window: how many near blocks a block sees, itself among them; random: how many random ones; block: steps of each.
+    The first and the last block are seen besides. At most lengths, the authors' code draws random blocks among the
+    first few only; the paper's definition and this layer do not.
     """
 
     heads: int = 4
@@ -67,7 +69,7 @@ EXAMPLES = (BigBird(heads=2, block=4, random=1), BigBird(heads=4, block=3, windo
 
 
 class BigBirdLayer(nn.Module):
-    """(B, T, D) -> (B, T, D)."""
+    """Maps (B, T, D) to (B, T, D), in both directions only."""
 
     seeds: Tensor
 
@@ -79,7 +81,7 @@ class BigBirdLayer(nn.Module):
         self.register_buffer("seeds", torch.randint(2**BITS, (config.heads,), generator=generator))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         length, size = x.shape[1], self.config.block
         x = F.pad(x, (0, 0, 0, -length % size))
         real = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2]) < length
@@ -90,7 +92,7 @@ class BigBirdLayer(nn.Module):
         return self.out(y[:, :, :length].transpose(1, 2).flatten(2))
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
-        """(B, H, T, d) each and real: (B, T), T a multiple of the block -> (B, H, T, d)."""
+        """Returns (B, H, T, d) for q, k, v: (B, H, T, d) and real: (B, T) bool; T is a multiple of the block."""
         rows, keys, values = (part.unflatten(2, (-1, self.config.block)) for part in (q, k, v))
         steps = torch.arange(1, real.shape[1] + 1, device=q.device)
         last = ((steps * real).amax(-1) - 1) // self.config.block  # of each sequence, (B,)
@@ -109,10 +111,10 @@ class BigBirdLayer(nn.Module):
         return torch.cat([first_rows, y, last_rows], 2).flatten(2, 3)
 
     def table(self, counts: Tensor, rows: int) -> Tensor:
-        """The blocks that each of `rows` blocks sees in sequences of counts, (B,), blocks: (B, H, rows, S) int64.
+        """The blocks that each of `rows` blocks sees: (B, H, rows, S) int64.
 
-        Entries below a sequence's count differ from each other; the others stand for nothing. What the blocks at the
-        two ends see is not written here.
+        counts: (B,), how many blocks each sequence has. Entries below a sequence's count differ from each other; the
+        others stand for nothing. What the blocks at the two ends see is not written here.
         """
         c, row = self.config, torch.arange(rows, device=counts.device).unsqueeze(-1)
         count, side = counts[:, None, None], c.window // 2

@@ -1,11 +1,12 @@
-"""A bounded convolution: each step sees the few steps around it, and nothing else.
+"""A short convolution lets each step read the few steps around it, and nothing else.
 
     y = linear(relu(conv(x)))        D -> hidden over `kernel` steps, then hidden -> D step by step
 
-The baseline of miralles2025, table 1: how far a benchmark's answers lie within a window. Centred kernels see
-(kernel - 1) / 2 steps to each side, causal ones kernel - 1 steps back; `depth` layers see 1 + depth * (kernel - 1).
+It is the baseline of Miralles-González et al. (2025), table 1, which measures how far a benchmark's answers lie within
+a window. Centred kernels see (kernel - 1) / 2 steps to each side, causal ones kernel - 1 steps back; `depth` layers see
+1 + depth * (kernel - 1).
 
-    Conv(kernel=5, hidden=256)       # 4 layers: 17 steps, and 88.96 % on Text as printed
+    Conv(kernel=5, hidden=256)       # 4 layers see 17 steps; the paper prints 88.96 % on Text
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from levelfield.spec import MixerConfig, UserError
 
 @dataclass(frozen=True)
 class Conv(MixerConfig):
-    """miralles2025, table 1 and appendix A.2 (hyperparameters in its table 7)."""
+    """The convolution of miralles2025, table 1 and appendix A.2; its table 7 has the hyperparameters."""
 
     kernel: int = 5
     hidden: int = 256
@@ -50,7 +51,7 @@ class Conv(MixerConfig):
         return ConvLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The inputs that a causal kernel still needs."""
+        """Counts the inputs that a causal kernel still needs."""
         return width * (self.kernel - 1)
 
     @property
@@ -58,7 +59,10 @@ class Conv(MixerConfig):
         return self.kernel
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of the past, one row for each pair of an input and a hidden channel: (pairs, length), zero beyond it."""
+        """The kernel over the past, (pairs, length), zero beyond it.
+
+        A row belongs to each pair of an input and a hidden channel of one group.
+        """
         assert isinstance(layer, ConvLayer)
         taps = layer.conv.weight.flatten(0, 1).flip(-1)
         past = taps[:, layer.around[1] :]
@@ -69,7 +73,7 @@ EXAMPLES = (Conv(kernel=3, hidden=24), Conv(kernel=7, hidden=16, groups=4), Conv
 
 
 class ConvLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Steps before the first, after the last, and padded ones count as zero."""
+    """Maps (B, T, D) to (B, T, D). Steps before the first, after the last, and padded ones count as zero."""
 
     def __init__(self, config: Conv, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -79,14 +83,14 @@ class ConvLayer(RecurrentLayer):
         self.out = linear(config.hidden, width, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         y = self.conv(F.pad(x.transpose(1, 2), self.around))
         return self.out(torch.relu(y).transpose(1, 2))
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the last kernel - 1 inputs, which are zero before the first."""
+        """Keeps the last kernel - 1 inputs as `inputs`, (B, kernel - 1, D), which are zero before the first step."""
         before = x.new_zeros(x.shape[0], self.around[0], x.shape[2]) if state is None else state["inputs"]
         joined = torch.cat([before, x], 1)
         y = self.out(torch.relu(self.conv(joined.transpose(1, 2))).transpose(1, 2))

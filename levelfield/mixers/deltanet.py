@@ -1,12 +1,13 @@
-"""DeltaNet: a matrix of memory per head in which each step replaces what its key recalls, by the delta rule.
+"""DeltaNet keeps a matrix of memory per head, in which each step replaces what its key recalls, by the delta rule.
 
     q, k, v = silu(causal convolution of three linear maps of x);     q, k scaled to unit length
     beta = sigmoid(W x)
     S_t = S_{t-1} + beta_t k_t (v_t - k_t S_{t-1})^T,     o_t = q_t S_t / sqrt(K)              S: (K, V) per head
     out = W_out (rmsnorm(o) weight),     the norm per head
 
-Plain linear attention adds k v^T and lets keys pile up; here beta = 1 overwrites what was stored under k_t, beta = 0
-leaves it. Computed a chunk at a time (`ops/delta.py`).
+The layer is that of Yang et al. (2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length"),
+sections 2.2 and 3. Plain linear attention adds k v^T and lets keys pile up; here beta = 1 overwrites what was stored
+under k_t, and beta = 0 leaves it. The recurrence is computed a chunk at a time (`ops/linear_attention/delta.py`).
 
     DeltaNet(heads=4)
     DeltaNet(heads=4, negative=True)       # beta in (0, 2): a step may also flip what it finds
@@ -35,10 +36,10 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class DeltaNet(MixerConfig):
-    """yang2024delta, sections 2.2 and 3, with the layer of its published code (flash-linear-attention, `DeltaNet`).
+    """DeltaNet of yang2024delta, sections 2.2 and 3, with the layer of its code (flash-linear-attention, `DeltaNet`).
 
-    expand_k, expand_v: channels of keys and of values over the width. conv: taps of the short convolutions. negative:
-    beta is twice the sigmoid, so that the memory's transitions reach negative eigenvalues (grazzi2024).
+    expand_k, expand_v: channels of keys and of values, as multiples of the width. conv: taps of the short convolutions.
+    negative: beta is twice the sigmoid, so that the memory's transitions reach negative eigenvalues (grazzi2024).
     """
 
     heads: int = 4
@@ -60,11 +61,11 @@ class DeltaNet(MixerConfig):
         return DeltaNetLayer(self, width, generator)
 
     def channels(self, width: int) -> tuple[int, int]:
-        """Of all heads' keys and values."""
+        """Channels of all heads' keys, and of all heads' values."""
         return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
-        """The memory, and the last inputs of the convolutions."""
+        """Counts the memory, and the last inputs of the convolutions."""
         return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
@@ -75,8 +76,10 @@ EXAMPLES = (DeltaNet(heads=2), DeltaNet(heads=1, expand_k=0.5, expand_v=2.0, con
 
 
 class DeltaNetLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
-    the names and shapes of flash-linear-attention's checkpoints."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it.
+
+    Parameters have the names and shapes of flash-linear-attention's checkpoints.
+    """
 
     def __init__(self, config: DeltaNet, width: int, generator: Generator) -> None:
         super().__init__()
@@ -91,7 +94,7 @@ class DeltaNetLayer(RecurrentLayer):
         self.o_proj = linear(values, width, generator, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

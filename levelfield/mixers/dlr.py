@@ -1,9 +1,10 @@
-"""DLR: a diagonal linear recurrence without discretisation, its states shared by all features.
+"""DLR is a diagonal linear recurrence without discretisation, whose eigenvalues all features share.
 
     k[h, t] = Re sum_n w[h, n] exp(lambda_n t),   lambda_n = -r_n^2 + i omega_n;   out = GLU(W gelu(k * u + d u))
 
-The plainest state-space model: no HiPPO, no b, no dt. From scratch it trails S4; amos2025 (section 3.3, figure 2) finds
-that self-pretraining closes most of that gap, also from a random start.
+The layer is that of Gupta et al. (2022), in the form of Amos et al. (2025), equation 3. It is the plainest state-space
+model: no HiPPO, no b, no dt. Trained from scratch it trails S4; Amos et al. (section 3.3, figure 2) find that
+self-pretraining closes most of that gap, from a random start too.
 
     DLR(state=1024)                       # amos2025's: frequencies spread over the circle, slow decays
     DLR(state=1024, init="random")        # every parameter of the layer from N(0, 0.1^2)
@@ -33,10 +34,10 @@ RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every 
 
 @dataclass(frozen=True)
 class DLR(MixerConfig):
-    """gupta2022 (DLR), as in amos2025 equation 3 and its code.
+    """DLR of gupta2022, as in amos2025, equation 3, and its code.
 
-    state: complex states N. Each decays by dt_n / 2 a step at first, dt_n log-uniform in [dt_min, dt_max]. lr: rate of
-    lambda and w, which never decay; None follows the recipe.
+    state: complex states N. At first each decays by dt_n / 2 a step, with dt_n log-uniform in [dt_min, dt_max]. lr: the
+    rate of lambda and w, which have no weight decay; None follows the recipe.
     """
 
     state: int = 1024
@@ -57,7 +58,9 @@ class DLR(MixerConfig):
         return DLRLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """Real and imaginary parts of N states for every feature: lambda is shared, what is remembered is not."""
+        """Counts real and imaginary parts of N states for every feature: lambda is shared, what is
+        remembered is not.
+        """
         return 2 * width * self.state
 
     def param_rules(self) -> Mapping[str, ParamRule]:
@@ -65,7 +68,7 @@ class DLR(MixerConfig):
         return dict.fromkeys(("root_decay", "frequency", "readout"), own)
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of the past: (D, length)."""
+        """The kernel over the past, (D, length)."""
         assert isinstance(layer, DLRLayer)
         return layer.kernel(length)[0]
 
@@ -74,7 +77,7 @@ EXAMPLES = (DLR(state=16), DLR(state=8, init="random"))
 
 
 class DLRLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+    """Maps (B, T, D) to (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: DLR, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -95,15 +98,15 @@ class DLRLayer(RecurrentLayer):
         return shared_kernel(self._exponents(), torch.view_as_complex(self.readout), length)
 
     def _exponents(self) -> Tensor:
-        """lambda: (N,), in float64, so that steps far out keep their phase."""
+        """The exponents lambda, (N,) in float64, so that steps far out keep their phase."""
         return torch.complex(-(self.root_decay.double() ** 2), self.frequency.double())
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps N complex numbers for every feature, as real and imaginary parts."""
+        """Keeps N complex numbers for every feature as `state`, real and imaginary parts."""
         before = None if state is None else state["state"]
         with torch.autocast(x.device.type, enabled=False):
             u = x.transpose(1, 2).to(self.skip.dtype)

@@ -1,12 +1,13 @@
-"""Gated DeltaNet: the delta rule in a memory that also fades, at a rate per head that the input sets.
+"""Gated DeltaNet keeps a matrix of memory per head that follows the delta rule and decays at a rate the input sets.
 
     q, k, v = silu(causal convolution of three linear maps of x);     q, k scaled to unit length
     a = exp(-exp(A_log) softplus(W_a x + dt_bias)),     beta = sigmoid(W_b x)
     S_t = a_t S_{t-1} + beta_t k_t (v_t - a_t k_t S_{t-1})^T,     o_t = q_t S_t / sqrt(K)      S: (K, V) per head
     out = W_out (rmsnorm(o) weight * silu(W_g x)),     the norm per head
 
-The decay, Mamba-2's, clears the whole memory quickly; the delta rule, DeltaNet's, replaces one entry and leaves the
-others as they are. Computed a chunk at a time (`ops/delta.py`).
+The layer is that of Yang et al. (2025), section 3. The decay, Mamba-2's, clears the whole memory quickly; the delta
+rule, DeltaNet's, replaces one entry and leaves the others as they are. The recurrence is computed a chunk at a time
+(`ops/linear_attention/delta.py`).
 
     GatedDeltaNet(heads=4)                              # about 6 D^2 parameters, as the published layer has
     GatedDeltaNet(heads=16, expand_k=1, expand_v=1)     # with narrower values
@@ -37,11 +38,11 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class GatedDeltaNet(MixerConfig):
-    """yang2025, section 3, with the layer of its published code (flash-linear-attention, `GatedDeltaNet`).
+    """Gated DeltaNet of yang2025, section 3, with the layer of its code (flash-linear-attention, `GatedDeltaNet`).
 
-    expand_k, expand_v: channels of keys and of values over the width. conv: taps of the short convolutions. At first
-    softplus(dt_bias) is log-uniform in [dt_min, dt_max] and exp(A_log) uniform in [0, a_max]. negative: beta is twice
-    the sigmoid, so that the memory's transitions reach negative eigenvalues (grazzi2024).
+    expand_k, expand_v: channels of keys and of values, as multiples of the width. conv: taps of the short convolutions.
+    At first softplus(dt_bias) is log-uniform in [dt_min, dt_max] and exp(A_log) uniform in [0, a_max]. negative: beta
+    is twice the sigmoid, so that the memory's transitions reach negative eigenvalues (grazzi2024).
     """
 
     heads: int = 4
@@ -68,11 +69,11 @@ class GatedDeltaNet(MixerConfig):
         return GatedDeltaNetLayer(self, width, generator)
 
     def channels(self, width: int) -> tuple[int, int]:
-        """Of all heads' keys and values."""
+        """Channels of all heads' keys, and of all heads' values."""
         return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
-        """The memory, and the last inputs of the convolutions."""
+        """Counts the memory, and the last inputs of the convolutions."""
         return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
@@ -83,8 +84,10 @@ EXAMPLES = (GatedDeltaNet(heads=2), GatedDeltaNet(heads=1, expand_k=0.5, expand_
 
 
 class GatedDeltaNetLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
-    the names and shapes of flash-linear-attention's checkpoints."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it.
+
+    Parameters have the names and shapes of flash-linear-attention's checkpoints.
+    """
 
     def __init__(self, config: GatedDeltaNet, width: int, generator: Generator) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ class GatedDeltaNetLayer(RecurrentLayer):
         self.v_proj = linear(width, values, generator, bias=False)
         self.a_proj = linear(width, config.heads, generator, bias=False)
         self.b_proj = linear(width, config.heads, generator, bias=False)
-        # Away from 0 by a rounding, so that the logarithm is finite.
+        # At least one rounding above 0, so that the logarithm is finite.
         a = torch.empty(config.heads).uniform_(0, config.a_max, generator=generator).clamp(min=2**-24)
         self.A_log = nn.Parameter(a.log())
         self.dt_bias = nn.Parameter(step_bias(config.heads, config.dt_min, config.dt_max, generator))
@@ -105,7 +108,7 @@ class GatedDeltaNetLayer(RecurrentLayer):
         self.o_proj = linear(values, width, generator, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,10 +1,13 @@
-"""Gated linear attention: a matrix of memory whose key channels fade at rates of their own, chosen by the input.
+"""Gated linear attention keeps a matrix of memory per head, whose key channels decay at rates that the input sets.
 
     q, k, v = three linear maps of x;     log alpha = logsigmoid(W2 W1 x + b) / 16
     S_t = diag(alpha_t) S_{t-1} + k_t v_t^T,     o_t = q_t S_t / sqrt(K)                    S: (K, V) per head
     out = W_out (rmsnorm(o) weight * silu(W_gate x)),     the norm per head
 
-    GLA(heads=4)                # yang2024: keys of half the width, values of the width
+The layer is that of Yang et al. (2024, "Gated Linear Attention Transformers with Hardware-Efficient Training"), section
+4.
+
+    GLA(heads=4)                # the paper's: keys of half the width, values of the width
 
 Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys and values.
 """
@@ -30,10 +33,10 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class GLA(MixerConfig):
-    """yang2024, section 4 (equations 3, 5 and 6), with the layer of its published code: RMS norm, no short convolution.
+    """GLA of yang2024, section 4 (equations 3, 5 and 6), with the layer of its code: RMS norm, no short convolution.
 
-    expand_k, expand_v: channels of keys and of values over the width. gate_rank: the decays come through a bottleneck
-    of so many channels. gate_divisor: tau of equation 4, which keeps decays near 1.
+    expand_k, expand_v: channels of keys and of values, as multiples of the width. gate_rank: channels of the bottleneck
+    that the decays come through. gate_divisor: tau of equation 4, which keeps decays near 1.
     """
 
     heads: int = 4
@@ -56,7 +59,7 @@ class GLA(MixerConfig):
         return GLALayer(self, width, generator)
 
     def channels(self, width: int) -> tuple[int, int]:
-        """Of all heads' keys and values."""
+        """Channels of all heads' keys, and of all heads' values."""
         return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
@@ -70,7 +73,7 @@ EXAMPLES = (GLA(heads=2), GLA(heads=1, expand_k=1.0, expand_v=2.0, gate_rank=3, 
 
 
 class GLALayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: GLA, width: int, generator: Generator) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class GLALayer(RecurrentLayer):
         self.o_proj = linear(values, width, generator, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

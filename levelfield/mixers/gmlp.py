@@ -1,11 +1,12 @@
-"""An unrestricted long convolution that gates: every distance has a free weight, and nothing decays.
+"""The gMLP multiplies one map of its input by a long convolution of another, with a free weight for every distance.
 
     z1 = gelu(linear(x)), z2 = gelu(linear(x))       (B, T, hidden) each
     y = linear(z1 * norm(convolve(z2) + bias))       with a Toeplitz kernel over all distances -bound .. bound
 
-miralles2025 (table 3) shows that this free kernel reaches what structured state spaces reach, given enriched training.
-It follows that paper's code where the code differs from its equation 5: two projections, and a norm after the
-convolution. `channels` distinct kernels are repeated over the hidden channels.
+The layer is that of Liu et al. (2021) in the convolutional form of Miralles-González et al. (2025), section 2.5, who
+show (table 3) that this free kernel, which nothing makes decay, reaches what structured state spaces reach, given
+enriched training. It follows that paper's code where the code differs from its equation 5: two projections, and a norm
+after the convolution. `channels` distinct kernels are repeated over the hidden channels.
 
     GMLP(hidden=256, channels=2, bound=1024)       # one layer of table 6, gray CIFAR-10
 """
@@ -29,7 +30,10 @@ KERNEL_STD = 1e-5
 
 @dataclass(frozen=True)
 class GMLP(MixerConfig):
-    """liu2021 in the convolutional form of miralles2025 (section 2.5, table 6). `bound` is the longest sequence."""
+    """The gMLP of liu2021 in the convolutional form of miralles2025 (section 2.5, table 6).
+
+    bound: the longest sequence. channels: how many kernels the hidden channels share.
+    """
 
     hidden: int = 256
     channels: int = 2
@@ -49,7 +53,7 @@ class GMLP(MixerConfig):
         return GMLPLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The hidden inputs of all steps so far: a free kernel has no shorter summary."""
+        """Counts the hidden inputs of all steps so far: a free kernel has no shorter summary."""
         return self.hidden * min(length, self.bound)
 
     @property
@@ -57,7 +61,7 @@ class GMLP(MixerConfig):
         return self.bound
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of the past: (channels, length), zero beyond the bound."""
+        """The kernel over the past, (channels, length), zero beyond the bound."""
         assert isinstance(layer, GMLPLayer)
         past = layer.kernel[:, 0 if layer.causal else self.bound :]
         return F.pad(past, (0, max(0, length - past.shape[1])))[:, :length]
@@ -67,7 +71,7 @@ EXAMPLES = (GMLP(hidden=24, channels=2, bound=48), GMLP(hidden=16, channels=4, b
 
 
 class GMLPLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D) for T up to the bound."""
+    """Maps (B, T, D) to (B, T, D) for T up to the bound."""
 
     def __init__(self, config: GMLP, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -82,7 +86,10 @@ class GMLPLayer(RecurrentLayer):
         self.out = linear(config.hidden, width, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None. Raises UserError where T exceeds the bound."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None.
+
+        Raises UserError where T exceeds the bound.
+        """
         self._check(x.shape[1])
         value = F.gelu(self.value(x))
         if mask is not None:
@@ -90,7 +97,7 @@ class GMLPLayer(RecurrentLayer):
         return self._gated(x, self._convolved(value))
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps what was convolved of all steps so far. Raises UserError beyond the bound."""
+        """Keeps what was convolved of all steps as `values`, (B, steps, hidden). Raises UserError beyond the bound."""
         values = F.gelu(self.value(x))
         if state is not None:
             values = torch.cat([state["values"], values], 1)
@@ -99,8 +106,10 @@ class GMLPLayer(RecurrentLayer):
         return self._gated(x, mixed), {"values": values}
 
     def _gated(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """mixed: (B, T, hidden), in float32 or wider: kernels of 1e-5 beside a bias of 1 are lost in 16 bits, and with
-        them all that the norm enlarges."""
+        """Returns (B, T, D) for x: (B, T, D) and mixed: (B, T, hidden), in float32 or wider.
+
+        In 16 bits, kernels of 1e-5 would be lost beside a bias of 1, and with them all that the norm enlarges.
+        """
         gate, wide = F.gelu(self.gate(x)), mixed.dtype
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = self.norm.weight.to(wide), self.norm.bias.to(wide)
@@ -112,14 +121,14 @@ class GMLPLayer(RecurrentLayer):
             raise UserError(f"This GMLP takes at most {self.bound} steps, not {length}: raise GMLP(bound=...).")
 
     def _last(self, value: Tensor) -> Tensor:
-        """`_convolved` at the last step alone: (B, T, hidden) -> (B, 1, hidden)."""
+        """The last step of `_convolved` alone: (B, T, hidden) -> (B, 1, hidden)."""
         taps = self.kernel[:, : value.shape[1]].flip(-1)
         wide = torch.promote_types(value.dtype, torch.float32)
         grouped = value.to(wide).unflatten(2, (-1, len(taps)))  # hidden channel h is [h // channels, h % channels]
         return ((grouped * taps.T.unsqueeze(1)).sum(1) + self.bias).flatten(1).unsqueeze(1)
 
     def _convolved(self, value: Tensor) -> Tensor:
-        """(B, T, hidden) -> the same, in float32 or wider: hidden channel h uses kernel h modulo `channels`."""
+        """Returns (B, T, hidden) in float32 or wider: hidden channel h uses kernel h modulo `channels`."""
         kernel = self.kernel.to(torch.promote_types(value.dtype, torch.float32))  # no transform takes 16-bit numbers
         past, future = (kernel, None) if self.causal else (kernel[:, self.bound :], kernel[:, : self.bound].flip(-1))
         y = fft_conv(value.transpose(1, 2), past, future).transpose(1, 2)

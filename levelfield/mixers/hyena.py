@@ -1,11 +1,12 @@
-"""Hyena: products of projections and long convolutions whose kernels a small network writes as a function of time.
+"""Hyena alternates gates and long convolutions, whose kernels a small network computes as a function of time.
 
     x_1, ..., x_N, v = short_conv(linear(x))                     N = order; 3 taps each
     v <- h_n * (v x_n) + b_n v x_n     for n = N .. 2,           y = linear(x_1 v)
     h(t) = net(features(t)) (exp(-a t) + shift)                  t from 0 to 1 at the bound
 
-The network has sines in place of kinks and sees time as a ramp, cosines and sines, which are parameters too; every
-channel fades at a rate a of its own. With order 2 it is (N - 1 = 1) one long convolution between two gates.
+The layer is that of Poli et al. (2023), section 3. Its network has sines for activations and sees time as a ramp,
+cosines and sines, which are parameters too; every channel decays at a rate a of its own. At order 2 it is (N - 1 = 1)
+one long convolution between two gates.
 
     Hyena(bound=2048)                          # poli2023's language models: 33 features, sines of frequency 14
     Hyena(order=3, features=5, bound=131072)
@@ -34,12 +35,12 @@ TARGET = 1e-2  # what is left of a kernel where its decay counts as over
 
 @dataclass(frozen=True)
 class Hyena(MixerConfig):
-    """poli2023, section 3, as the authors' standalone code has it, at the settings of their language models.
+    """Hyena of poli2023, section 3, as the authors' standalone code has it, at the settings of their language models.
 
-    features: numbers that the network sees of a step, odd. hidden, layers: its width and how many maps lie between
-    the first and the last. fast, slow: the parts of the bound after which the fastest and the slowest channel have
-    faded to 1 %. lr, positions_lr: rates of the network and of the features (0: fixed), neither of which decays; None
-    follows the recipe. bound: the longest sequence, which is the network's unit of time.
+    bound: the longest sequence, which is the network's unit of time. features: how many numbers the network sees of a
+    step, odd. hidden, layers: its width, and how many maps lie between the first and the last. fast, slow: the parts of
+    the bound after which the fastest and the slowest channel have decayed to 1 %. lr, positions_lr: rates of the
+    network and of the features (0: fixed), neither of which has weight decay; None follows the recipe.
     """
 
     order: int = 2
@@ -72,7 +73,7 @@ class Hyena(MixerConfig):
         return HyenaLayer(self, width, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """What the short convolution needs, and the inputs of the long ones at all steps so far."""
+        """Counts what the short convolution needs, and the inputs of the long ones at all steps so far."""
         return width * ((self.order + 1) * (self.short - 1) + (self.order - 1) * min(length, self.bound))
 
     @property
@@ -86,7 +87,7 @@ class Hyena(MixerConfig):
         return rules if self.positions_lr == 0 else rules | {"positions": ParamRule(self.positions_lr, 0.0)}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of all long convolutions: ((N - 1) D, length), zero beyond the bound."""
+        """The kernels of all long convolutions over the past, (kernels, length), zero beyond the bound."""
         assert isinstance(layer, HyenaLayer)
         kernel = layer.kernel(min(length, self.bound)).flatten(0, 1)
         return nn.functional.pad(kernel, (0, length - kernel.shape[1]))
@@ -99,7 +100,7 @@ EXAMPLES = (
 
 
 class HyenaLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D) for T up to the bound."""
+    """Maps (B, T, D) to (B, T, D) for T up to the bound, causally."""
 
     positions: Tensor
     rates: Tensor
@@ -131,11 +132,14 @@ class HyenaLayer(RecurrentLayer):
         for layer in self.maps:
             h = torch.sin(self.sines * layer(h))
         time = torch.arange(length, dtype=h.dtype, device=h.device) / max(1, self.bound - 1)
-        fading = torch.exp(time.unsqueeze(1) * -self.rates) + self.shift
-        return (self.last(h) * fading).view(length, self.order - 1, -1).permute(1, 2, 0)
+        decay = torch.exp(time.unsqueeze(1) * -self.rates) + self.shift
+        return (self.last(h) * decay).view(length, self.order - 1, -1).permute(1, 2, 0)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); padding, which `mask` tells, comes after the real steps. Raises UserError beyond the bound."""
+        """Returns (B, T, D) for x: (B, T, D). No real step sees the padding after it, so `mask` is not needed.
+
+        Raises UserError where T exceeds the bound.
+        """
         self._check(x.shape[1])
         u = self.project(x)
         *gates, v = causal_taps(u, *self._taps(u.dtype)).chunk(self.order + 1, -1)
@@ -145,7 +149,11 @@ class HyenaLayer(RecurrentLayer):
         return self.out(v * gates[0])
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the last short - 1 projections, and all that went into the long convolutions."""
+        """Keeps what the convolutions need.
+
+        `short`: the last short - 1 projections; `inputs`: what entered the long convolutions so far, (B, kernels,
+        steps, D).
+        """
         u, back = self.project(x), self.short.kernel_size[0] - 1
         before = u.new_zeros(len(u), back, u.shape[2]) if state is None else state["short"]
         joined = torch.cat([before, u], 1)
@@ -160,13 +168,14 @@ class HyenaLayer(RecurrentLayer):
         return self.out(v * gates[0]), {"short": joined[:, steps:], "inputs": torch.stack(kept, 1)}
 
     def _kernels(self, x: Tensor, length: int | None = None) -> tuple[Tensor, ...]:
-        """One (D, T) for each long convolution, its bias being a tap at lag 0; never in 16 bits."""
+        """The kernel of each long convolution, (D, T), its bias being added at lag 0; never in 16 bits."""
         with torch.autocast(x.device.type, enabled=False):
             kernels = self.kernel(length or x.shape[1])
             kernels[..., 0] += self.bias
         return kernels.unbind(0)
 
     def _taps(self, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Weights (channels, short) and biases (channels,) of the short convolution."""
         assert self.short.bias is not None
         return self.short.weight[:, 0].to(kind), self.short.bias.to(kind)
 
@@ -176,7 +185,10 @@ class HyenaLayer(RecurrentLayer):
 
 
 def time_features(bound: int, features: int) -> Tensor:
-    """A ramp from 0 to 1, then cosines and negative sines of 1e-4 up to (features - 3) / 2 turns: (bound, features)."""
+    """What the network sees of every step, (bound, features).
+
+    A ramp from 0 to 1 comes first, then cosines and negative sines of 1e-4 up to (features - 3) / 2 turns.
+    """
     bands = (features - 1) // 2
     steps = torch.arange(bound, dtype=torch.float64)
     angles = torch.outer(2 * math.pi * steps / bound, torch.linspace(1e-4, bands - 1, bands, dtype=torch.float64))

@@ -1,11 +1,11 @@
-"""Linformer: keys and values are projected along the sequence to a few, and all queries attend to those.
+"""Linformer projects keys and values along the sequence to a few, to which all queries attend.
 
     k = (E x) W_k,  v = (F x) W_v         E, F: (rank, T), the first T columns of trained (rank, bound) maps
     y = linear(softmax(q k^T / sqrt(D / heads)) v)       per head, over `rank` keys instead of T
 
-Cost is linear in T, and the maps have a weight for every position, so no sequence can be longer than `bound`, and the
-layer knows where it is without position encodings. Every projected key mixes all steps, the future among them, so there
-is no causal form.
+The layer is that of Wang et al. (2020), equation 7. Its cost is linear in T. The maps have a weight for every position,
+so no sequence can be longer than `bound`, and the layer knows positions without any encoding. Every projected key mixes
+all steps, the future among them, so there is no causal form.
 
     Linformer(heads=8, rank=256, bound=4096, share="kv")
 """
@@ -27,10 +27,11 @@ from levelfield.spec import MixerConfig, UserError
 
 @dataclass(frozen=True)
 class Linformer(MixerConfig):
-    """wang2020, equation 7, with biases after the projection as in the authors' code. `bound` is the longest sequence.
+    """Linformer of wang2020, equation 7, with biases after the projection as in the authors' code.
 
-    `share` says which of the maps E and F of section 4 are one: "none", each head has its own two; "heads", the heads
-    share two; "kv", heads, keys and values share one. A map for all layers would be more than one layer's own.
+    bound: the longest sequence. share: which of the maps E and F of section 4 are one. "none": each head has its own
+    two; "heads": the heads share two; "kv": heads, keys and values share one. The paper also shares one map among all
+    layers, which one layer's config cannot say.
     """
 
     heads: int = 4
@@ -69,7 +70,7 @@ EXAMPLES = (
 
 
 class LinformerLayer(nn.Module):
-    """(B, T, D) -> (B, T, D) for T up to the bound. Padded steps count as zero in what is projected."""
+    """Maps (B, T, D) to (B, T, D) for T up to the bound. Padded steps count as zero in what is projected."""
 
     def __init__(self, config: Linformer, width: int, generator: Generator) -> None:
         super().__init__()
@@ -80,7 +81,10 @@ class LinformerLayer(nn.Module):
         self.compress_v = None if config.share == "kv" else _map(maps, config.rank, config.bound, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None. Raises UserError where T exceeds the bound."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None.
+
+        Raises UserError where T exceeds the bound.
+        """
         if x.shape[1] > self.bound:
             raise UserError(
                 f"This Linformer takes at most {self.bound} steps, not {x.shape[1]}: raise Linformer(bound=...)."
@@ -102,7 +106,7 @@ class LinformerLayer(nn.Module):
         return k, v
 
     def _by_head(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The same where each head mixes steps in its own way."""
+        """Keys and values, (B, H, rank, d), where each head mixes steps in its own way."""
         assert self.compress_v is not None
         parts = []
         for layer, compress in ((self.key, self.compress_k), (self.value, self.compress_v)):
@@ -114,6 +118,6 @@ class LinformerLayer(nn.Module):
 
 
 def _map(maps: int, rank: int, bound: int, generator: Generator) -> nn.Parameter:
-    """(maps, rank, bound), uniform in +-sqrt(3 / (rank + bound)) as in the authors' code."""
+    """Projections along the sequence, (maps, rank, bound), drawn as in the authors' code."""
     size = math.sqrt(3 / (rank + bound))
     return nn.Parameter(torch.empty(maps, rank, bound).uniform_(-size, size, generator=generator))

@@ -1,16 +1,17 @@
-"""Longformer: attention in a sliding window, and a few global steps that see everything and that everything sees.
+"""Longformer is attention in a sliding window, with a few global steps that see every step and that every step sees.
 
     y_i = linear(softmax(q_i k_S^T / sqrt(D / heads)) v_S),    S = the global steps and those at most window / 2 from i
     y_g = linear(softmax(q'_g k'^T / sqrt(D / heads)) v')      for a global step g, over all steps
 
-The global steps are the first `global_steps` of a sequence, where classifiers have their special token. Their own
-queries q', and the keys k' and values v' which those read, come from linear maps of their own; other steps look at the
-global ones through the same k and v as at their neighbours.
+The layer is that of Beltagy et al. (2020), section 3.1. The global steps are the first `global_steps` of a sequence,
+where classifiers have their special token. Their queries q', and the keys k' and values v' which those read, come from
+linear maps of their own; other steps read the global ones through the same k and v as their neighbours.
 
     Longformer(heads=4, window=512)                       # one global step
     Longformer(heads=4, window=512, global_steps=0)       # a sliding window alone, as tay2021's released code runs it
 
-In the causal direction a step sees the window / 2 steps before it and the global ones before it. Cost is linear in T.
+In the causal direction a step sees the window / 2 steps before it and the global ones before it. The cost is linear in
+T.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from levelfield.spec import MixerConfig, UserError
 
 @dataclass(frozen=True)
 class Longformer(MixerConfig):
-    """beltagy2020, sections 3.1 and 3.2, without dilation. `window` counts both sides; `bias` is of all seven maps.
+    """Longformer of beltagy2020, sections 3.1 and 3.2, without dilation.
 
-    The maps of the global steps start equal to the others, as section 3.2 says.
+    window: how many steps a step sees on both sides together. bias: of all seven maps. The maps of the global steps
+    start equal to the others, as section 3.2 says.
     """
 
     heads: int = 4
@@ -54,7 +56,10 @@ class Longformer(MixerConfig):
         return LongformerLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """Keys and values of the global steps and of one side of the window; among global steps, their second ones."""
+        """Counts the keys and values of the global steps and of one side of the window.
+
+        While the next step is a global one, those of the second maps are kept besides, of all steps so far.
+        """
         kept = min(length, self.global_steps + self.window // 2)
         return 2 * width * (kept + (length if length < self.global_steps else 0))
 
@@ -70,7 +75,7 @@ EXAMPLES = (
 
 
 class LongformerLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+    """Maps (B, T, D) to (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     def __init__(self, config: Longformer, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -83,7 +88,7 @@ class LongformerLayer(RecurrentLayer):
             self.qkv_global.load_state_dict(self.qkv.state_dict())
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if self.causal:
             return self.step(x, None)[0]
         first = min(self.config.global_steps, x.shape[1])
@@ -97,9 +102,9 @@ class LongformerLayer(RecurrentLayer):
         return self._joined(parts)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps `keys` and `values` that the next step sees, (B, H, steps, d), the global steps' ones first.
+        """Keeps the `keys` and `values` that the next step sees, (B, H, steps, d), those of global steps first.
 
-        While the next step is a global one itself, also `global_keys` and `global_values` of all steps so far.
+        While the next step is a global one itself, it also keeps `global_keys` and `global_values` of all steps so far.
         """
         c, parts = self.config, []
         q, k, v = split_heads(x, self.qkv, c.heads)
@@ -117,23 +122,24 @@ class LongformerLayer(RecurrentLayer):
             parts.append(self._near(q[:, :, first:], k, v, None))
         return self._joined(parts), new
 
-    def _global(self, x: Tensor, asking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of the steps that ask, and all keys and values, of the second linear map: (B, H, steps, d) each."""
+    def _global(self, x: Tensor, global_steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the global steps and all keys and values, by the second maps: (B, H, steps, d) each."""
         assert self.qkv_global is not None
         weights, heads = self.qkv_global.weight.chunk(3), self.config.heads
         biases = (None,) * 3 if self.qkv_global.bias is None else self.qkv_global.bias.chunk(3)
         q, k, v = (
             nn.functional.linear(z, weight, bias).unflatten(-1, (heads, -1)).transpose(1, 2)
-            for z, weight, bias in zip((asking, x, x), weights, biases, strict=True)
+            for z, weight, bias in zip((global_steps, x, x), weights, biases, strict=True)
         )
         return q, k, v
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns (B, H, Q, d), what the other steps read; q: (B, H, Q, d); k, v: (B, H, K, d); mask: (B, K)."""
         window, first = self.config.window // 2 + 1, self.config.global_steps
         return attend_window(q, k, v, mask, causal=self.causal, window=window, first=first)
 
     def _kept(self, part: Tensor) -> Tensor:
-        """Keys or values of the global steps and of the last window / 2."""
+        """Keys or values, (B, H, steps, d), of the global steps and of the last window / 2."""
         first, side = self.config.global_steps, self.config.window // 2
         if part.shape[2] <= first + side:
             return part
@@ -144,4 +150,5 @@ class LongformerLayer(RecurrentLayer):
 
 
 def _after(state: dict[str, Tensor] | None, name: str, part: Tensor) -> Tensor:
+    """The part, (B, H, steps, d), behind what the state has under this name."""
     return part if state is None else torch.cat([state[name], part], 2)

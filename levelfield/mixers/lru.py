@@ -1,11 +1,13 @@
-"""LRU: a diagonal complex recurrence that starts on a ring in the unit circle and stays in it by how it is written.
+"""LRU is a diagonal complex recurrence, whose eigenvalues start on a ring in the unit circle and cannot leave the
+circle.
 
     h[t] = lambda h[t - 1] + exp(gamma) B x[t],     y = Re(C h) + d x,     out = GLU(W gelu(y))
     lambda = exp(-exp(nu) + i exp(theta))
 
-No continuous time, no HiPPO: orvieto2023 asks what of a state-space model a plain recurrence needs, and answers with
-the double exponential, which keeps |lambda| < 1, the ring it starts from, and gamma, which starts at
-sqrt(1 - |lambda|^2) and makes states of one size out of white input.
+The layer is that of Orvieto et al. (2023), section 3. It has no continuous time and no HiPPO: the paper asks what of a
+state-space model a plain recurrence needs. The answer has three parts: the double exponential, which keeps |lambda| <
+1; the ring from which lambda starts; and gamma, which starts at sqrt(1 - |lambda|^2), so that white input makes states
+of one size.
 
     LRU(state=128)
     LRU(state=256, radius_min=0.999, radius_max=0.9999, max_phase=0.314)      # long memories, slow: as for Path-X
@@ -32,12 +34,12 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class LRU(MixerConfig):
-    """orvieto2023, section 3 and appendix A. In two directions a second C reads the same recurrence run backwards, as
-    in smith2023.
+    """LRU of orvieto2023, section 3 and appendix A.
 
-    state: complex states N. At the start |lambda|^2 is uniform between the squares of radius_min and radius_max (so
-    lambda is uniform on the ring between them) and its phase uniform in [0, max_phase]. lr: rate of lambda, gamma and
-    B, which never decay; None follows the recipe (the paper takes a half or a quarter of the recipe's rate).
+    In two directions a second C reads the same recurrence run backwards, as in smith2023. state: complex states N. At
+    the start |lambda|^2 is uniform between the squares of radius_min and radius_max (so lambda is uniform on the ring
+    between them) and its phase uniform in [0, max_phase]. lr: the rate of lambda, gamma and B, which have no weight
+    decay; None follows the recipe (the paper takes a half or a quarter of the recipe's rate).
     """
 
     state: int = 64
@@ -74,13 +76,13 @@ EXAMPLES = (LRU(state=8), LRU(state=5, radius_min=0.9, radius_max=0.999, max_pha
 
 
 class LRULayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+    """Maps (B, T, D) to (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: LRU, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
         states, directions = config.state, 1 if causal else 2
         least, most = config.radius_min**2, config.radius_max**2
-        # Away from 0 and 1 by one float32 rounding, so that the logarithms are finite.
+        # At least one rounding of float32 from 0 and 1, so that the logarithms are finite.
         square = torch.empty(states).uniform_(least, most, generator=generator).clamp(2**-24, 1 - 2**-24)
         phase = torch.empty(states).uniform_(0, config.max_phase, generator=generator).clamp(min=2**-24)
         self.log_decay = nn.Parameter((-0.5 * square.log()).log())  # (N,): nu
@@ -94,14 +96,14 @@ class LRULayer(RecurrentLayer):
         self.output = linear(width, 2 * width, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         y, _ = self.states_and_output(x, None)
         return gelu_glu(y.transpose(1, 2), self.output.weight, self.output.bias)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps N complex numbers."""
+        """Keeps N complex numbers as `state`."""
         y, last = self.states_and_output(x, None if state is None else state["state"])
         return gelu_glu(y.transpose(1, 2), self.output.weight, self.output.bias), {"state": last}
 

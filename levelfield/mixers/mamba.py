@@ -1,16 +1,17 @@
-"""Mamba: a selective state space with N decays per channel.
+"""Mamba is a selective state-space model with N decays per channel, whose step and weights depend on the input.
 
     x, z = W_in u;     x = silu(causal convolution of each channel)
     r, B, C = W_x x;     dt = softplus(W_dt r + bias)
     h_t = exp(-dt_t exp(A_log)) h_{t-1} + dt_t x_t B_t,     y_t = h_t C_t + D x_t           h: (E, N)
     out = W_out (y silu(z))
 
-Step, input and output weights depend on what is read, so the state keeps what matters and lets the rest pass.
+The layer is that of Gu and Dao (2023), section 3. As dt, B and C depend on what is read, the state keeps what matters
+and lets the rest pass.
 
     Mamba(state=16)                # gu2023: expand 2, four taps, dt through width / 16 channels
 
-Names and shapes of the parameters are those of the authors' code, so that its weights load as they are.
-Letters: B batch, T steps, D width, E = expand D inner channels, N states, R rank of dt, W taps.
+Names and shapes of the parameters are those of the authors' code, so that its weights load as they are. Letters: B
+batch, T steps, D width, E = expand D inner channels, N states, R rank of dt, W taps.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class Mamba(MixerConfig):
-    """gu2023, section 3, with the defaults and initial values of its code (mamba_ssm, `Mamba`).
+    """Mamba of gu2023, section 3, with the defaults and initial values of its code (mamba_ssm, `Mamba`).
 
-    state: N, numbers a channel remembers. expand: inner channels over the width. conv: taps of the short convolution.
-    rank: channels that dt is made from; None is width / 16, rounded up. At first softplus of dt's bias is log-uniform
-    in [dt_min, dt_max], and the decay rates of a channel are 1, 2, ..., N.
+    state: N, how many numbers a channel remembers. expand: inner channels over the width. conv: taps of the short
+    convolution. rank: channels that dt is made from; None is width / 16, rounded up. At first softplus of dt's bias is
+    log-uniform in [dt_min, dt_max], and the decay rates of a channel are 1, 2, ..., N.
     """
 
     state: int = 16
@@ -62,11 +63,11 @@ class Mamba(MixerConfig):
         return MambaLayer(self, width, generator)
 
     def inner_rank(self, width: int) -> int:
-        """R."""
+        """R, the channels that dt is made from."""
         return math.ceil(width / 16) if self.rank is None else self.rank
 
     def state_size(self, width: int, length: int) -> int:
-        """The last taps' inputs of the convolution, and N numbers for every inner channel."""
+        """Counts the last inputs of the convolution, and N numbers for every inner channel."""
         return self.expand * width * (self.conv - 1 + self.state)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
@@ -77,7 +78,7 @@ EXAMPLES = (Mamba(state=3), Mamba(state=2, expand=1, conv=2, rank=3))
 
 
 class MambaLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: Mamba, width: int, generator: Generator) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class MambaLayer(RecurrentLayer):
         self.out_proj = linear(inner, width, generator, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

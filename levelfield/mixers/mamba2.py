@@ -1,15 +1,16 @@
-"""Mamba-2: a selective state space with one decay per head, computed as attention that fades (SSD).
+"""Mamba-2 is a selective state-space model with one decay per head, computed as attention with decay (SSD).
 
     z, x, B, C, dt = W_in u;     x, B, C = silu(causal convolution of each channel);     dt = softplus(dt + bias)
     S_t = exp(-dt_t exp(A_log)) S_{t-1} + dt_t B_t x_t^T,     y_t = C_t S_t + D x_t         S: (N, P) per head
     out = W_out (rmsnorm(y silu(z)) weight)
 
-How long a head remembers depends on what it reads: dt near 0 keeps the state, a large dt forgets it for x_t.
+The layer is that of Dao and Gu (2024), section 7. How long a head remembers depends on what it reads: dt near 0 keeps
+the state, a large dt forgets it for x_t.
 
     Mamba2(state=128, head=64)                # state-spaces/mamba2-2.7b: width 2560, 80 heads
 
-Names and shapes of the parameters are those of the authors' code, so that its weights load as they are.
-Letters: B batch, T steps, D width, E = expand D inner channels, H heads of P channels, G groups, N state, W taps.
+Names and shapes of the parameters are those of the authors' code, so that its weights load as they are. Letters: B
+batch, T steps, D width, E = expand D inner channels, H heads of P channels, G groups, N state, W taps.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class Mamba2(MixerConfig):
-    """dao2024, section 7, with the defaults and initial values of its code (mamba_ssm, `Mamba2`).
+    """Mamba-2 of dao2024, section 7, with the defaults and initial values of its code (mamba_ssm, `Mamba2`).
 
-    state: N, numbers a channel remembers. expand: inner channels over the width. head: channels with one decay. groups:
-    heads in a group share B and C, and are normed together. conv: taps of the short convolution. At first softplus of
-    dt's bias is log-uniform in [dt_min, dt_max] and exp(A_log) uniform in [a_min, a_max].
+    state: N, how many numbers a channel remembers. expand: inner channels over the width. head: channels with one
+    decay. groups: heads in a group share B and C, and are normed together. conv: taps of the short convolution. At
+    first softplus of dt's bias is log-uniform in [dt_min, dt_max] and exp(A_log) uniform in [a_min, a_max].
     """
 
     state: int = 128
@@ -75,7 +76,7 @@ class Mamba2(MixerConfig):
         return Mamba2Layer(self, width, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The last taps' inputs of the convolution, and N numbers for every inner channel."""
+        """Counts the last inputs of the convolution, and N numbers for every inner channel."""
         inner = self.expand * width
         return (self.conv - 1) * (inner + 2 * self.groups * self.state) + inner * self.state
 
@@ -99,7 +100,7 @@ class GatedNorm(nn.Module):
 
 
 class Mamba2Layer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: Mamba2, width: int, generator: Generator) -> None:
         super().__init__()
@@ -117,7 +118,7 @@ class Mamba2Layer(RecurrentLayer):
         self.out_proj = linear(inner, width, generator, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

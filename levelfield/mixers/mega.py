@@ -1,20 +1,21 @@
-"""Mega: attention of one head over a moving average, which alone is written into its queries and keys, and two gates.
+"""Mega is gated attention of one head, whose queries and keys come from a moving average of the input.
 
-    m = silu(EMA(x) + omega x)                                 the past, and the future unless causal, fading
+    m = silu(EMA(x) + omega x)                                 over the past, and the future unless causal
     z = silu(W_z m),  q = scale_q z + shift_q,  k = scale_k z + shift_k,  v = silu(W_v x)
     o = f(q k^T + b) v                                         f: softmax or laplace; b: a bias of distances
     h = silu(W_h m + U_h (silu(W_r m) o))                      the reset gate
     out = u (h - s),   u = sigmoid(W_u m)                      the update gate; s is the residual stream
 
-The EMA keeps N averages of every channel. In their real form (ma2023, section 3.1) they fade; in the complex one
-(Megalodon's CEMA, ma2024, section 3.1) they also turn:
+The layer is that of Ma et al. (2023), sections 3.1 to 3.4. The EMA keeps N exponential moving averages of every
+channel, which are real (section 3.1) or complex, as in Megalodon (CEMA; Ma et al. 2024, section 3.1). Complex ones also
+rotate:
 
     a[t] = (1 - p d) e^(i theta) a[t - 1] + p beta x[t],   EMA = Re sum_n gamma a / sqrt(N),   p, d in (0, 1)
 
 Mega's block is (1 - u) s + u h, the gate being the residual. Here `Block` adds s, so the layer gives u (h - s); where
 the norm comes before the layer, `Block` hands it the stream itself (`ResidualGate`), so that both orders are the
 published ones. Dropout is the block's, on u (h - s) as a whole; the published code drops parts of m and of h. Its LRA
-models also cut the EMA's kernel after 1,024 steps (4,096 on PathX) to save time, which is left out.
+models also cut the EMA's kernel after 1,024 steps (4,096 on PathX) to save time, which this layer does not.
 
     Mega(keys=64, values=160, bound=2002)                      # LRA ListOps in ma2023
     Mega(attention="laplace", chunk=128)                       # Mega-chunk: each step sees its own 128 steps
@@ -48,12 +49,13 @@ STD = 0.02  # of all maps, of scale and shift, of the bias
 
 @dataclass(frozen=True)
 class Mega(MixerConfig):
-    """ma2023, sections 3.1 to 3.4, with the initial values of its code, which also decays every parameter alike.
+    """Mega of ma2023, sections 3.1 to 3.4, with the initial values of its code.
 
-    state: N. form: real averages, or the complex ones of ma2024, in two directions with two sets of them. keys: Z.
-    values: H, None is twice the width. attention: f. positions: "simple" has a free bias for every distance, up to
-    `bound` steps or within a `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: a step sees
-    its own chunk of so many steps, None is everything.
+    The code also gives every parameter the same weight decay, and so does this layer. state: N. form: real averages, or
+    the complex ones of ma2024; in two directions there are two sets of them. keys: Z. values: H, None is twice the
+    width. attention: f. positions: "simple" has a free bias for every distance, up to `bound` steps or within a
+    `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: a step sees its own chunk of so many
+    steps, None is everything.
     """
 
     state: int = 16
@@ -81,7 +83,7 @@ class Mega(MixerConfig):
         return MegaLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The averages, and the keys and values that the next step sees."""
+        """Counts the averages, and the keys and values that the next step sees."""
         parts = 1 if self.form == "real" else 2
         return parts * width * self.state + self.kept(length) * (self.keys + (self.values or 2 * width))
 
@@ -103,7 +105,10 @@ EXAMPLES = (
 
 
 class MegaLayer(ResidualGate, RecurrentLayer):
-    """(B, T, D) -> (B, T, D), to be added to the stream. In the causal direction padding comes after the real steps."""
+    """Maps (B, T, D) to (B, T, D), which the block adds to the stream.
+
+    In the causal direction padding comes after the real steps, where none of them sees it.
+    """
 
     def __init__(self, config: Mega, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -124,7 +129,10 @@ class MegaLayer(ResidualGate, RecurrentLayer):
         self.bias = nn.Parameter(torch.empty(reach).normal_(0, STD, generator=generator))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, stream: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None; stream: (B, T, D), or None where it is x."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None.
+
+        stream: the residual stream, (B, T, D), or None where it is x.
+        """
         mixed = self.average(x, mask)
         seen = self._attended(*self._heads(mixed), F.silu(self.value(x)), None if self.causal else mask)
         return self._gated(mixed, seen, x if stream is None else stream)
@@ -132,7 +140,11 @@ class MegaLayer(ResidualGate, RecurrentLayer):
     def step(
         self, x: Tensor, state: dict[str, Tensor] | None, stream: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the averages, (B, D, N) or complex as (B, D, N, 2), and what the next step sees: keys and values."""
+        """Keeps the averages and the keys and values that the next step sees.
+
+        State: `average`, (B, D, N), or (B, D, N, 2) where it is complex; `keys`, (B, steps, Z); `values`, (B, steps,
+        H).
+        """
         mixed, average = self.average.step(x, None if state is None else state["average"])
         (q, k), v = self._heads(mixed), F.silu(self.value(x))
         if state is not None:
@@ -142,18 +154,21 @@ class MegaLayer(ResidualGate, RecurrentLayer):
         return y, {"average": average, "keys": k[:, first:], "values": v[:, first:]}
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, (B, T, Z) each."""
+        """Queries and keys of m: (B, T, D), (B, T, Z) each."""
         z = F.silu(self._mapped(mixed, 1))
         return torch.addcmul(self.shift[0], z, self.scale[0]), torch.addcmul(self.shift[1], z, self.scale[1])
 
     def _mapped(self, mixed: Tensor, part: int) -> Tensor:
-        """One part of the map: a product for each, as a single one would leave them interleaved in memory."""
+        """One part of the map of m: (B, T, D), (B, T, channels).
+
+        Each part has a product of its own, since a single product would leave them interleaved in memory.
+        """
         start = sum(self.rows[:part])
         rows = slice(start, start + self.rows[part])
         return F.linear(mixed, self.mix.weight[rows], self.mix.bias[rows])
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """q: (B, Q, Z), k: (B, K, Z), v: (B, K, H) -> (B, Q, H)."""
+        """Returns (B, Q, H) for q: (B, Q, Z), k: (B, K, Z), v: (B, K, H) and mask: (B, K) or None."""
         c, bias, keys = self.config, self.bias, k.shape[1]
         if c.max_length is not None and keys > c.max_length:
             raise UserError(f"This Mega has biases for {c.bound} steps, not {keys}: raise bound, or set a chunk.")
@@ -164,13 +179,14 @@ class MegaLayer(ResidualGate, RecurrentLayer):
         return attend_chunks(q, k, v, bias, mask, causal=self.causal, weigh=c.attention, chunk=c.chunk)
 
     def _gated(self, mixed: Tensor, seen: Tensor, stream: Tensor) -> Tensor:
+        """Returns (B, T, D) for m and the stream, (B, T, D) each, and what attention saw, (B, T, H)."""
         reset = F.silu(self._mapped(mixed, 2))
         h = F.silu(self._mapped(mixed, 3) + self.out(reset * seen.to(reset.dtype)))
         return (torch.sigmoid(self._mapped(mixed, 0)) * (h - stream)).to(h.dtype)
 
 
 class Average(nn.Module):
-    """silu(EMA(x) + omega x): (B, T, D) -> (B, T, D). Padded steps count as zero, in both directions.
+    """The map silu(EMA(x) + omega x) of (B, T, D) to (B, T, D). Padded steps count as zero, in both directions.
 
     The two directions have their own averages, each of which begins at the step itself. Parameters but theta are drawn
     as both published codes draw them: p and d around one half, gamma from N(0, 1).
@@ -221,20 +237,26 @@ class Average(nn.Module):
         return y.transpose(1, 2), after if self.turn is not None else after[..., 0]
 
     def _powers(self) -> tuple[Tensor, Tensor]:
-        """log of what an average is multiplied by in a step, in float64, and what it counts: (1 or 2, D, N) complex."""
+        """The logarithm of what an average is multiplied by in a step, and the weight with which it counts.
+
+        Both are (1 or 2, D, N) complex; the logarithm is in float64.
+        """
         p, d = torch.sigmoid(self.decay.double()), torch.sigmoid(self.damp.double())
-        fade = torch.log1p(-p * d)
+        rate = torch.log1p(-p * d)
         size = p.to(self.skip.dtype) * self.decay.shape[-1] ** -0.5
         if self.turn is None:
             assert self.drive is not None
             weight = size * self.drive * self.readout
-            return torch.complex(fade, torch.zeros_like(fade)), torch.complex(weight, torch.zeros_like(weight))
-        order = torch.arange(1, fade.shape[-1] + 1, device=fade.device) * (2 * math.pi / fade.shape[-1])
+            return torch.complex(rate, torch.zeros_like(rate)), torch.complex(weight, torch.zeros_like(weight))
+        order = torch.arange(1, rate.shape[-1] + 1, device=rate.device) * (2 * math.pi / rate.shape[-1])
         theta = torch.sigmoid(self.turn.double()).unsqueeze(-1) * order
-        return torch.complex(fade, theta), size * torch.view_as_complex(self.readout)
+        return torch.complex(rate, theta), size * torch.view_as_complex(self.readout)
 
 
 def _turns(width: int, generator: Generator) -> Tensor:
-    """(D,): their sigmoids are D^(-i / D) for i = 1 .. D in random order; average n turns by 2 pi n / N times that."""
+    """The angles' parameters, (D,), whose sigmoids are D^(-i / D) for i = 1 .. D in random order.
+
+    Average n rotates by 2 pi n / N times the sigmoid in a step.
+    """
     order = torch.randperm(width, generator=generator) + 1
     return torch.logit(torch.exp(-math.log(width) / width * order))

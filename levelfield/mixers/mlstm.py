@@ -1,12 +1,12 @@
-"""mLSTM: xLSTM's matrix memory with exponential gates, in the block that the paper puts around it.
+"""The mLSTM is xLSTM's matrix memory with exponential gates, in the block that the paper puts around it.
 
     u, z = two linear maps of x, expand times as wide;     c = silu(causal convolution of u)
     q, k = maps of c, v = map of u, each of few channels at a time;     i~, f~ = maps of [q, k, v], one of each a head
     C_t = f_t C_{t-1} + i_t k_t v_t^T / sqrt(K),   n_t = f_t n_{t-1} + i_t k_t / sqrt(K),   i = exp(i~), f = sigmoid(f~)
     h_t = q_t C_t / max(|q_t . n_t|, 1),     out = W_out ((headnorm(h) + skip * c) * silu(z))        C: (K, K) per head
 
-An input gate without bound lets a late step outweigh everything before it; a stabiliser keeps the numbers in range
-(`ops/mlstm.py`).
+The layer is that of Beck et al. (2024), section 2.3. An input gate without bound lets a late step outweigh everything
+before it; a stabiliser keeps the numbers in range (`ops/linear_attention/mlstm.py`).
 
     MLSTM(heads=4)
     MLSTM(heads=4, layers=6)          # of six layers: W_out starts as in the authors' models of that depth
@@ -38,11 +38,11 @@ INPUT_SPREAD = 0.1  # of i~ at the start
 
 @dataclass(frozen=True)
 class MLSTM(MixerConfig):
-    """beck2024, section 2.3 (equations 19 to 27) and figure 11, with the initial values of the authors' code.
+    """The mLSTM of beck2024, section 2.3 (equations 19 to 27) and figure 11, with the initial values of its code.
 
-    expand: inner channels over the width (their code rounds these up to a multiple of 64). conv: taps of the
-    convolution. block: channels that a block of the q, k and v maps reads and writes. forget: f is the sigmoid of f~,
-    or its exponential, which starts at the same values. layers: depth of the model, which divides W_out's start.
+    expand: inner channels over the width (the code rounds these up to a multiple of 64). conv: taps of the convolution.
+    block: channels that a block of the q, k and v maps reads and writes. forget: f is the sigmoid of f~, or its
+    exponential, which starts at the same values. layers: depth of the model, by which W_out's start is divided.
     """
 
     heads: int = 4
@@ -73,11 +73,11 @@ class MLSTM(MixerConfig):
         return MLSTMLayer(self, width, generator)
 
     def inner(self, width: int) -> int:
-        """E."""
+        """E, the inner channels."""
         return int(self.expand * width)
 
     def state_size(self, width: int, length: int) -> int:
-        """Memory, normaliser and stabiliser of each head, and the last inputs of the convolution."""
+        """Counts memory, normaliser and stabiliser of each head, and the last inputs of the convolution."""
         inner = self.inner(width)
         return inner * (inner // self.heads + 1) + self.heads + (self.conv - 1) * inner
 
@@ -112,7 +112,7 @@ class HeadNorm(nn.Module):
 
 
 class Convolution(nn.Module):
-    """What holds the convolution's weights, under their name."""
+    """Holds the convolution's weights under the name that checkpoints give them."""
 
     def __init__(self, channels: int, taps: int, generator: Generator) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Convolution(nn.Module):
 
 
 class Cell(nn.Module):
-    """Gates, recurrence and norm."""
+    """Gates, recurrence and norm of a layer."""
 
     def __init__(self, config: MLSTM, inner: int, generator: Generator) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Cell(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """q, k, v: (B, T, E) -> the normed h, (B, T, E), and the state of `ops.mlstm.mlstm`."""
+        """The normed h, (B, T, E), for q, k, v: (B, T, E), and the state of `ops.linear_attention.mlstm.mlstm`."""
         kind, heads = self.igate.weight.dtype, self.config.heads
         weights = torch.cat([self.igate.weight, self.fgate.weight]).chunk(3, dim=1)  # for q, k and v: (2 H, E)
         with torch.autocast(q.device.type, enabled=False):
@@ -152,8 +152,10 @@ class Cell(nn.Module):
 
 
 class MLSTMLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it. Parameters have
-    the names and shapes of the authors' code."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it.
+
+    Parameters have the names and shapes of the authors' code.
+    """
 
     def __init__(self, config: MLSTM, width: int, generator: Generator) -> None:
         super().__init__()
@@ -168,12 +170,15 @@ class MLSTMLayer(RecurrentLayer):
         nn.init.normal_(self.proj_down.weight, 0, 2 / config.layers / math.sqrt(width), generator=generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """State: `memory`, (B, H, K, K + 1) with the normaliser as its last column, `peak`, (B, H), the stabiliser, and
-        `tail`, (B, W - 1, E), the last inputs of the convolution."""
+        """Keeps memory, stabiliser and the last inputs of the convolution.
+
+        State: `memory`, (B, H, K, K + 1), with the normaliser as its last column; `peak`, (B, H), the stabiliser;
+        `tail`, (B, W - 1, E).
+        """
         up, gate = (F.linear(x, weight) for weight in self.proj_up.weight.chunk(2))
         conv = self.conv1d.conv
         seen, tail = short_conv(up, conv.weight, conv.bias, None if state is None else state["tail"])

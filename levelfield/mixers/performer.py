@@ -1,17 +1,18 @@
-"""Performer: softmax attention estimated by positive orthogonal random features (FAVOR+).
+"""Performer estimates softmax attention by positive orthogonal random features (FAVOR+).
 
     phi(x) = exp(W x' - |x'|^2 / 2) / sqrt(features),     x' = x / d^(1/4)
     y_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)
 
-The rows of W, (features, d), are normal vectors, orthogonal to each other within each block of d, so that
-phi(q) . phi(k) is an unbiased estimate of exp(q . k / sqrt(d)). W is drawn once, from the generator passed to `build`,
-shared by the heads of a layer, and kept as a buffer: it is never trained and never drawn anew. Cost is linear in T.
+The layer is that of Choromanski et al. (2021), equation 7 and section 2.4. The rows of W, (features, d), are normal
+vectors, orthogonal to each other within each block of d, so that phi(q) . phi(k) is an unbiased estimate of exp(q . k /
+sqrt(d)). W is drawn once, from the generator passed to `build`, shared by the heads of a layer, and kept as a buffer:
+it is never trained and never drawn anew. The cost is linear in T.
 
     Performer(heads=4, features=256)
 
-Features are kept within range by subtracting maxima of their logarithms: of each query's features, of all keys' ones
-in a sequence, and in the causal direction of the keys so far, sums over earlier keys being rescaled as that maximum
-grows. All of these cancel in y, so that nothing of the future or of padding remains.
+Features stay in range because maxima of their logarithms are subtracted: of each query's features, of all keys'
+features in a sequence, and in the causal direction of the keys so far, where sums over earlier keys are rescaled as
+that maximum grows. All of these cancel in y, so that nothing of the future or of padding remains.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ EPS = 1e-12  # of the denominator, whose largest terms are about 1
 
 @dataclass(frozen=True)
 class Performer(MixerConfig):
-    """choromanski2021, equation 7 and section 2.4: `features` random features per head. `bias` is of all four maps.
+    """Performer of choromanski2021, equation 7 and section 2.4: `features` random features per head.
 
-    The authors' code adds 1e-4 to every feature besides; the paper's equations do not, and neither does this layer.
+    bias: of all four maps. The authors' code adds 1e-4 to every feature besides; the paper's equations do not, and
+    neither does this layer.
     """
 
     heads: int = 4
@@ -55,7 +57,7 @@ class Performer(MixerConfig):
         return PerformerLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """Per head, sums of phi(k) v^T and of phi(k), and the largest logarithm of a feature."""
+        """Counts, per head, sums of phi(k) v^T and of phi(k), and the largest logarithm of a feature."""
         return self.heads * (self.features * (width // self.heads + 1) + 1)
 
 
@@ -63,7 +65,7 @@ EXAMPLES = (Performer(heads=2, features=12), Performer(heads=4, features=7, bias
 
 
 def orthogonal_rows(rows: int, columns: int, generator: Generator) -> Tensor:
-    """(rows, columns) float32: each row standard normal, orthogonal to the others of its block of `columns` rows.
+    """Standard normal rows, (rows, columns) float32, orthogonal to the others of their block of `columns` rows.
 
     Directions are those of the orthogonal factor of a normal matrix, with signs that make it uniform; lengths are those
     of other normal vectors (choromanski2021, section 2.4).
@@ -77,7 +79,7 @@ def orthogonal_rows(rows: int, columns: int, generator: Generator) -> Tensor:
 
 
 class PerformerLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+    """Maps (B, T, D) to (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     random: Tensor
 
@@ -89,7 +91,7 @@ class PerformerLayer(RecurrentLayer):
         self.register_buffer("random", orthogonal_rows(config.features, width // config.heads, generator))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if self.causal:
             return self.step(x, None)[0]
         q, k, v = self._logarithms(x)
@@ -99,7 +101,7 @@ class PerformerLayer(RecurrentLayer):
         return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, eps=EPS), x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the sums over the steps so far, (B, H, features, d + 1), divided by exp(top), and top, (B, H)."""
+        """Keeps `sums` over the steps so far, (B, H, features, d + 1), divided by exp(top), and `top`, (B, H)."""
         q, k, v = self._logarithms(x)
         peaks = k.detach().amax(3)
         before = peaks[:, :, :1] if state is None else state["top"].unsqueeze(2)
@@ -111,7 +113,10 @@ class PerformerLayer(RecurrentLayer):
         return self._joined(y, x), {"sums": sums, "top": top[:, :, -1]}
 
     def _logarithms(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log phi of queries and keys without the factor that cancels, (B, H, T, features) each, and the values."""
+        """The logarithms of phi of queries and keys, (B, H, T, features) each, and the values, (B, H, T, d).
+
+        The factor 1 / sqrt(features) is left out, since it cancels.
+        """
         q, k, v = split_heads(x, self.qkv, self.heads)
         with torch.autocast(x.device.type, enabled=False):
             q, k = (self._logarithm(part) for part in (q, k))
@@ -126,5 +131,5 @@ class PerformerLayer(RecurrentLayer):
 
 
 def _positive(logarithms: Tensor) -> Tensor:
-    """Features of queries, the largest of each step 1."""
+    """Features of queries, shaped as their logarithms; the largest of each step is 1."""
     return (logarithms - logarithms.detach().amax(-1, keepdim=True)).exp()

@@ -1,12 +1,13 @@
-"""Reformer: attention among steps whose queries point in near directions, found by hashing instead of comparing all.
+"""Reformer is attention among steps whose queries point in near directions, which are found by hashing.
 
     k_i = q_i / |q_i|                                 one map makes queries and keys
     bucket(q) = argmax over [q R, -q R]               R: (d, buckets / 2) random directions, anew in each round
     y = linear(softmax(q k^T) v)                      over what the rounds show a step, never itself if there is another
 
-Steps are sorted by bucket and cut into chunks that see themselves and the one before. In the causal direction a step
-sees the last `chunk` steps before it in its own bucket instead: the chunks of the paper are cut at places that depend
-on the whole sequence, so that later steps decide which earlier ones a step can see. Cost and memory are linear in T.
+The layer is that of Kitaev et al. (2020), section 2. Steps are sorted by bucket and cut into chunks that see themselves
+and the one before. In the causal direction a step sees the last `chunk` steps before it in its own bucket instead: the
+paper's chunks are cut at places that depend on the whole sequence, so that later steps would decide which earlier ones
+a step can see. Cost and memory are linear in T, apart from the sorting.
 
     Reformer(heads=4, chunk=64, rounds=4, buckets=64)
 
@@ -33,12 +34,12 @@ EPS = 1e-6  # of the mean square that keys are divided by, as in the authors' co
 
 @dataclass(frozen=True)
 class Reformer(MixerConfig):
-    """kitaev2020, section 2. `bias` is of all three maps; the authors' code has none.
+    """Reformer of kitaev2020, section 2. `bias` is of all three maps; the authors' code has none.
 
-    `buckets` does not grow with the sequence, or later steps would change the hash of earlier ones: the paper's rule
-    is 2 T / chunk. Two rules are by default those of the code that Long Range Arena's rows come from, and of
-    transformers: in two directions a step sees keys of other buckets in its chunks (`across_buckets`), and a key counts
-    once for every round that shows it (`repeats`; the Arena has one round). kitaev2020 has both False.
+    `buckets` does not grow with the sequence, or later steps would change the hash of earlier ones; the paper's rule is
+    2 T / chunk. Two rules are by default those of transformers and of the code that Long Range Arena's rows come from:
+    in two directions a step sees keys of other buckets in its chunks (`across_buckets`), and a key counts once for
+    every round that shows it (`repeats`; the Arena has one round). kitaev2020 has both False.
     """
 
     heads: int = 4
@@ -64,7 +65,7 @@ class Reformer(MixerConfig):
         return ReformerLayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """Queries, values and buckets of all steps: any of them may be the last of its bucket."""
+        """Counts queries, values and buckets of all steps: any of them may be the last of its bucket."""
         return length * (2 * width + self.heads * self.rounds)
 
 
@@ -76,7 +77,7 @@ EXAMPLES = (
 
 
 class ReformerLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
+    """Maps (B, T, D) to (B, T, D). In the causal direction padding comes after the real steps, which cannot see it."""
 
     rotations: Tensor
 
@@ -91,14 +92,14 @@ class ReformerLayer(RecurrentLayer):
         self.register_buffer("rotations", torch.randn(shape, generator=generator))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)
         y = self._attended(q, v, buckets, mask, causal=self.causal)
         return self._joined(y, x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps queries and values, (B, T, H, d), and buckets, (B, H, R, T), of the steps so far."""
+        """Keeps `queries` and `values`, (B, T, H, d), and `buckets`, (B, H, R, T), of the steps so far."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         buckets = angular_hash(q, self.rotations)
         if state is None:
@@ -110,7 +111,7 @@ class ReformerLayer(RecurrentLayer):
         return self._joined(y, x), {"queries": keys, "values": v, "buckets": buckets}
 
     def _attended(self, q: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """q, v: (B, T, H, d); buckets: (B, H, R, T) -> (B, T, H, d)."""
+        """Returns (B, T, H, d) for q, v: (B, T, H, d), buckets: (B, H, R, T) and mask: (B, T) or None."""
         return lsh_attention(
             q, _unit(q), v, buckets, mask, causal=causal, chunk=self.chunk, across=self.across, repeats=self.repeats
         )
@@ -123,6 +124,6 @@ class ReformerLayer(RecurrentLayer):
 
 
 def _unit(q: Tensor) -> Tensor:
-    """Keys of length 1, in float32 or wider."""
+    """Keys of length 1, shaped as q, in float32 or wider."""
     q = q.to(torch.promote_types(q.dtype, torch.float32))
     return q * torch.rsqrt(q.square().mean(-1, keepdim=True) + EPS) * q.shape[-1] ** -0.5

@@ -1,11 +1,12 @@
-"""RG-LRU: the recurrent block of Griffin and RecurrentGemma, a recurrence whose decay is gated by its input.
+"""RG-LRU is the recurrent block of Griffin and RecurrentGemma, a recurrence whose decay is gated by its input.
 
     u = conv4(W_x x),    r = sigmoid(W_a u),    i = sigmoid(W_i u),    a = exp(-8 softplus(Lambda) r)
     h[t] = a[t] h[t - 1] + sqrt(1 - a[t]^2) (i[t] u[t]),              out = W_o (gelu(W_y x) h)
 
-W_a and W_i are block-diagonal, a block for each head. A step that closes the gate r keeps its state whole and takes in
-nothing; the root keeps the size of the states. huang2024 runs RecurrentGemma-2B, in which two of three layers are this
-block and the third is attention to a window of 2,048 steps.
+The layer is that of De et al. (2024), sections 2.3 and 2.4. W_a and W_i are block-diagonal, a block for each head. A
+step that closes the gate r keeps its state whole and takes in nothing; the root keeps the size of the states. Huang
+(2024) runs RecurrentGemma-2B, in which two of three layers are this block and the third is attention to a window of
+2,048 steps.
 
     RGLRU(heads=4)
     RGLRU(heads=10)            # at width 2560, RecurrentGemma-2B's: its weights load by name
@@ -36,11 +37,11 @@ CONV_VARIANCE = 0.01  # of the taps' sum
 
 @dataclass(frozen=True)
 class RGLRU(MixerConfig):
-    """de2024 (Griffin), sections 2.3 and 2.4 and appendix A, with the details of the released code.
+    """The RG-LRU block of de2024 (Griffin), sections 2.3 and 2.4 and appendix A, with the details of the released code.
 
     hidden: W; None is the width. kernel: taps of the convolution. Lambda starts so that exp(-8 softplus(Lambda)), the
     decay with an open gate, is uniform in [decay_min, decay_max] as the paper says; the released code draws it without
-    the 8. out_scale: variance of W_o times W, for which RecurrentGemma takes 2 / depth. Lambda never decays.
+    the 8. out_scale: variance of W_o times W, for which RecurrentGemma takes 2 / depth. Lambda has no weight decay.
     """
 
     heads: int = 4
@@ -68,7 +69,7 @@ class RGLRU(MixerConfig):
         return RGLRULayer(self, width, hidden, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The recurrence's state, and the inputs that the convolution still needs."""
+        """Counts the recurrence's state, and the inputs that the convolution still needs."""
         return (self.hidden or width) * self.kernel
 
     def param_rules(self) -> Mapping[str, ParamRule]:
@@ -79,8 +80,10 @@ EXAMPLES = (RGLRU(), RGLRU(heads=1, hidden=24, kernel=2, decay_min=0.5), RGLRU(h
 
 
 class RGLRULayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D), causal; padding comes after the real steps. Parameters are named and laid out as in
-    transformers' RecurrentGemma, whose `temporal_block` this is."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it.
+
+    Parameters are named and laid out as in the `temporal_block` of transformers' RecurrentGemma.
+    """
 
     def __init__(self, config: RGLRU, width: int, hidden: int, generator: Generator) -> None:
         super().__init__()
@@ -99,11 +102,11 @@ class RGLRULayer(RecurrentLayer):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the recurrence's state, (B, W), and the convolution's last kernel - 1 inputs, (B, kernel - 1, W)."""
+        """Keeps the recurrence's `state`, (B, W), and the convolution's last `inputs`, (B, kernel - 1, W)."""
         gate, u = F.gelu(self.linear_y(x), approximate="tanh"), self.linear_x(x)
         with torch.autocast(x.device.type, enabled=False):
             u = u.to(self.rg_lru.recurrent_param.dtype)
@@ -129,7 +132,7 @@ class RGLRULayer(RecurrentLayer):
 
 
 class _Gates(nn.Module):
-    """The gated recurrence: (B, T, W) -> (B, T, W)."""
+    """The gated recurrence, (B, T, W) -> (B, T, W)."""
 
     def __init__(self, config: RGLRU, hidden: int, generator: Generator) -> None:
         super().__init__()
@@ -154,7 +157,7 @@ class _Gates(nn.Module):
 
 
 def _by_heads(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear map of each head by itself. u: (B, T, W), weight: (H, w, w), bias: (H, w)."""
+    """A linear map of each head by itself: u: (B, T, W), weight: (H, w, w), bias: (H, w) -> (B, T, W)."""
     heads, size = bias.shape
     rows = u.reshape(-1, heads, size).transpose(0, 1)  # (H, B T, w)
     return torch.baddbmm(bias.unsqueeze(1), rows, weight).transpose(0, 1).reshape(u.shape)

@@ -1,11 +1,14 @@
-"""RWKV-6 (Finch): what is read of the step before, and how fast each channel of a memory fades, depend on the input.
+"""RWKV-6 (Finch) keeps a matrix of memory per head, whose decay and whose view of the step before depend on the input.
 
     x_i = x + (x_before - x) (mu_i + tanh((x + (x_before - x) mu_x) A_i) B_i),    i in w, k, v, r, g       (ddlerp)
     r, k, v = linear maps of x_r, x_k, x_v;     w = exp(-exp(w0 + tanh(x_w C) E))
     y_t = r_t (S_{t-1} + diag(u) k_t^T v_t),    S_t = diag(w_t) S_{t-1} + k_t^T v_t               S: (K, K) per head
     out = W_out (groupnorm(y) * silu(W_g x_g)),    the norm per head
 
-    RWKV6()                                     # peng2024's time mix, heads of 64 channels
+The layer is the time mix of Peng et al. (2024), "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic
+Recurrence".
+
+    RWKV6()                                     # the paper's heads of 64 channels
     Model(mixers=(RWKV6(blocks=2), RWKV6Channel(blocks=2)), depth=2 * 12, ...)      # the model of the paper
 
 Parameters have the names and shapes of the authors' checkpoints (`blocks.0.att.time_decay` is `time_decay` here).
@@ -35,10 +38,10 @@ FASTEST = 10.0  # exp(-exp(10)) is 0 in every precision, and exp(10) is finite i
 
 @dataclass(frozen=True)
 class RWKV6(MixerConfig):
-    """The time mix of peng2024's Finch, with the first values of the authors' code (RWKV-LM, x060).
+    """The time mix of peng2024's Finch, with the initial values of the authors' code (RWKV-LM, x060).
 
     head: channels of a head. mix_rank, decay_rank: bottlenecks that the shift's mixes and the decays come through.
-    layers: layers of the model over which first values are graded; a mixer does not know the depth, so say it (deeper
+    layers: layers of the model over which initial values are graded; a mixer does not know the depth, so say it (deeper
     ones start like the last). blocks: residual blocks of one such layer, 2 where channel mixes are blocks of their own.
     decay_lr: learning rate of `time_decay`, for which the authors take twice the model's; None is the recipe's.
     """
@@ -68,7 +71,7 @@ class RWKV6(MixerConfig):
         return width + width * self.head
 
     def param_rules(self) -> Mapping[str, ParamRule]:
-        """Weight decay is for the five large maps alone."""
+        """Only the five large maps have weight decay."""
         small = [*(f"time_maa_{name}" for name in "xwkvrg"), "time_maa_w1", "time_maa_w2", "time_decay_w1"]
         names = (*small, "time_decay_w2", "time_faaaa", "ln_x.weight", "ln_x.bias")
         decay = ParamRule(lr=self.decay_lr, weight_decay=0.0)
@@ -82,7 +85,7 @@ EXAMPLES = (
 
 
 class RWKV6TimeMix(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV6, width: int, layer: int, generator: Generator) -> None:
         super().__init__()
@@ -116,11 +119,11 @@ class RWKV6TimeMix(RecurrentLayer):
         self.time_faaaa = nn.Parameter((up * (1 - along) + zigzag).view(-1, config.head))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """State: `last`, the input before, (B, D), and `memory`, (B, H, K, K), keys first."""
+        """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""
         kept = state or {}
         back, last = step_back(x, kept.get("last"))
         for_decay, for_key, for_value, for_read, for_gate = self._mixed(x, back)

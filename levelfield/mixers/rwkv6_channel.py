@@ -1,9 +1,9 @@
-"""RWKV-6's channel mix: a feed-forward that sees the step before, with squared ReLU and a gate of its own.
+"""RWKV-6's channel mix is a feed-forward that sees the step before, with squared ReLU and a gate of its own.
 
     x_i = x + (x_before - x) mu_i,   i in k, r;     out = sigmoid(W_r x_r) * W_v relu(W_k x_k)^2
 
-It takes the place of `Block`'s feed-forward, which sees one step alone. As a mixer of its own it alternates with the
-time mix, in blocks without a feed-forward:
+It is that of Peng et al. (2024), and takes the place of `Block`'s feed-forward, which sees one step alone. As a mixer
+of its own it alternates with the time mix, in blocks without a feed-forward:
 
     Model(mixers=(RWKV6(blocks=2), RWKV6Channel(blocks=2)), depth=2 * 12, width=768, causal=True, block=Block())
 
@@ -28,7 +28,7 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class RWKV6Channel(MixerConfig):
-    """The channel mix of peng2024's Finch, with the first values of the authors' code (RWKV-LM, x060).
+    """The channel mix of peng2024's Finch, with the initial values of the authors' code (RWKV-LM, x060).
 
     hidden: inner channels; 0 is 3.5 times the width, rounded down to a multiple of 32. layers, blocks: as in `RWKV6`.
     """
@@ -68,7 +68,7 @@ EXAMPLES = (RWKV6Channel(hidden=12, layers=2), RWKV6Channel(layers=3, blocks=2))
 
 
 class RWKV6ChannelMix(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV6Channel, width: int, layer: int, generator: Generator) -> None:
         super().__init__()
@@ -79,11 +79,11 @@ class RWKV6ChannelMix(RecurrentLayer):
         self.value = zero_linear(config.inner(width), width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """State: `last`, the input before, (B, D)."""
+        """Keeps the `last` input, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])
         hidden = torch.relu(self.key(torch.addcmul(x, back, self.time_maa_k))).square()
         gate = torch.sigmoid(self.receptance(torch.addcmul(x, back, self.time_maa_r)))

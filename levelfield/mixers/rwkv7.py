@@ -1,4 +1,4 @@
-"""RWKV-7 (Goose): a memory that fades channel by channel, and that each step corrects along a direction of its own.
+"""RWKV-7 (Goose) keeps a matrix of memory per head that decays by channel and is corrected along one direction a step.
 
     x_i = x + (x_before - x) mu_i,     i in r, w, k, v, a, g
     r, k, v = linear maps of x_r, x_k, x_v;     a = sigmoid(a0 + x_a A1 A2)                       (rate of learning)
@@ -6,12 +6,15 @@
     S_t = (diag(w_t) - kappa_t^T (a_t * kappa_t)) acting on S_{t-1}, + k~_t^T v_t,     y_t = r_t S_t       S: (K, K)
     out = W_out ((groupnorm(y) + (r . (rho * k~)) v) * (sigmoid(x_g G1) G2)),     norm and sums per head
 
-    RWKV7()                                     # peng2025's time mix, heads of 64 channels
+The layer is the time mix of Peng et al. (2025), "RWKV-7 Goose with Expressive Dynamic State Evolution". The published
+model also mixes the first layer's values into every later layer's (value residual); a mixer sees one layer only, so
+each is like the first here.
+
+    RWKV7()                                     # the paper's heads of 64 channels
     Model(mixers=(RWKV7(blocks=2), RWKV7Channel(blocks=2)), depth=2 * 12, ...)
 
-The published model also mixes the first layer's values into every later layer's (value residual); a mixer sees one
-layer only, so each is like the first here. Other parameters have the names and shapes of the authors' checkpoints.
-Letters: B batch, T steps, D width, H heads, K channels of a head.
+Other parameters have the names and shapes of the authors' checkpoints. Letters: B batch, T steps, D width, H heads, K
+channels of a head.
 """
 
 from __future__ import annotations
@@ -33,19 +36,19 @@ from levelfield.ops.linear_attention.delta_per_key import delta_by_key
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 EPS = 64e-5  # of the norm, whatever the head
-FASTEST = math.exp(-0.5)  # no channel fades by more than exp(-FASTEST) = 0.545 in a step
+FASTEST = math.exp(-0.5)  # no channel decays by more than exp(-FASTEST) = 0.545 in a step
 SHIFTS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
 
 
 @dataclass(frozen=True)
 class RWKV7(MixerConfig):
-    """The time mix of peng2025, with the first values of the authors' code (RWKV-LM, x070), less the value residual.
+    """The time mix of peng2025, with the initial values of the authors' code (RWKV-LM, x070), less the value residual.
 
     head: channels of a head. decay_rank, rate_rank, gate_rank: bottlenecks of w, a and the gate; 0 is the authors'
-    choice, 2.5, 2.5 and 5 times the root of the width in multiples of 32. layers: layers of the model over which first
-    values are graded; a mixer does not know the depth, so say it (deeper ones start like the last). blocks: residual
-    blocks of one such layer, 2 where channel mixes are blocks of their own. decay_lr: learning rate of `w0`, for which
-    the authors take twice the model's; None is the recipe's.
+    choice, 2.5, 2.5 and 5 times the root of the width in multiples of 32. layers: layers of the model over which
+    initial values are graded; a mixer does not know the depth, so say it (deeper ones start like the last). blocks:
+    residual blocks of one such layer, 2 where channel mixes are blocks of their own. decay_lr: learning rate of `w0`,
+    for which the authors take twice the model's; None is the recipe's.
     """
 
     head: int = 64
@@ -73,7 +76,7 @@ class RWKV7(MixerConfig):
         return RWKV7TimeMix(self, width, layer, generator)
 
     def ranks(self, width: int) -> dict[str, int]:
-        """Of the bottlenecks of w, a and g."""
+        """Ranks of the bottlenecks of w, a and g."""
         wanted = {"w": (self.decay_rank, 2.5), "a": (self.rate_rank, 2.5), "g": (self.gate_rank, 5.0)}
         return {name: rank or max(32, round(per * width**0.5 / 32) * 32) for name, (rank, per) in wanted.items()}
 
@@ -81,7 +84,7 @@ class RWKV7(MixerConfig):
         return width + width * self.head
 
     def param_rules(self) -> Mapping[str, ParamRule]:
-        """Weight decay is for the four large maps alone."""
+        """Only the four large maps have weight decay."""
         small = [f"x_{name}" for name in SHIFTS] + ["w1", "w2", "a0", "a1", "a2", "g1", "g2", "k_k", "k_a", "r_k"]
         rules = dict.fromkeys((*small, "ln_x.weight", "ln_x.bias"), ParamRule(weight_decay=0.0))
         return {**rules, "w0": ParamRule(lr=self.decay_lr, weight_decay=0.0)}
@@ -94,7 +97,7 @@ EXAMPLES = (
 
 
 class RWKV7TimeMix(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV7, width: int, layer: int, generator: Generator) -> None:
         super().__init__()
@@ -125,11 +128,11 @@ class RWKV7TimeMix(RecurrentLayer):
         self.r_k = nn.Parameter(torch.full((width // config.head, config.head), -0.04))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """State: `last`, the input before, (B, D), and `memory`, (B, H, K, K), keys first."""
+        """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""
         kept = state or {}
         back, last = step_back(x, kept.get("last"))
         seen = (torch.addcmul(x, back, mu) for mu in (self.x_r, self.x_w, self.x_k, self.x_v, self.x_a, self.x_g))
@@ -151,7 +154,7 @@ class RWKV7TimeMix(RecurrentLayer):
 
 
 def _bottleneck(width: int, rank: int, generator: Generator) -> tuple[nn.Parameter, nn.Parameter]:
-    """(D, R) of zeros and (R, D), orthogonal at a tenth of its natural size."""
+    """Two factors: (D, R) of zeros, and (R, D), orthogonal at a tenth of its natural size."""
     up = torch.empty(rank, width)
     nn.init.orthogonal_(up, 0.1 * max(1.0, rank / width) ** 0.5, generator)
     return nn.Parameter(torch.zeros(width, rank)), nn.Parameter(up)

@@ -1,9 +1,9 @@
-"""RWKV-7's channel mix: a feed-forward that sees the step before, with squared ReLU.
+"""RWKV-7's channel mix is a feed-forward that sees the step before, with squared ReLU.
 
     out = W_v relu(W_k (x + (x_before - x) mu))^2
 
-It takes the place of `Block`'s feed-forward, which sees one step alone. As a mixer of its own it alternates with the
-time mix, in blocks without a feed-forward:
+It is that of Peng et al. (2025), and takes the place of `Block`'s feed-forward, which sees one step alone. As a mixer
+of its own it alternates with the time mix, in blocks without a feed-forward:
 
     Model(mixers=(RWKV7(blocks=2), RWKV7Channel(blocks=2)), depth=2 * 12, width=768, causal=True, block=Block())
 
@@ -28,7 +28,7 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class RWKV7Channel(MixerConfig):
-    """The channel mix of peng2025, with the first values of the authors' code (RWKV-LM, x070).
+    """The channel mix of peng2025, with the initial values of the authors' code (RWKV-LM, x070).
 
     hidden: inner channels; 0 is 4 times the width. layers, blocks: as in `RWKV7`.
     """
@@ -64,7 +64,7 @@ EXAMPLES = (RWKV7Channel(hidden=12, layers=2), RWKV7Channel(layers=3, blocks=2))
 
 
 class RWKV7ChannelMix(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Causal: padding comes after the real steps, where none of them sees it."""
+    """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
     def __init__(self, config: RWKV7Channel, width: int, layer: int, generator: Generator) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ class RWKV7ChannelMix(RecurrentLayer):
         self.value = zero_linear(hidden, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """State: `last`, the input before, (B, D)."""
+        """Keeps the `last` input, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])
         return self.value(torch.relu(self.key(torch.addcmul(x, back, self.x_k))).square()), {"last": last}

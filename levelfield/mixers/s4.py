@@ -1,16 +1,17 @@
-"""S4: a linear state-space model per feature, trained as one long convolution and a gated linear map.
+"""S4 is a linear state-space model for each feature, trained as one long convolution, followed by a gated linear map.
 
     x' = A x + b u,   y = Re(c x) + d u,   stepped by dt;   out = GLU(W gelu(y))
 
-A is diagonal plus low rank (`form="dplr"`, S4) or diagonal (`form="diagonal"`, S4D). What it starts from decides how
-much it remembers: the HiPPO-LegS matrix ("legs") projects the past on Legendre polynomials, and amos2025 (section 3.3,
-figure 2) asks how much of that prior self-pretraining can learn from a random start ("random") instead.
+The layer is that of Gu, Goel and Ré (2022), section 3, and Gu, Gupta, Goel and Ré (2022, S4D). A is diagonal plus low
+rank (`form="dplr"`, S4) or diagonal (`form="diagonal"`, S4D). What it starts from decides how much it remembers: the
+HiPPO-LegS matrix ("legs") projects the past on Legendre polynomials, and Amos et al. (2025, section 3.3, figure 2) ask
+how much of that prior self-pretraining can learn from a random start ("random") instead.
 
     S4(state=64, copies=2)                              # LRA Image in amos2025: two A, b, p for all features
     S4(form="diagonal", init="lin")                     # S4D-Lin
     S4(init="random")                                   # every parameter of the layer from N(0, 0.1^2)
 
-Everything is learned in continuous time or per step, and c itself is (not the c (I - A^T) of the published code), so a
+Everything is learned in continuous time or per step, and so is c itself (not the c (I - A^T) of the published code): a
 layer knows no training length. Letters: B batch, T steps, D width, N conjugate pairs (state / 2), K copies.
 """
 
@@ -38,11 +39,11 @@ RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every 
 
 @dataclass(frozen=True)
 class S4(MixerConfig):
-    """gu2022 (S4, S4D) with the settings of amos2025's code.
+    """S4 and S4D of gu2022 and gu2022b, with the settings of amos2025's code.
 
     state: real numbers of state per feature, twice the conjugate pairs. copies: features h and h + copies share A, b
-    and p (dt, c and d are each feature's own). dt is drawn log-uniformly from [dt_min, dt_max]. lr: rate of A, p and b,
-    which never decay; None follows the recipe. dt follows the recipe's rate, without decay.
+    and p (dt, c and d are each feature's own). dt is drawn log-uniformly from [dt_min, dt_max]. lr: the rate of A, p
+    and b, which have no weight decay; None follows the recipe. dt follows the recipe's rate, without weight decay.
     """
 
     state: int = 64
@@ -80,7 +81,7 @@ class S4(MixerConfig):
         return dict.fromkeys(names, own) | {"log_dt": ParamRule(weight_decay=0.0)}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of the past: (D, length)."""
+        """The kernel over the past, (D, length)."""
         assert isinstance(layer, S4Layer)
         return layer.kernel(length)[0]
 
@@ -94,7 +95,7 @@ EXAMPLES = (
 
 
 class S4Layer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+    """Maps (B, T, D) to (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S4, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -127,8 +128,11 @@ class S4Layer(RecurrentLayer):
         return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the state itself: of the dplr form, real parts before imaginary ones; of the diagonal form, without b,
-        which is then a factor of c."""
+        """Keeps the state itself as `state`.
+
+        In the dplr form, real parts come before imaginary ones; in the diagonal form the state is without b, which is
+        then a factor of c.
+        """
         before = None if state is None else state["state"]
         with torch.autocast(x.device.type, enabled=False):
             poles, drive, low_rank, dt = self._continuous()
@@ -144,7 +148,7 @@ class S4Layer(RecurrentLayer):
         return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}
 
     def _continuous(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Poles, b, p (None in the diagonal form), (D, N) complex, and dt, (D, 1).
+        """Poles, b and p (None in the diagonal form), (D, N) complex each, and dt, (D, 1).
 
         The few parameters are taken to float64, so that steps far out keep their phase.
         """
@@ -157,7 +161,7 @@ class S4Layer(RecurrentLayer):
         return poles, drive, low_rank, self.log_dt.double().exp().unsqueeze(-1)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
 
@@ -182,7 +186,10 @@ def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def discretise(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:
-    """log of the stepped poles and the factor of b, (..., N) each; poles (..., N), dt (..., 1). gu2022b, section 2."""
+    """The logarithm of the discrete poles and the factor of b, shaped as poles (gu2022b, section 2).
+
+    poles: (states, N) complex; dt: (states, 1).
+    """
     if discretisation == "zoh":
         return dt * poles, torch.expm1(dt * poles) / poles
     inverse = 1 / (1 - dt / 2 * poles)

@@ -1,11 +1,12 @@
-"""S5: one diagonal state-space model with many inputs and outputs, whose states all features share.
+"""S5 is one diagonal state-space model with many inputs and outputs, whose states all features share.
 
     h[t] = exp(dt lambda) h[t - 1] + (exp(dt lambda) - 1) / lambda  B x[t],     y = 2 Re(C h) + d x
     g = gelu(y),    out = g sigmoid(W g)
 
-Where S4 gives every feature a model of its own and mixes features afterwards, B and C mix them going into the states
-and coming out. lambda starts at the eigenvalues of HiPPO's normal part, in `blocks` copies of a smaller matrix. In two
-directions the same states run both ways and a second C reads the second way.
+The layer is that of Smith et al. (2023), section 4. Where S4 gives every feature a model of its own and mixes features
+afterwards, B and C mix them on the way into the states and out of them. lambda starts at the eigenvalues of HiPPO's
+normal part, in `blocks` copies of a smaller matrix. In two directions the same states run both ways and a second C
+reads the second way.
 
     S5(state=384, blocks=3, clip=True)                                        # LRA Image in smith2023
     S5(state=192, blocks=12, activation="half_glu2")                          # LRA Text
@@ -38,13 +39,13 @@ LEAST_DECAY = 1e-4  # of lambda's real part, where it is clipped
 
 @dataclass(frozen=True)
 class S5(MixerConfig):
-    """smith2023, section 4 and appendix B, as in the published code; exact GELU instead of its tanh approximation.
+    """S5 of smith2023, section 4 and appendix B, as in its code; exact GELU instead of its tanh approximation.
 
     state: real numbers of state, twice the conjugate pairs. dt is drawn log-uniformly from [dt_min, dt_max] for every
     pair. readout_init: how C is drawn, by the code's names: "lecun_normal" has variance 1 / (P D), and
     "trunc_standard_normal", despite its name, 1 / P. clip: lambda's real part stays below -1e-4. activation: "gelu",
-    "half_glu1" (above), "half_glu2" (y sigmoid(W gelu(y))), or "full_glu" (GLU(W gelu(y))). lr: rate of lambda and dt,
-    which never decay, and with drive_follows=False of B too; None follows the recipe.
+    "half_glu1" (above), "half_glu2" (y sigmoid(W gelu(y))), or "full_glu" (GLU(W gelu(y))). lr: the rate of lambda and
+    dt, which have no weight decay, and with drive_follows=False of B too; None follows the recipe.
     """
 
     state: int = 64
@@ -87,7 +88,7 @@ EXAMPLES = (
 
 
 class S5Layer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Padded steps count as zero, in both directions."""
+    """Maps (B, T, D) to (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S5, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -106,13 +107,13 @@ class S5Layer(RecurrentLayer):
             self.gate = linear(width, 2 * width if config.activation == "full_glu" else width, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
         return self._activated(self.states_and_output(x, None)[0]).to(working_type(x))
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps N complex numbers."""
+        """Keeps N complex numbers as `state`."""
         y, last = self.states_and_output(x, None if state is None else state["state"])
         return self._activated(y).to(working_type(x)), {"state": last}
 
@@ -125,7 +126,10 @@ class S5Layer(RecurrentLayer):
             return y.addcmul(x, self.skip), last
 
     def stepped(self) -> tuple[Tensor, Tensor]:
-        """lambda and B by zero-order hold, (N,) and (N, D) complex. The exponent is taken in float64, for its phase."""
+        """The discrete lambda and B by zero-order hold, (N,) and (N, D) complex.
+
+        The exponent is taken in float64, for its phase.
+        """
         decay = self.decay.clamp(max=-LEAST_DECAY) if self.config.clip else self.decay
         poles, drive = torch.complex(decay.double(), self.frequency.double()), torch.view_as_complex(self.drive)
         exponents = self.log_dt.double().exp() * poles
@@ -161,7 +165,7 @@ def _initial_readout(config: S5, width: int, basis: Tensor, generator: Generator
 
 
 def _lecun(shape: tuple[int, ...], fan_in: int, generator: Generator) -> Tensor:
-    """Normal of variance 1 / fan_in, cut at two standard deviations of what is cut: float64."""
+    """A normal draw of variance 1 / fan_in in float64, truncated at two standard deviations of the untruncated one."""
     values = torch.empty(shape, dtype=torch.float64)
     # A standard normal cut at two has the standard deviation 0.8796.
     nn.init.trunc_normal_(values, 0, 1, -2, 2, generator=generator)

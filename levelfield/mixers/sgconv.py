@@ -1,11 +1,12 @@
-"""SGConv: a long convolution whose kernel has few parameters and fades with the distance, then a gated linear map.
+"""SGConv is a long convolution whose kernel has few parameters and decays with distance, then a gated linear map.
 
     k = [w_0,  w_1 / a,  up2(w_2) / a^2,  up4(w_3) / a^3, ...] / Z        dim, dim, 2 dim, 4 dim, ... taps
     y = k * x + d x,        out = GLU(W gelu(y))
 
-Every scale has `kernel_dim` free values, drawn out linearly to twice the taps of the scale before it and divided by
-the decay a once more; Z, the norm of the whole kernel as it starts, stays as it is. miralles2025 (section 2.3.2) cites
-the two conditions that li2022 finds sufficient, parameters sublinear in the length and decay; here they are alone.
+The layer is that of Li et al. (2022), section 3.2, equation 1. Every scale has `kernel_dim` free values, interpolated
+linearly to twice the taps of the scale before it and divided by the decay a once more; Z is the norm of the whole
+kernel as it starts, and is not trained. Miralles-González et al. (2025, section 2.3.2) cite the two conditions that the
+paper finds sufficient, parameters sublinear in the length and decay; this layer has those two alone.
 
     SGConv(kernel_dim=32, bound=4096)        # 8 scales, 256 parameters per feature and direction
 
@@ -31,7 +32,7 @@ from levelfield.spec import MixerConfig, ParamRule, UserError
 
 @dataclass(frozen=True)
 class SGConv(MixerConfig):
-    """li2022, section 3.2 and equation 1, with the published code's choices ("cat_randn").
+    """SGConv of li2022, section 3.2 and equation 1, with its code's choices ("cat_randn").
 
     bound: the longest sequence, which gives the number of scales. The decay runs evenly from decay_min, the first
     feature's, to decay_max. lr: rate of the kernel's values; None follows the recipe. Bidirectional layers have a
@@ -57,11 +58,11 @@ class SGConv(MixerConfig):
 
     @property
     def scales(self) -> int:
-        """As many as reach the bound: they have kernel_dim * 2^(scales - 1) taps in all."""
+        """The number of scales, enough to reach the bound; they have kernel_dim * 2^(scales - 1) taps in all."""
         return 1 + (-(-self.bound // self.kernel_dim) - 1).bit_length()
 
     def state_size(self, width: int, length: int) -> int:
-        """The inputs of all steps so far: no shorter summary gives the same numbers."""
+        """Counts the inputs of all steps so far: no shorter summary gives the same numbers."""
         return width * min(length, self.bound)
 
     @property
@@ -72,7 +73,7 @@ class SGConv(MixerConfig):
         return {"samples": ParamRule(lr=self.lr)}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
-        """Of the past: (D, length), zero beyond the last scale."""
+        """The kernel over the past, (D, length), zero beyond the last scale."""
         assert isinstance(layer, SGConvLayer)
         past = layer.kernel(min(length, layer.reach))[0]
         return nn.functional.pad(past, (0, length - past.shape[1]))
@@ -86,7 +87,7 @@ EXAMPLES = (
 
 
 class SGConvLayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D) for T up to the bound. Padded steps count as zero, in both directions."""
+    """Maps (B, T, D) to (B, T, D) for T up to the bound. Padded steps count as zero, in both directions."""
 
     decay: Tensor
     norm: Tensor
@@ -115,12 +116,15 @@ class SGConvLayer(RecurrentLayer):
         return torch.cat(parts).view(len(self.samples), length, -1).transpose(1, 2)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None. Raises UserError where T exceeds the bound."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None.
+
+        Raises UserError where T exceeds the bound.
+        """
         self._check(x.shape[1])
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the inputs of all steps so far. Raises UserError beyond the bound."""
+        """Keeps the `inputs` of all steps so far, (B, steps, D). Raises UserError beyond the bound."""
         inputs = x if state is None else torch.cat([state["inputs"], x], 1)
         self._check(inputs.shape[1])
         with torch.autocast(x.device.type, enabled=False):

@@ -1,14 +1,15 @@
-"""SPADE: a state-space layer for what is far beside softmax attention for what is near, in the bottom layer alone.
+"""SPADE joins a state-space layer for what is far to softmax attention for what is near, in the bottom layer alone.
 
     y = linear([norm(S4(x)), norm(attention over a window or a chunk)])        S4: kernel and skip, no output map
     y = attention over a window or a chunk                                     `state=0`: the layers above it
 
-The whole network is a pattern, the first layer with a state and the others without:
+The layer is that of Zuo et al. (2022), section 3. The whole network is a pattern, the first layer with a state and the
+others without:
 
     Model(mixers=(SPADE(heads=8, window=128), *(SPADE(state=0, heads=8, window=128),) * 5), depth=6, width=256)
 
-Positions are a bias for each bucket of distances, as T5 has it. Letters: B batch, T steps, D width, H heads, N
-conjugate pairs (state / 2), K copies.
+Positions are a bias for each bucket of distances, as in T5 (Raffel et al. 2020). Letters: B batch, T steps, D width, H
+heads, N conjugate pairs (state / 2), K copies.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ BLOCK = 128  # queries of a window that are taken at once
 
 @dataclass(frozen=True)
 class SPADE(MixerConfig):
-    """zuo2022, section 3, as the published code has it ("concat").
+    """SPADE of zuo2022, section 3, as its code has it ("concat").
 
     state, copies, dt_min, dt_max, lr: of the state-space layer, as S4's; state=0 leaves it out; frozen: all of it stays
     as it starts (amos2025 on SPADE). near: a step sees the steps less than `window` away, or those of its own chunk of
@@ -75,7 +76,7 @@ class SPADE(MixerConfig):
         return SPADELayer(self, width, causal, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        """The state, and the keys and values that the next step sees."""
+        """Counts the state, and the keys and values that the next step sees."""
         return width * (self.state + 2 * self.kept(length))
 
     def kept(self, length: int) -> int:
@@ -92,7 +93,7 @@ class SPADE(MixerConfig):
         return (rules | {"log_dt": ParamRule(weight_decay=0.0)}) if self.state else {}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
-        """Of the state-space layer's past: (D, length)."""
+        """The state-space layer's kernel over the past, (D, length), or None where there is no such layer."""
         assert isinstance(layer, SPADELayer)
         return None if layer.far is None else layer.far.kernel(length)[0]
 
@@ -105,7 +106,7 @@ EXAMPLES = (
 
 
 class SPADELayer(RecurrentLayer):
-    """(B, T, D) -> (B, T, D). Padded steps count as zero for the state and are not looked at."""
+    """Maps (B, T, D) to (B, T, D). Padded steps count as zero for the state, and attention does not see them."""
 
     def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
         super().__init__()
@@ -117,12 +118,12 @@ class SPADELayer(RecurrentLayer):
             self.join = linear(2 * width, width, generator)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
+        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         near = self.near(x, mask)
         return near if self.far is None else self._joined(self.far(x, mask), near)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the state, real parts before imaginary ones, and the keys and values that the next step sees."""
+        """Keeps the `state`, real parts before imaginary ones, and the `keys` and `values` that the next step sees."""
         near, kept = self.near.step(x, state)
         if self.far is None:
             return near, kept
@@ -134,7 +135,10 @@ class SPADELayer(RecurrentLayer):
 
 
 class NearAttention(nn.Module):
-    """Softmax attention over a window or a chunk, without biases of its maps: (B, T, D) -> (B, T, D)."""
+    """Softmax attention over a window or a chunk, without biases of its maps: (B, T, D) -> (B, T, D).
+
+    In the causal direction padding comes after the real steps, where none of them sees it, and the mask is not needed.
+    """
 
     shape: Tensor
     bucket: Tensor
@@ -168,7 +172,7 @@ class NearAttention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keys and values are kept as (B, H, steps, d). The first one kept is the first of a block."""
+        """Keeps `keys` and `values`, (B, H, steps, d). The first one kept is the first of a block."""
         q, k, v = split_heads(x, self.qkv, self.config.heads)
         if state is not None:
             k, v = torch.cat([state["keys"], k], 2), torch.cat([state["values"], v], 2)
@@ -177,7 +181,7 @@ class NearAttention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2)), {"keys": k[:, :, first:], "values": v[:, :, first:]}
 
     def _table(self) -> Tensor:
-        """(H or 1, block, keys)."""
+        """Biases by block row and key, (H or 1, block, keys); -inf where a step must not look."""
         return self.shape[None] if self.bias is None else self.bias(self.bucket).permute(2, 0, 1) + self.shape
 
 
@@ -198,7 +202,7 @@ class StateSpace(nn.Module):
         self.skip = nn.Parameter(torch.randn(width, generator=generator))  # (D,): d
 
     def kernel(self, length: int) -> Tensor:
-        """(1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
+        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
         poles, drive, low_rank, dt = self._continuous()
         return dplr_kernel(poles, low_rank, drive, 2 * torch.view_as_complex(self.readout), dt, length=length)
 
@@ -228,10 +232,11 @@ class StateSpace(nn.Module):
 
 
 def bucket_of(away: Tensor, buckets: int, farthest: int, causal: bool) -> Tensor:
-    """Which bucket a distance (key's number less query's) falls into, int64, as in T5 (raffel2020, section 2.1).
+    """The bucket of each distance, int64 shaped as `away`, as in T5 (raffel2020, section 2.1).
 
-    Half of them hold one distance each, the others are logarithmic up to `farthest`, beyond which all share the last;
-    in two directions either sign has half of the buckets. A causal table's future falls where distance 0 does.
+    away: numbers of keys less those of queries. Half of the buckets hold one distance each, the others are logarithmic
+    up to `farthest`, beyond which all distances share the last; in two directions either sign has half of the buckets.
+    In a causal table, keys after the query fall where distance 0 does.
     """
     first = torch.zeros_like(away)
     if causal:
