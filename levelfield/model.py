@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.layers.constants import table
-from levelfield.ops.layers.recurrent import RecurrentLayer
-from levelfield.ops.layers.residual_gate import ResidualGate
+from levelfield.ops.layers.interfaces import RecurrentLayer, ResidualGate
 from levelfield.rng import generator, seeded
-from levelfield.spec import Block, Head, Input, Model, ParamRule, Tokens, UserError
+from levelfield.spec.errors import UserError
+from levelfield.spec.io_types import Input, Tokens
+from levelfield.spec.model import Block, Model, ParamRule
+from levelfield.spec.protocol import Head
 
 
 class Encoder(nn.Module):

@@ -25,11 +25,13 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.data.batches import Batch, encode
-from levelfield.spec import Head, Input, Label, Objective, Output, StepLabels, Tokens, Unlabelled, UserError, Values
+from levelfield.spec.errors import UserError
+from levelfield.spec.io_types import Input, Label, Output, StepLabels, TaskForm, Tokens, Unlabelled, Values
+from levelfield.spec.protocol import Head, Objective
 
 if TYPE_CHECKING:
     from levelfield.model import Net
-    from levelfield.spec import Examples, Task
+    from levelfield.spec.examples import Examples
 
 
 @dataclass(frozen=True)
@@ -334,7 +336,7 @@ class Sum(Trainable):
         return self.of[0].score(outputs, batch, view, spec)
 
 
-def heads(objective: Trainable, task: Task) -> tuple[Head, ...]:
+def heads(objective: Trainable, task: TaskForm) -> tuple[Head, ...]:
     """One head per part of the objective."""
     return tuple(replace(part.head(task.input, task.output), documents=task.documents) for part in objective.parts)
 
@@ -361,7 +363,7 @@ def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input,
     return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, view, spec)
 
 
-def default_objective(task: Task) -> Trainable:
+def default_objective(task: TaskForm) -> Trainable:
     """What a task is scored by."""
     match task.output:
         case Label():

@@ -1,7 +1,10 @@
-"""Randomness by name: every draw comes from a generator made for one purpose.
+"""Gives random numbers by name: every draw comes from a generator that is made for one purpose.
 
-generator(seed, "mask", step)       the same numbers for the same arguments, unrelated ones for any other
-with seeded(seed, "dropout", step): ...
+So what is drawn for one purpose never depends on what was drawn before for another, and a run that continues draws what
+it would have drawn.
+
+    generator(seed, "mask", step)       # the same numbers for the same arguments, unrelated ones for any others
+    with seeded(seed, "dropout", step): ...
 """
 
 from __future__ import annotations
@@ -11,20 +14,20 @@ from contextlib import contextmanager
 
 import torch
 
-from levelfield.spec import derive_seed
+from levelfield.spec.identity import derive_seed
 
 
 def generator(seed: int, *purpose: object) -> torch.Generator:
-    """A CPU generator for one purpose."""
+    """Returns a CPU generator for one purpose."""
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
 @contextmanager
 def seeded(seed: int, *purpose: object, device: torch.device | None = None) -> Iterator[None]:
-    """A scope in which torch's global generators are seeded for one purpose; their former state comes back after it.
+    """Opens a scope in which torch's global generators are seeded for one purpose, and restores their state after it.
 
-    For code that can draw from nothing else: the initialisers of torch.nn, and dropout. Only the CPU's generator is
-    touched, and that of `device` where it is a GPU.
+    It is for code that can draw from nothing else: the initialisers of torch.nn, and dropout. Only the CPU's generator
+    is touched, and that of `device` where it is a GPU.
     """
     gpu = [device] if device is not None and device.type == "cuda" else []
     value = derive_seed(seed, *purpose)

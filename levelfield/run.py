@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,19 @@ from levelfield.runs import rows as scored
 from levelfield.runs.flops import Costs, Meter
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.runs.rows import Splits
-from levelfield.spec import Duration, Examples, Phase, Probe, Run, Signal, UserError, derive_seed, describe
+from levelfield.spec import (
+    Duration,
+    Examples,
+    Phase,
+    Probe,
+    Recipe,
+    Run,
+    Signal,
+    Task,
+    UserError,
+    derive_seed,
+    describe,
+)
 from levelfield.train import Metrics, Plan, State, copied, kept, make_optimizer, train
 
 SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
@@ -187,7 +200,7 @@ class _Work:
         meter = Meter(Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
-        plan = resolve(phase, meter.batches, split.mean_length, meter.per_step.dispatched)
+        plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         wall = 0.0
         if resume is not None:
@@ -200,7 +213,7 @@ class _Work:
             batch = 2 * phase.recipe.batch
             return evaluate(net, held_out, objective, self.run.task.input, batch=batch, seed=seed).mean
 
-        for metrics in train(state, plan, split, self.run.task, seed, validate):
+        for metrics in train(state, plan, split, seed, validate):
             journal.note(state, metrics)
         return state, journal.close(state, meter, phase)
 
@@ -341,28 +354,35 @@ class _Journal:
         }
 
 
-def resolve(phase: Phase, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> Plan:
-    """A phase with its durations in steps. flops_per_step: dispatched, forward and backward."""
+def resolve(phase: Phase, task: Task, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> Plan:
+    """Returns a phase on a task with its durations in optimizer steps. The other arguments are as of `in_steps`."""
     recipe = phase.recipe
-    in_epoch = {"epochs": 1.0, "examples": batches.count, "tokens": batches.count * mean_length}
-
-    def steps(value: Duration) -> int:
-        if recipe.bucketed and value.unit in in_epoch:  # batches vary in size
-            return batches.steps(value.value / in_epoch[value.unit])
-        return value.resolve(
-            batch=recipe.batch,
-            examples=batches.count,
-            tokens_per_example=mean_length,
-            flops_per_step=flops_per_step,
-        )
-
+    steps = partial(in_steps, recipe=recipe, batches=batches, mean_length=mean_length, flops_per_step=flops_per_step)
     return Plan(
         objective=_trainable(phase),
         recipe=recipe,
+        input=task.input,
         steps=steps(recipe.budget),
         warmup=steps(recipe.warmup),
         validate_every=max(1, steps(recipe.validate_every)),
-        augment=phase.augment,
+        augment=task.augment if phase.augment else None,
+    )
+
+
+def in_steps(value: Duration, recipe: Recipe, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> int:
+    """Returns how many optimizer steps a duration of a recipe is.
+
+    batches: those of the phase. mean_length: steps of the sequence in a mean example. flops_per_step: those of a mean
+    optimizer step, forward and backward, padding included.
+    """
+    in_epoch = {"epochs": 1.0, "examples": batches.count, "tokens": batches.count * mean_length}
+    if recipe.bucketed and value.unit in in_epoch:  # batches vary in size
+        return batches.steps(value.value / in_epoch[value.unit])
+    return value.resolve(
+        batch=recipe.batch,
+        examples=batches.count,
+        tokens_per_example=mean_length,
+        flops_per_step=flops_per_step,
     )
 
 

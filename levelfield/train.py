@@ -1,9 +1,9 @@
-"""The only training loop.
+"""Trains a network for one phase: the only training loop.
 
-It is a generator: it yields after every step, so whoever drives it can log, save and stop without callbacks, and all
-it needs to go on is its `State` and the step number: batches, masks and dropout are functions of (seed, step).
+It is a generator that yields after every step, so whoever drives it can log, save and stop without callbacks. All it
+needs to continue is its `State`, since batches, masks and dropout are functions of (seed, step):
 
-    for metrics in train(state, plan, split, task, seed, validate):
+    for metrics in train(state, plan, split, seed, validate):
         ...
 """
 
@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from levelfield.data.batches import Batch, SplitOnDevice, batches_of
+from levelfield.data.batches import SplitOnDevice, batches_of
 from levelfield.objectives import Trainable, training_loss
 from levelfield.rng import generator, seeded
-from levelfield.spec import ParamRule, Recipe, Task
+from levelfield.spec.io_types import Input
+from levelfield.spec.model import ParamRule
+from levelfield.spec.recipe import Recipe
 
 if TYPE_CHECKING:
     from levelfield.model import Net
 
+
+Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+"""Changes raw values (B, T) or (B, T, C) of given lengths (B,) and keeps their shape, as `Task.augment` does."""
 
 PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: ReduceLROnPlateau with min_lr)
 
@@ -33,20 +38,23 @@ UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of 
 
 @dataclass(frozen=True)
 class Plan:
-    """One phase with its durations resolved to optimizer steps."""
+    """One phase on one task, with its durations resolved to optimizer steps."""
 
     objective: Trainable
     recipe: Recipe
+    input: Input
     steps: int
     warmup: int
     validate_every: int
-    augment: bool
+    augment: Augment | None = None
 
 
 @dataclass
 class State:
-    """All that changes while a phase trains. A killed run continues from it, on a CPU and with as many threads with the
-    same bytes."""
+    """All that changes while a phase trains.
+
+    A killed run continues from it and, on a CPU with the same number of threads, ends with the same bytes.
+    """
 
     net: Net
     optimizer: torch.optim.Optimizer
@@ -67,6 +75,8 @@ class State:
 
 @dataclass(frozen=True)
 class Metrics:
+    """What is known of one step of training after it."""
+
     step: int
     loss: float  # the batch's mean, whatever it counts for in its epoch
     lr: float
@@ -74,12 +84,12 @@ class Metrics:
 
 
 def train(
-    state: State, plan: Plan, split: SplitOnDevice, task: Task, seed: int, validate: Callable[[], float]
+    state: State, plan: Plan, split: SplitOnDevice, seed: int, validate: Callable[[], float]
 ) -> Iterator[Metrics]:
-    """Trains `state` up to `plan.steps`, keeping the weights of the best validation score in `state.best`.
+    """Trains `state` up to `plan.steps`, and keeps the weights of the best validation score in `state.best`.
 
     Ends early after `recipe.patience` validations without a better score, or when loss, gradients or weights are not
-    finite; the reason is left in `state.stopped`. A step whose loss or gradients are not finite changes no weight.
+    finite, and leaves the reason in `state.stopped`. A step whose loss or gradients are not finite changes no weight.
     """
     net, optimizer, recipe = state.net, state.optimizer, plan.recipe
     net.train()
@@ -88,11 +98,12 @@ def train(
     while state.step < plan.steps and not state.stopped:
         lr, epoch = _set_rates(optimizer, plan, state), batches.epoch(state.step)
         batch, shares = split.gather(batches.order(state.step)), [batches.share(state.step, each) for each in units]
-        if plan.augment:
-            batch = _augmented(task, batch, generator(seed, "augment", state.step))
+        if plan.augment is not None:
+            raw = plan.augment(batch.raw, batch.lengths, generator(seed, "augment", state.step))
+            batch = replace(batch, raw=raw)
         with seeded(seed, "dropout", state.step, device=split.device):
             draws = generator(seed, "mask", state.step)
-            loss = training_loss(net, batch, plan.objective, task.input, draws, shares)
+            loss = training_loss(net, batch, plan.objective, plan.input, generator=draws, shares=shares)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = _clipped(net, optimizer, recipe, state.step)
@@ -115,24 +126,27 @@ def train(
 
 
 def kept(state: State) -> dict[str, Tensor]:
-    """The weights that a phase leaves: those of its best validation. Where none was sound, its last ones; and those it
-    began with where these are no numbers."""
+    """Returns the weights that a phase leaves: those of its best validation.
+
+    Where no validation was made of finite weights, these are the last ones, or the ones at the start where the last are
+    not finite.
+    """
     return copied(state.net) if state.best_step < 0 and sound(state.net) else state.best
 
 
 def copied(net: Net) -> dict[str, Tensor]:
-    """The weights as they are now, with memory of their own."""
+    """Returns the weights as they are now, in memory of their own."""
     return {k: v.detach().clone() for k, v in net.state_dict().items()}
 
 
 def sound(net: Net) -> bool:
-    """Whether all weights are finite, and no running statistic is NaN. (A table may hold -inf where not to look.)"""
+    """Returns whether all weights are finite and no buffer holds a NaN. A table of a mask may hold -inf."""
     weights = [weight.isfinite().all() for weight in net.parameters()]
     return bool(torch.stack([*weights, *(~table.isnan().any() for table in net.buffers())]).all())
 
 
 def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
-    """AdamW with a group per (rate, decay) pair. A mixer's rules come first, then the recipe.
+    """Returns AdamW with a group for each pair of rate and decay. A mixer's rules precede the recipe.
 
     Unless the recipe says `decay_all`, biases, norms and embeddings do not decay.
     """
@@ -151,11 +165,11 @@ def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> 
 
 
 def _clipped(net: Net, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:
-    """Gradients clipped as the recipe says; returns their norm before.
+    """Clips the gradients as the recipe says, and returns their norm before that, a scalar.
 
-    Batches of like lengths differ by design: each may pull far to one side though together they are at rest. Clipping
-    them all to one norm would move where that is. So what they usually have, by AdamW's own mean of squares, is not
-    clipped, only what is UNUSUAL times as large; before there is such a mean, nothing is.
+    Batches of like lengths differ by design: where the loss of all examples is least, their gradients cancel, and each
+    may be large. Clipping them all to one norm would move that minimum. So with bucketing a gradient is clipped only
+    where it is UNUSUAL times as large as the root of AdamW's running mean of squares, and never before there is one.
     """
     if recipe.clip is not None and not recipe.bucketed:
         return nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
@@ -172,14 +186,14 @@ def _clipped(net: Net, optimizer: torch.optim.Optimizer, recipe: Recipe, step: i
 
 
 def _set_rates(optimizer: torch.optim.Optimizer, plan: Plan, state: State) -> float:
-    """Returns the recipe's own rate for the step about to be made."""
+    """Sets every group's rate for the step about to be made, and returns the recipe's own."""
     for group in optimizer.param_groups:
         group["lr"] = _rate(group["base"], plan, state)
     return _rate(plan.recipe.lr, plan, state)
 
 
 def _rate(base: float, plan: Plan, state: State) -> float:
-    """What a base rate is for the step about to be made."""
+    """Returns what becomes of a base rate at the step about to be made."""
     step, schedule = state.step, plan.recipe.schedule
     if step < plan.warmup:
         return base * ((step + 1) / plan.warmup)
@@ -193,7 +207,7 @@ def _rate(base: float, plan: Plan, state: State) -> float:
 
 
 def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
-    """At the end of an epoch: cut the rate if its mean loss has been no better for more than the patience."""
+    """Cuts the rate at the end of an epoch if the mean loss has been no better for more epochs than the patience."""
     if plan.recipe.schedule != "plateau":
         return
     state.epoch_loss += loss / len(epoch)
@@ -209,6 +223,7 @@ def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
 
 
 def _select(state: State, score: float, patience: int | None) -> None:
+    """Keeps the weights if none had a better score, and stops training after `patience` validations without one."""
     if score > state.best_score:
         state.best_score, state.best_step, state.stale = score, state.step, 0
         state.best = copied(state.net)
@@ -216,7 +231,3 @@ def _select(state: State, score: float, patience: int | None) -> None:
     state.stale += 1
     if patience is not None and state.stale >= patience:
         state.stopped = "patience"
-
-
-def _augmented(task: Task, batch: Batch, draws: torch.Generator) -> Batch:
-    return replace(batch, raw=task.augment(batch.raw, batch.lengths, draws))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,21 @@ class Source:
 
     def at(self, node: ast.AST) -> str:
         return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def opened(module: str, sources: Mapping[str, Source]) -> set[str]:
+    """Returns the modules of ours that someone opens to follow one module: its imports, theirs, and so on.
+
+    Imports for types and inside functions count like all others. The `__init__` of a folder counts where a name is
+    taken from it, and not where a module inside the folder is named.
+    """
+    found: set[str] = set()
+    left = [module]
+    while left:
+        named = {i.module for i in sources[left.pop()].imports} & sources.keys()
+        left += named - found
+        found |= named
+    return found - {module}
 
 
 def unit(module: str) -> str:

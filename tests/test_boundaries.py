@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from imports import Import, Source, row_of, sources, table, unit, within
+from imports import Import, Source, opened, row_of, sources, table, unit, within
 from repository import ROOT
 
 SOURCES = sources()
@@ -97,6 +97,16 @@ def test_files_of_one_folder_do_not_import_each_other() -> None:
         if unit(i.module) == source.unit and not any(part.startswith("_") for part in i.module.split("."))
     ]
     assert wrong == []
+
+
+def test_the_training_loop_is_understood_from_few_files() -> None:
+    """At most thirteen files besides its own, and with it at most two thousand lines."""
+    known = {source.module: source for source in SOURCES}
+    files = opened("levelfield.train", known)
+    lines = {module: known[module].path.read_text().count("\n") for module in {"levelfield.train", *files}}
+    assert len(files) <= 13, sorted(files)
+    assert sum(lines.values()) <= 2000, lines
+    assert {"levelfield.model", "levelfield.objectives", "levelfield.spec.recipe"} <= files
 
 
 def test_nobody_imports_studies() -> None:

@@ -43,7 +43,6 @@ PENDING = frozenset(
         "levelfield/ops/ssm/selective.py",
         "levelfield/ops/vendor/adapters.py",
         "levelfield/run.py",
-        "levelfield/train.py",
     }
 )
 

@@ -26,14 +26,14 @@ CPU = torch.device("cpu")
 def setup(numbers: Recipe, steps: int, **changes: Any) -> tuple[State, Plan, SplitOnDevice]:
     model = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.2),))
     net = Net(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
-    plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, augment=False)
+    plan = Plan(Classify(), numbers, TASK.input, steps, warmup=0, validate_every=steps)
     state = State(net, make_optimizer(net, numbers, net.rules()))
     return state, dataclasses.replace(plan, **changes), SplitOnDevice(SPLITS["train"], CPU)
 
 
 def rates(schedule: str, steps: int, warmup: int) -> list[float]:
     state, plan, split = setup(dataclasses.replace(recipe(lr=0.5), schedule=schedule), steps, warmup=warmup)
-    return [m.lr for m in train(state, plan, split, TASK, 0, lambda: 0.0)]
+    return [m.lr for m in train(state, plan, split, 0, lambda: 0.0)]
 
 
 def test_schedules_are_those_of_torch():
@@ -77,7 +77,7 @@ def test_plateau_cuts_when_torch_would_and_in_the_last_tenth():
 def test_the_loop_is_adamw_written_out():
     numbers = dataclasses.replace(recipe(batch=8, lr=0.01), schedule="constant", clip=0.5)
     state, plan, split = setup(numbers, 6)
-    losses = [m.loss for m in train(state, plan, split, TASK, 3, lambda: 0.0)]
+    losses = [m.loss for m in train(state, plan, split, 3, lambda: 0.0)]
     other, _, _ = setup(numbers, 6)
     plain = torch.optim.AdamW(
         [
@@ -103,7 +103,7 @@ def test_the_best_validation_score_is_kept():
     scores = iter([0.1, 0.7, 0.3, 0.6])
     state, plan, split = setup(recipe(), 8, validate_every=2)
     seen = {}
-    for metrics in train(state, plan, split, TASK, 0, lambda: next(scores)):
+    for metrics in train(state, plan, split, 0, lambda: next(scores)):
         if metrics.step == 4:
             seen = {k: v.clone() for k, v in state.net.state_dict().items()}
     assert (state.best_step, state.best_score) == (4, 0.7)
@@ -114,7 +114,7 @@ def test_the_best_validation_score_is_kept():
 def test_patience_ends_a_phase():
     scores = iter([0.5, 0.4, 0.6, 0.6, 0.1, 0.9])
     state, plan, split = setup(dataclasses.replace(recipe(), patience=2), 6, validate_every=1)
-    steps = [m.step for m in train(state, plan, split, TASK, 0, lambda: next(scores))]
+    steps = [m.step for m in train(state, plan, split, 0, lambda: next(scores))]
     assert steps == [1, 2, 3, 4, 5]
     assert (state.stopped, state.best_step) == ("patience", 3)
 
@@ -124,7 +124,7 @@ def test_a_loss_that_is_not_finite_ends_the_phase_before_it_spoils_the_weights()
     with torch.no_grad():
         state.net.heads["label"].bias[0] = math.nan  # pyright: ignore
     before = {k: v.clone() for k, v in state.net.state_dict().items()}
-    metrics = list(train(state, plan, split, TASK, 0, lambda: 1.0))
+    metrics = list(train(state, plan, split, 0, lambda: 1.0))
     assert len(metrics) == 1
     assert state.stopped == "diverged"
     assert metrics[0].score is None
@@ -143,14 +143,13 @@ def test_a_loss_that_is_not_finite_ends_the_phase_before_it_spoils_the_weights()
 def test_augmentation_is_switched_on_by_the_plan():
     seen = []
 
-    class Watching(FirstSymbol):
-        def augment(self, x: torch.Tensor, lengths: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-            seen.append(x.shape)
-            return super().augment(x, lengths, generator)
+    def watched(x: torch.Tensor, lengths: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        seen.append(x.shape)
+        return TASK.augment(x, lengths, generator)
 
-    for augment in (False, True):
+    for augment in (None, watched):
         state, plan, split = setup(recipe(), 2, augment=augment)
-        list(train(state, plan, split, Watching(), 0, lambda: 0.0))
+        list(train(state, plan, split, 0, lambda: 0.0))
         assert len(seen) == (2 if augment else 0)
 
 
@@ -173,7 +172,7 @@ def test_training_draws_nothing_from_the_global_generator():
     expected = torch.rand(2)
     torch.manual_seed(11)
     state, plan, split = setup(recipe(), 3)
-    list(train(state, plan, split, TASK, 0, lambda: 0.0))
+    list(train(state, plan, split, 0, lambda: 0.0))
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -182,5 +181,5 @@ def test_it_learns():
     state, plan, split = setup(recipe(lr=2e-2), 250)
     causal = Net(dataclasses.replace(MODEL, causal=True), TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     state = State(causal, make_optimizer(causal, plan.recipe, {}))
-    losses = [m.loss for m in train(state, plan, split, TASK, 0, lambda: 0.0)]
+    losses = [m.loss for m in train(state, plan, split, 0, lambda: 0.0)]
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])

@@ -21,7 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelfield.spec import Examples, Input, Recipe, Tokens, derive_seed
+from levelfield.spec.examples import Examples
+from levelfield.spec.identity import derive_seed
+from levelfield.spec.io_types import Input, Tokens
+from levelfield.spec.recipe import Recipe
 
 RESIDENT_BYTES = 8 << 30  # bytes of one split that may lie on the device; larger ones stay memory-mapped on disk
 

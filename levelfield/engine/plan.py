@@ -24,7 +24,7 @@ from levelfield.objectives import Trainable, default_objective
 from levelfield.report.arms import Arm, differences, group, shared
 from levelfield.report.cells import arms_of
 from levelfield.report.tables import si
-from levelfield.run import build_net, check, resolve
+from levelfield.run import build_net, check, in_steps
 from levelfield.runs.flops import Costs, Meter
 from levelfield.runs.ledger import parameters
 from levelfield.runs.results import Results
@@ -126,7 +126,7 @@ def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | N
     for phase, meter in zip(phases, meters, strict=True):
         each, mean = meter.per_step.dispatched, float(meter.examples.sizes.mean())
         share = phase.fraction if phase.recipe.budget.unit == "epochs" else 1.0
-        total += each * share * resolve(replace(phase, recipe=meter.recipe), meter.batches, mean, each).steps
+        total += each * share * in_steps(phase.recipe.budget, meter.recipe, meter.batches, mean, each)
     return total
 
 

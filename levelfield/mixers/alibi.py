@@ -22,7 +22,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.softmax import attend_sloped
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig
 
 

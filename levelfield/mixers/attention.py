@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend, attend_blocks, attend_window
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 

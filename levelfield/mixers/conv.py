@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 

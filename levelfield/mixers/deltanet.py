@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.spec import MixerConfig, ParamRule, UserError

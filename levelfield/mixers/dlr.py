@@ -24,7 +24,7 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.diagonal import shared_kernel
 from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, ParamRule, UserError

@@ -26,7 +26,7 @@ from levelfield.mixers._heads import check_channels
 from levelfield.mixers._memory import state_size
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.spec import MixerConfig, ParamRule, UserError
 

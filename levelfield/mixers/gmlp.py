@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 KERNEL_STD = 1e-5

@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 from levelfield.ops.conv.depthwise import causal_taps
 from levelfield.ops.conv.fft import conv_last, fft_conv
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 TARGET = 1e-2  # what is left of a kernel where its decay counts as over

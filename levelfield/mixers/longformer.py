@@ -26,7 +26,7 @@ from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.softmax import attend, attend_window
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 

@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError
 

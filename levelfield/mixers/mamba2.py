@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.ops.ssm.selective import step_bias
 from levelfield.spec import MixerConfig, ParamRule, UserError

@@ -38,8 +38,7 @@ from levelfield.ops.attention.relative import attend_chunks, attend_distances
 from levelfield.ops.attention.rotary import rotary_bias
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
-from levelfield.ops.layers.residual_gate import ResidualGate
+from levelfield.ops.layers.interfaces import RecurrentLayer, ResidualGate
 from levelfield.ops.ssm.diagonal import diagonal_kernel
 from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, UserError

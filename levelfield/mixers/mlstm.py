@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.block_diagonal import by_blocks
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.mlstm import mlstm
 from levelfield.spec import MixerConfig, ParamRule, UserError
 

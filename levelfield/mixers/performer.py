@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig, UserError
 

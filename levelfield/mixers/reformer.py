@@ -26,7 +26,7 @@ from torch import Generator, Tensor, nn
 from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.lsh import angular_hash, lsh_attention, lsh_attention_onward
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
 EPS = 1e-6  # of the mean square that keys are divided by, as in the authors' code

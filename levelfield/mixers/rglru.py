@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.conv.depthwise import causal_taps
 from levelfield.ops.layers.init import conv1d, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.rglru import gated_scan
 from levelfield.spec import MixerConfig, ParamRule, UserError
 

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.ops.linear_attention.delta_per_key import delta_by_key
 from levelfield.spec import MixerConfig, ParamRule, UserError

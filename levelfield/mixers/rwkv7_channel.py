@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
 from levelfield.spec import MixerConfig, ParamRule, UserError
 

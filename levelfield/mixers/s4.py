@@ -27,7 +27,7 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.diagonal import diagonal_kernel
 from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr

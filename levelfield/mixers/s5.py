@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from levelfield.ops.layers.autocast import working_type
 from levelfield.ops.layers.glu import gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.hippo import normal_legs
 from levelfield.ops.ssm.mimo import mimo
 from levelfield.spec import MixerConfig, ParamRule, UserError

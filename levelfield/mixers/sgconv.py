@@ -26,7 +26,7 @@ from levelfield.ops.conv.fft import conv_last
 from levelfield.ops.conv.upsample import upsample
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 

@@ -27,7 +27,7 @@ from levelfield.ops.attention.windowed_bias import attend_table, chunk_table, di
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import embedding, linear
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr
 from levelfield.ops.ssm.step import dense, step_dense

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from levelfield.mixers.attention import AttentionLayer
 from levelfield.model import State
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.pretrained.language_model import LanguageModel
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError

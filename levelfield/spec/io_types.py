@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out: the declared kinds of input and output of a task.
+"""Declares what goes into a model and what comes out of it: the kinds of input and output of a task.
 
     Tokens(symbols=256)                     bytes
     Signal(channels=1, shift=(0.0,), scale=(1.0,))     a waveform
@@ -10,7 +10,7 @@ Letters in shapes: B batch, T length, C channels, N examples.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,15 @@ class Unlabelled:
 
 Input = Tokens | Signal
 Output = Label | Values | StepLabels | Unlabelled
+
+
+class TaskForm(Protocol):
+    """The form of a task's examples: all that an objective, and so the training loop, knows of a `Task`."""
+
+    documents: ClassVar[int]  # sequences in an example
+
+    @property
+    def input(self) -> Input: ...
+
+    @property
+    def output(self) -> Output: ...

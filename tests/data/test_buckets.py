@@ -108,9 +108,9 @@ def believed(lengths: np.ndarray, numbers: Recipe, steps: int) -> tuple[float, f
     net = Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     one = split.gather(torch.tensor([int(lengths.argmax())]))
     state = State(net, make_optimizer(net, numbers, {}))
-    plan = Plan(Classify(), numbers, steps, warmup=0, validate_every=steps, augment=False)
+    plan = Plan(Classify(), numbers, task.input, steps, warmup=0, validate_every=steps)
     seen = []
-    for metrics in train(state, plan, split, task, 0, lambda: 0.0):
+    for metrics in train(state, plan, split, 0, lambda: 0.0):
         if metrics.step > 2 * steps // 3 and metrics.step % 5 == 0:
             with torch.no_grad():
                 hidden_states = net.hidden_states(one.raw.long() + Tokens.OFFSET, None)
@@ -188,8 +188,8 @@ def test_a_window_of_the_plateau_is_an_epoch():
     numbers = dataclasses.replace(STEADY, lr=1e-12, schedule="plateau")  # so that nothing moves
     first = len(Buckets(0, split.examples, 16).epoch(0))
     state = State(net, make_optimizer(net, numbers, {}))
-    plan = Plan(Classify(), numbers, first, warmup=0, validate_every=first, augment=False)
-    list(train(state, plan, split, task, 0, lambda: 0.0))
+    plan = Plan(Classify(), numbers, task.input, first, warmup=0, validate_every=first)
+    list(train(state, plan, split, 0, lambda: 0.0))
     with torch.no_grad():
         batch = split.gather(torch.arange(len(split)))
         hidden_states = net.hidden_states(batch.raw.long().add(Tokens.OFFSET).masked_fill(~batch.mask, 0), batch.mask)  # pyright: ignore

@@ -65,9 +65,9 @@ def test_every_seed_and_phase_trains_on_the_same_part(tmp_path: Path, monkeypatc
     seen: list[bytes] = []
     resolve = running.resolve
 
-    def noting(phase: Phase, batches: Any, *rest: Any) -> Any:
+    def noting(phase: Phase, task: Any, batches: Any, *rest: Any) -> Any:
         seen.append(b"" if phase.fraction == 1 else bytes([batches.count]))
-        return resolve(phase, batches, *rest)
+        return resolve(phase, task, batches, *rest)
 
     take = Examples.take
 

@@ -15,7 +15,7 @@ from traffic import growth
 
 from levelfield.contract import check
 from levelfield.mixers import MIXERS, find
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError, describe, digest
 
 WIDTH = 16

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.s4 import S4
-from levelfield.ops.layers.recurrent import RecurrentLayer
+from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.dplr import bilinear, naive_dplr_kernel
 from levelfield.ops.ssm.step import dense, step_dense, step_diagonal
 from levelfield.spec import MixerConfig

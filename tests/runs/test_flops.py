@@ -27,10 +27,10 @@ from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attention.softmax import attend_blocks
 from levelfield.ops.ssm.scan import naive_scan, scan
 from levelfield.ops.ssm.selective import naive_selective_scan, selective_scan
-from levelfield.run import resolve
+from levelfield.run import in_steps
 from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
-from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Phase
+from levelfield.spec import Block, Duration, Examples, MixerConfig, Model
 from levelfield.user.mixer import user_mixer
 
 CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
@@ -303,7 +303,7 @@ def test_a_budget_of_flops_is_that_for_every_arm(config: MixerConfig) -> None:
     examples = Examples.of_equal_length(np.zeros((40, T), np.uint8), np.zeros(40, np.int64))
     given = replace(RECIPE, batch=8, budget=Duration(1e9, "flops"))
     meter = Meter(Costs.of(network(config), examples.lengths, Classify(), FirstSymbol()), examples, given, 0)
-    steps = resolve(Phase(Classify(), given), meter.batches, T, meter.per_step.dispatched).steps
+    steps = in_steps(given.budget, given, meter.batches, T, meter.per_step.dispatched)
     assert meter.work(steps).dispatched == pytest.approx(1e9, abs=meter.per_step.dispatched)
     net = network(config)
     assert steps * dispatched(net, batch_of([T] * 8)) == pytest.approx(1e9, rel=0.03)

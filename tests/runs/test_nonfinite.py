@@ -97,10 +97,10 @@ def failing(how: str, block: Block = BLOCK) -> Net:
 def trained(net: Net, clip: float | None = 1.0, every: int = 20) -> tuple[State, list[dict[str, Tensor]]]:
     """The state after at most 20 steps, and the weights after each of them."""
     numbers = dataclasses.replace(recipe(20), clip=clip)
-    plan = Plan(Classify(), numbers, 20, warmup=0, validate_every=every, augment=False)
+    plan = Plan(Classify(), numbers, TASK.input, 20, warmup=0, validate_every=every)
     state = State(net, make_optimizer(net, numbers, net.rules()), best=copied(net))
     split = SplitOnDevice(TASK.build(None)["train"], CPU)
-    return state, [copied(net) for _ in train(state, plan, split, TASK, 0, lambda: 0.5)]
+    return state, [copied(net) for _ in train(state, plan, split, 0, lambda: 0.5)]
 
 
 def same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
