@@ -1,20 +1,16 @@
-"""One run, from its frozen value to rows and a ledger on disk.
+"""Executes one run, from its frozen value to rows and a ledger on disk.
 
     execute(run, store.directory(out, run), data_root)
 
-Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. It
-can be killed at any moment: called again it continues from the last checkpoint and, on a CPU and with as many threads,
-ends with the same bytes. (Threads cut sums in another way; the ledger notes where their number changed.)
+Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. A run
+can be killed at any moment: called again, it continues from the last checkpoint and, on a CPU with the same number of
+threads, ends with the same bytes. Another number of threads sums in another order, which the ledger then notes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,32 +23,35 @@ from torch import Tensor
 from levelfield._version import __version__
 from levelfield.data import prepared
 from levelfield.data.batches import Batches, SplitOnDevice
-from levelfield.evaluate import evaluate
-from levelfield.files import disk_errors, read_log, to_line, write_json, write_rows
+from levelfield.evaluate import SplitScores, evaluate
+from levelfield.files import disk_errors, sha256, write_json, write_rows
 from levelfield.model import Net
 from levelfield.objectives import Trainable, default_objective, heads
-from levelfield.runs import checkpoint, store
+from levelfield.runs import checkpoint, flops, store
 from levelfield.runs import rows as scored
-from levelfield.runs.flops import Costs, Meter
+from levelfield.runs.flops import Meter
+from levelfield.runs.journal import Journal, ProgressFile
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
+    SPLITS,
     Duration,
     Examples,
     Phase,
     Probe,
     Recipe,
+    Row,
     Run,
     Signal,
+    SplitName,
     Task,
     UserError,
     derive_seed,
     describe,
 )
-from levelfield.train import Metrics, Plan, State, copied, kept, make_optimizer, train
+from levelfield.train import Plan, State, copied, kept, make_optimizer, train
 
-SAVE_EVERY_S = 5.0  # at least; longer where saving itself is slow
-LOG_POINTS = 200  # training-curve records a phase leaves, about
+Costs = Sequence[dict[str, Any]]  # what each phase cost, as the ledger has it
 
 
 def check(run: Run) -> None:
@@ -91,9 +90,11 @@ def check(run: Run) -> None:
 def execute(
     run: Run, where: Path, data_root: Path, device: str = "auto", probes: Sequence[Probe] = (), tested: bool = True
 ) -> None:
-    """Do what is left of a run in its directory, then the probes that are not there yet.
+    """Does what is left of a run in its folder, then measures the probes that are not there yet.
 
-    Not `tested`: a trial, which is scored on validation alone and leaves no weights.
+    where: the folder of the run. data_root: that of prepared data. device: as of `pick_device`. tested: False for a
+    trial, which is scored on validation alone and leaves no weights. Raises UserError as `check` does, and where data,
+    disk or device fail.
     """
     check(run)
     target = pick_device(device)
@@ -103,15 +104,15 @@ def execute(
         work.train_all()
     for probe in probes:
         if not store.probe_file(where, probe).exists():
-            work.progress(state=f"probing {probe.name}")
+            work.progress.write(state=f"probing {probe.name}")
             net = load_net(run, where).to(target)
             rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
             store.write_probe(where, probe, [scored.named(run, row) for row in rows])
-    work.progress(state="done")
+    work.progress.write(state="done")
 
 
 def pick_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one. Raises UserError for a device this machine lacks."""
+    """Returns the device of that name; "auto" is the GPU where there is one. Raises UserError for an absent one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -124,13 +125,14 @@ def pick_device(name: str) -> torch.device:
 
 
 def load_net(run: Run, where: Path) -> Net:
-    """The trained network of a complete run, on the CPU, in eval mode. Raises UserError where it is not complete, or
-    its weights are not those that were saved."""
+    """Returns the trained network of a complete run, on the CPU and in eval mode.
+
+    Raises UserError where the run is not complete, or its weights are not those that were saved.
+    """
     if not store.complete(where):
         raise UserError(f"Run {run.id} is not complete in {where.parent}: run its study first.")
     path = store.checked_weights(where)
-    phases = run.protocol.phases
-    net = build_net(run, _trainable(phases[-1]) if phases else default_objective(run.task))
+    net = build_net(run, _last_objective(run))
     try:
         net.load_state_dict(load_file(path))
     except SafetensorError as error:  # where there is no checksum, as in runs of earlier versions
@@ -141,14 +143,14 @@ def load_net(run: Run, where: Path) -> Net:
 
 
 def build_net(run: Run, objective: Trainable) -> Net:
-    """A fresh network with the heads of one phase. Equal trunks for equal seeds, whatever the objective."""
+    """Returns a fresh network with the heads of one phase. Its trunk depends on the seed and not on the objective."""
     flag = objective.masks_inputs and isinstance(run.task.input, Signal)
     return Net(run.model, run.task.input, heads(objective, run.task), mask_flag=flag, seed=run.seed)
 
 
 @dataclass
 class _Work:
-    """The parts of one execution share these."""
+    """One execution of a run; `notes` are what its ledger will say about interruptions."""
 
     run: Run
     where: Path
@@ -157,8 +159,13 @@ class _Work:
     tested: bool
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def progress(self) -> ProgressFile:
+        return ProgressFile(self.run, self.where)
+
     def train_all(self) -> None:
-        self.progress(state="preparing data")
+        """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
+        self.progress.write(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours
         splits = prepared.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
@@ -172,10 +179,13 @@ class _Work:
             state, cost = self._train_phase(number, splits, previous, resume, costs)
             costs.append(cost)
             weights = kept(state)
-        self._finish(splits, weights, costs)
+        net, objective = self._final_net(weights)
+        scores = self._test(net, objective, splits)
+        self._write(net, self._rows(objective, splits, scores, costs), costs)
+        self._clean()
 
     def _resumed(self, saved: checkpoint.Saved) -> list[str]:
-        """What the ledger says of a run that goes on: earlier notes, and whether sums are now cut in another way."""
+        """Returns the notes of a run that continues: the earlier ones, and one if the number of threads changed."""
         before, now = saved.extra.get("threads"), torch.get_num_threads()
         notes = list(saved.extra.get("notes", []))
         if before is not None and before != now:
@@ -189,15 +199,20 @@ class _Work:
         splits: Splits,
         previous: Mapping[str, Tensor] | None,
         resume: checkpoint.Saved | None,
-        costs: Sequence[dict[str, Any]],
+        costs: Costs,
     ) -> tuple[State, dict[str, Any]]:
+        """Trains one phase, and returns its last state and what it cost.
+
+        previous: the weights that the phase before it left. resume: a checkpoint in this phase. costs: of the phases
+        before it.
+        """
         phase = self.run.protocol.phases[number]
         objective, seed = _trainable(phase), derive_seed(self.run.seed, "phase", number)
         net = build_net(self.run, objective)
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
         examples = _subset(splits["train"], phase.fraction)
-        meter = Meter(Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
+        meter = Meter(flops.Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
@@ -206,7 +221,7 @@ class _Work:
         if resume is not None:
             resume.restore(state)
             wall = float(resume.extra["wall_s"])
-        journal = _Journal(self, number, plan, wall, costs)
+        journal = Journal(self.progress, number=number, plan=plan, wall_s=wall, costs=costs, notes=self.notes)
         journal.open(state.step)
 
         def validate() -> float:
@@ -218,55 +233,63 @@ class _Work:
         return state, journal.close(state, meter, phase)
 
     def _given_weights(self) -> Mapping[str, Tensor] | None:
+        """Returns the weights that the protocol starts from, if any. Raises UserError where they have changed."""
         protocol = self.run.protocol
         if protocol.weights is None:
             return None
         path = Path(protocol.weights)
         if not path.is_file():
             raise UserError(f"No weights at {path}: put the file back or give another path.")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != protocol.weights_sha256:
+        if sha256(path) != protocol.weights_sha256:
             raise UserError(f"{path} has changed since this run was defined: define the run again.")
         return load_file(path)
 
-    def _finish(self, splits: Splits, weights: Mapping[str, Tensor] | None, costs: list[dict[str, Any]]) -> None:
-        """Read the test split, once; write weights, rows and ledger, then the file that says all is there."""
-        self.progress(state="testing" if self.tested else "validating")
-        phases = self.run.protocol.phases
-        objective = _trainable(phases[-1]) if phases else default_objective(self.run.task)
+    def _final_net(self, weights: Mapping[str, Tensor] | None) -> tuple[Net, Trainable]:
+        """Returns the network of the last phase with the selected weights, and the objective that it is scored by."""
+        objective = _last_objective(self.run)
         net = build_net(self.run, objective)
         if weights is not None:
             net.load_whole(weights)
-        net.to(self.device)
-        batch = 2 * phases[-1].recipe.batch if phases else 64
-        scores = {
-            name: evaluate(
-                net,
-                SplitOnDevice(splits[name], self.device),
-                objective,
-                self.run.task.input,
-                batch=batch,
-                seed=self.run.seed,
-            )
-            for name in (("val", "test") if self.tested else ("val",))
-        }
+        return net.to(self.device), objective
+
+    def _test(self, net: Net, objective: Trainable, splits: Splits) -> dict[SplitName, SplitScores]:
+        """Scores validation and, unless this is a trial, the test split, which is read here alone and once."""
+        self.progress.write(state="testing" if self.tested else "validating")
+        phases, names = self.run.protocol.phases, SPLITS[1:] if self.tested else SPLITS[1:2]
+        score = partial(
+            evaluate,
+            net,
+            objective=objective,
+            spec=self.run.task.input,
+            batch=2 * phases[-1].recipe.batch if phases else 64,
+            seed=self.run.seed,
+        )
+        return {name: score(SplitOnDevice(splits[name], self.device)) for name in names}
+
+    def _rows(
+        self, objective: Trainable, splits: Splits, scores: Mapping[SplitName, SplitScores], costs: Costs
+    ) -> list[Row]:
         stopped = "diverged" if any(cost["stopped"] == "diverged" for cost in costs) else ""
         if self.tested:
-            self._save_weights(net)
-            rows = scored.rows(self.run, objective, splits, scores["val"], scores["test"], stopped)
-        else:
-            rows = [scored.validation(self.run, objective, scores["val"], stopped)]
-        write_rows(self.where / "rows.jsonl", rows)
-        write_json(self.where / "ledger.json", self._ledger(net, costs))
+            return scored.rows(self.run, objective, splits, scores, stopped)
+        return [scored.validation(self.run, objective, scores["val"], stopped)]
+
+    def _write(self, net: Net, rows: Sequence[Row], costs: Costs) -> None:
+        """Writes weights, unless this is a trial, then rows and ledger, and last the file that says all is there."""
+        if self.tested:
+            with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
+                (self.where / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
+        write_rows(self.where / store.ROWS, rows)
+        write_json(self.where / store.LEDGER, self._ledger(net, costs))
         store.conclude(self.where, __version__)
+
+    def _clean(self) -> None:
+        """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
         for old in checkpoint.listing(self.where):
             old.unlink()
-        (self.where / "error.txt").unlink(missing_ok=True)
+        (self.where / store.ERROR).unlink(missing_ok=True)
 
-    def _save_weights(self, net: Net) -> None:
-        with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
-            (self.where / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
-
-    def _ledger(self, net: Net, costs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _ledger(self, net: Net, costs: Costs) -> dict[str, Any]:
         machine = {
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
@@ -277,81 +300,7 @@ class _Work:
         }
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
         carried = {} if state is None else {"state": state}
-        return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": costs}
-
-    def progress(self, **facts: Any) -> None:
-        """What a watcher sees; never worth failing for."""
-        with suppress(UserError):
-            write_json(self.where / "progress.json", {"run": self.run.id, "time": time.time(), **facts})
-
-
-class _Journal:
-    """Logs, saves and times one phase while it trains."""
-
-    def __init__(self, work: _Work, number: int, plan: Plan, wall: float, costs: Sequence[dict[str, Any]]) -> None:
-        self.work, self.number, self.plan, self.costs = work, number, plan, list(costs)
-        self.every = max(1, plan.steps // LOG_POINTS)
-        self.started, self.wall = time.monotonic(), wall
-        self.shown = self.saved = self.started
-        self.pause = SAVE_EVERY_S
-        self.path = work.where / "log.jsonl"
-
-    def open(self, step: int) -> None:
-        """Drop the records of steps that a kill undid."""
-        done = [r for r in read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
-        write_rows(self.path, done)
-
-    def note(self, state: State, metrics: Metrics) -> None:
-        last = metrics.step == self.plan.steps or bool(state.stopped)
-        if metrics.step % self.every == 0 or metrics.score is not None or last:
-            record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
-            with disk_errors(self.path.parent), self.path.open("a") as file:
-                file.write(to_line({k: v for k, v in record.items() if v is not None}))
-        now = time.monotonic()
-        if now - self.shown > 0.5 or last:
-            self.shown = now
-            self._show(state, metrics, now)
-        if now - self.saved > self.pause and not last:
-            self._save(state, now)
-
-    def _save(self, state: State, now: float) -> None:
-        extra = {"wall_s": self.wall + now - self.started, "costs": self.costs}
-        extra |= {"threads": torch.get_num_threads(), "notes": self.work.notes}
-        checkpoint.write(self.work.where, self.number, state, extra)
-        self.saved = time.monotonic()
-        self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))
-
-    def _show(self, state: State, metrics: Metrics, now: float) -> None:
-        best = {"best": state.best_score} if state.best_step >= 0 else {}
-        self.work.progress(
-            state="training",
-            phase=self.number + 1,
-            phases=len(self.work.run.protocol.phases),
-            objective=self.plan.objective.key,
-            step=metrics.step,
-            steps=self.plan.steps,
-            loss=metrics.loss if math.isfinite(metrics.loss) else "not finite",
-            elapsed_s=self.wall + now - self.started,
-            **best,
-        )
-
-    def close(self, state: State, meter: Meter, phase: Phase) -> dict[str, Any]:
-        """What the phase cost."""
-        work = meter.work(state.step)
-        return {
-            "objective": self.plan.objective.key,
-            "steps": state.step,
-            "examples": state.examples,
-            "tokens": state.tokens,
-            "padding": state.positions - state.tokens,
-            "flops": work.dispatched,
-            "flops_useful": work.useful,
-            "wall_s": round(self.wall + time.monotonic() - self.started, 2),
-            "tuning_trials": phase.recipe.tuning_trials,
-            "best_step": state.best_step,
-            "stopped": state.stopped,
-            "kernels": new_kernels(),
-        }
+        return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": list(costs)}
 
 
 def resolve(phase: Phase, task: Task, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> Plan:
@@ -387,15 +336,24 @@ def in_steps(value: Duration, recipe: Recipe, batches: Batches, mean_length: flo
 
 
 def _subset(examples: Examples, fraction: float) -> Examples:
-    """The beginning of one order, the same for every arm and seed, as in amos2025: smaller fractions nest in larger
-    ones, and each has the labels in their shares."""
+    """Returns the beginning of one stratified order, the same for every arm and seed, as in amos2025.
+
+    Smaller fractions nest in larger ones, and each has the labels in their shares.
+    """
     if fraction >= 1:
         return examples
     count = max(1, round(fraction * len(examples)))
     return examples.take(examples.stratified(derive_seed(0, "subset"))[:count])
 
 
+def _last_objective(run: Run) -> Trainable:
+    """Returns what a run is scored by: the objective of its last phase, or its task's own where nothing is trained."""
+    phases = run.protocol.phases
+    return _trainable(phases[-1]) if phases else default_objective(run.task)
+
+
 def _trainable(phase: Phase) -> Trainable:
+    """Returns the objective of a phase. Raises UserError for one that cannot be trained."""
     if not isinstance(phase.objective, Trainable):
         raise UserError(
             f"{type(phase.objective).__name__} cannot be trained: use an objective of levelfield.objectives."

@@ -42,7 +42,6 @@ PENDING = frozenset(
         "levelfield/ops/ssm/dplr.py",
         "levelfield/ops/ssm/selective.py",
         "levelfield/ops/vendor/adapters.py",
-        "levelfield/run.py",
     }
 )
 

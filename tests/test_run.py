@@ -26,7 +26,7 @@ from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
 from levelfield.run import execute, load_net
-from levelfield.runs import checkpoint, store
+from levelfield.runs import checkpoint, journal, store
 from levelfield.spec import Duration, Examples, Run, SplitName, UserError
 from levelfield.train import State, make_optimizer
 
@@ -65,7 +65,7 @@ def perform(out: Path, pace: float) -> None:
         time.sleep(pace)
         return gather(self, indices)
 
-    running.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
+    journal.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
     with store.claim(store.directory(out, SPT)) as mine:
         assert mine
         execute(SPT, store.directory(out, SPT), out / "data", "cpu")
@@ -144,18 +144,18 @@ def stop_in_the_middle(where: Path, tmp_path: Path, after: int) -> None:
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "SAVE_EVERY_S", 0.0)
+        patch.setattr(journal, "SAVE_EVERY_S", 0.0)
         patch.setattr(checkpoint, "write", counted)
-        patch.setattr(running._Journal, "_save", saving_always)
+        patch.setattr(journal.Journal, "_save", saving_always)
         with pytest.raises(Stop):
             execute(SPT, where, tmp_path / "data", "cpu")
     assert len(checkpoint.listing(where)) == 2
     assert not store.complete(where)
 
 
-def saving_always(journal: Any, state: Any, now: float) -> None:
-    extra = {"wall_s": 1.0, "costs": journal.costs, "threads": torch.get_num_threads(), "notes": journal.work.notes}
-    checkpoint.write(journal.work.where, journal.number, state, extra)
+def saving_always(own: journal.Journal, state: Any, now: float) -> None:
+    extra = {"wall_s": 1.0, "costs": own.costs, "threads": torch.get_num_threads(), "notes": own.notes}
+    checkpoint.write(own.progress.where, own.number, state, extra)
 
 
 def test_a_finished_run_is_left_alone(undisturbed: Path, tmp_path: Path):
@@ -329,7 +329,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
 ):
     where = store.directory(tmp_path, SPT)
     write = Path.write_bytes
-    monkeypatch.setattr(running, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(journal, "SAVE_EVERY_S", 0.0)
 
     def full(path: Path, content: bytes) -> int:
         raise OSError(28, "No space left on device")

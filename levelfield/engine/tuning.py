@@ -131,7 +131,7 @@ def trial_records(study: Study, effort: Effort, out: Path) -> list[dict[str, Any
             record |= {"lr": trial.lr, "weight_decay": trial.weight_decay, "chosen": number == best}
             record |= {"validation": found} if found > float("-inf") else {}
             where = store.directory(out / FOLDER, run)
-            row, ledger = _row(where), read_json(where / "ledger.json")
+            row, ledger = _row(where), read_json(where / store.LEDGER)
             record |= {key: row[key] for key in ("metric", "unit")}
             records.append(record | {"flops": ledger["flops"], "wall_s": ledger["wall_s"]})
     return records
@@ -147,7 +147,7 @@ def score(run: Run, out: Path) -> float | None:
 
 
 def _row(where: Path) -> Any:
-    return read_rows(where / "rows.jsonl")[0]
+    return read_rows(where / store.ROWS)[0]
 
 
 def _best(scores: list[float]) -> int:

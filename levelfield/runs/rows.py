@@ -1,7 +1,7 @@
-"""What the scores of a run become: rows, with the run's name in them, beside what needs no sequence model.
+"""Makes rows of the scores of a run, and of the rules that need no sequence model beside them.
 
-rows(run, objective, splits, val, test, stopped="")     of a whole run
-named(run, Row(metric="accuracy", value=0.5))           one more, of a probe
+rows(run, objective, splits, {"val": ..., "test": ...}, stopped="")     # those of a whole run
+named(run, Row(metric="accuracy", value=0.5))                           # one more, of a probe
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ Splits = Mapping[SplitName, Examples]
 
 
 def rows(
-    run: Run, objective: Trainable, splits: Splits, val: SplitScores, test: SplitScores, stopped: str
+    run: Run, objective: Trainable, splits: Splits, scores: Mapping[SplitName, SplitScores], stopped: str
 ) -> list[Row]:
-    """The run's scores, and what rules that learn no sequence model would get."""
+    """Returns the run's scores, and what rules that learn no sequence model would get.
+
+    scores: on "val" and "test". stopped: "diverged" where a phase ended so, else "".
+    """
+    val, test = scores["val"], scores["test"]
     metric, size = objective.parts[0].metric, len(test.values)
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
     floor = max(rules["chance"], rules.get("label_prior", 0.0))
@@ -39,12 +43,12 @@ def rows(
 
 
 def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -> Row:
-    """All that is measured of a trial."""
+    """Returns the one row of a trial, its score on validation."""
     return named(run, _score(objective.parts[0].metric, "val", val, stopped, "ok"))
 
 
 def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, outcome: str) -> Row:
-    """outcome: the status of a phase that did not stop with `stopped`, and of outputs that all are numbers."""
+    """Returns the row of one split. outcome: its status where no phase diverged and all outputs are finite."""
     row = Row(metric=metric, unit=_unit(metric), status=stopped or scores.fault or outcome, split=split)
     return row | Row(value=scores.mean, stderr=scores.stderr, n=len(scores.values))
 
@@ -54,7 +58,7 @@ def _unit(metric: str) -> str:
 
 
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
-    """Not clearly better than guessing: within two standard errors of it, or explaining no variance."""
+    """Returns whether a score is no better than guessing: within two standard errors of it, or an R2 of 0 or less."""
     if metric in ("accuracy", "step_accuracy"):
         return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum()))
     return metric == "negative_mse" and _r2(test, y) <= 0
@@ -65,13 +69,13 @@ def _r2(test: SplitScores, y: np.ndarray) -> float:
 
 
 def _spread(y: np.ndarray) -> float:
-    """Variance of the targets; NaN where all are equal, for no share of none can be explained."""
+    """Returns the variance of the targets (N, ...); NaN where all are equal, for then there is none to explain."""
     flat = y.reshape(len(y), -1)
     return float(np.square(flat - flat.mean(0)).mean()) or math.nan
 
 
 def named(run: Run, row: Row) -> Row:
-    """Fill in the run's own columns. What is no finite number is absent, and a row without a value is never `ok`."""
+    """Returns a row with the run's own columns. A value that is not finite is absent, and its status never `ok`."""
     row = row.copy()
     if not math.isfinite(row.get("value", math.nan)):
         row.pop("value", None)

@@ -46,6 +46,10 @@ from levelfield.spec.shapes import fault
 SPEC = "spec.json"
 DONE = "done.json"
 WEIGHTS = "weights.safetensors"
+ROWS = "rows.jsonl"
+LEDGER = "ledger.json"
+LOG = "log.jsonl"
+PROGRESS = "progress.json"
 ERROR = "error.txt"  # why a run failed
 TRIALS = "trials"
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
@@ -222,16 +226,15 @@ def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
 
     Raises UserError where one of its files is damaged.
     """
-    ledger_file = where / "ledger.json"
-    done, ledger = read_json(where / DONE), read_json(ledger_file)
+    done, ledger = read_json(where / DONE), read_json(where / LEDGER)
     _check(where / DONE, fault(done, Done))
-    _check(ledger_file, fault(ledger, Ledger) or ("it has no phases" if len(ledger["phases"]) != phases else None))
-    log = read_log(where / "log.jsonl")
+    _check(where / LEDGER, fault(ledger, Ledger) or ("it has no phases" if len(ledger["phases"]) != phases else None))
+    log = read_log(where / LOG)
     for entry in log:
         wrong = fault(entry, LogRecord)
-        _check(where / "log.jsonl", wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
-    rows = run_rows(where / "rows.jsonl")
-    _check(where / "rows.jsonl", None if rows else "it is empty")
+        _check(where / LOG, wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
+    rows = run_rows(where / ROWS)
+    _check(where / ROWS, None if rows else "it is empty")
     for file in sorted(where.glob("probe-*.jsonl")):
         rows += run_rows(file)
     others = {row.get("run", where.name) for row in rows} - {where.name}

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from levelfield import protocols
-from levelfield import run as running
 from levelfield.data import prepared
 from levelfield.data.batches import Batch, Buckets, SplitOnDevice, encode
 from levelfield.evaluate import evaluate, label_scores
@@ -30,7 +29,7 @@ from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.rng import generator
 from levelfield.run import execute, load_net
-from levelfield.runs import checkpoint, store
+from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.flops import cost
 from levelfield.spec import Block, Examples, MixerConfig, Model, Probe, Run, Task, Tokens, UserError, derive_seed
 
@@ -240,16 +239,16 @@ def stop_after(run: Run, where: Path, root: Path, saves: int) -> None:
     """Raises out of the loop after so many checkpoints, of which there is one a step."""
     left = saves
 
-    def save(journal: Any, state: Any, now: float) -> None:
+    def save(own: journal.Journal, state: Any, now: float) -> None:
         nonlocal left
-        checkpoint.write(journal.work.where, journal.number, state, {"wall_s": 1.0, "costs": journal.costs})
+        checkpoint.write(own.progress.where, own.number, state, {"wall_s": 1.0, "costs": own.costs})
         left -= 1
         if not left:
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "SAVE_EVERY_S", 0.0)
-        patch.setattr(running._Journal, "_save", save)
+        patch.setattr(journal, "SAVE_EVERY_S", 0.0)
+        patch.setattr(journal.Journal, "_save", save)
         with pytest.raises(Stop):
             execute(run, where, root, "cpu")
     assert not store.complete(where)

@@ -1,0 +1,133 @@
+"""Logs, saves and times one phase while it trains, and says what it cost.
+
+    journal = Journal(progress, number=0, plan=plan, wall_s=0.0, costs=[], notes=[])
+    journal.open(state.step)
+    for metrics in train(state, plan, ...):
+        journal.note(state, metrics)
+    cost = journal.close(state, meter, phase)
+
+The training loop yields after every step and knows nothing of files; this is what its driver does with each step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from levelfield.files import disk_errors, read_log, to_line, write_json, write_rows
+from levelfield.runs import checkpoint, store
+from levelfield.runs.flops import Meter
+from levelfield.runs.ledger import new_kernels
+from levelfield.spec import Phase, Run, UserError
+from levelfield.train import Metrics, Plan, State
+
+SAVE_EVERY_S = 5.0  # seconds between checkpoints at least; more where saving itself is slow
+SHOW_EVERY_S = 0.5
+LOG_POINTS = 200  # about how many records of its training curve a phase leaves
+
+
+@dataclass(frozen=True)
+class ProgressFile:
+    """Tells whoever watches how far a run is, in a file of its folder."""
+
+    run: Run
+    where: Path
+
+    def write(self, **facts: Any) -> None:
+        """Replaces what was told before. No run fails because this cannot be written."""
+        with suppress(UserError):
+            write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
+
+
+class Journal:
+    """What is written about one phase of a run.
+
+    number: of the phase, from 0. wall_s: seconds that it was trained for before it was interrupted. costs: of the
+    phases before. notes: what the ledger will say; both travel in checkpoints.
+    """
+
+    def __init__(
+        self,
+        progress: ProgressFile,
+        *,
+        number: int,
+        plan: Plan,
+        wall_s: float,
+        costs: Sequence[Mapping[str, Any]],
+        notes: Sequence[str],
+    ) -> None:
+        self.progress, self.number, self.plan = progress, number, plan
+        self.costs, self.notes, self.wall_s = list(costs), notes, wall_s
+        self.every = max(1, plan.steps // LOG_POINTS)
+        self.started = time.monotonic()
+        self.shown = self.saved = self.started
+        self.pause = SAVE_EVERY_S
+        self.path = progress.where / store.LOG
+
+    def open(self, step: int) -> None:
+        """Drops the records of steps that a kill undid: of this phase, those after `step`."""
+        done = [r for r in read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
+        write_rows(self.path, done)
+
+    def note(self, state: State, metrics: Metrics) -> None:
+        """Writes what is due after a step. Raises UserError on a full disk."""
+        last = metrics.step == self.plan.steps or bool(state.stopped)
+        if metrics.step % self.every == 0 or metrics.score is not None or last:
+            self._log(metrics)
+        now = time.monotonic()
+        if now - self.shown > SHOW_EVERY_S or last:
+            self.shown = now
+            self._show(state, metrics, now)
+        if now - self.saved > self.pause and not last:
+            self._save(state, now)
+
+    def _log(self, metrics: Metrics) -> None:
+        record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
+        with disk_errors(self.path.parent), self.path.open("a") as file:
+            file.write(to_line({k: v for k, v in record.items() if v is not None}))
+
+    def _save(self, state: State, now: float) -> None:
+        extra = {"wall_s": self.wall_s + now - self.started, "costs": self.costs}
+        extra |= {"threads": torch.get_num_threads(), "notes": list(self.notes)}
+        checkpoint.write(self.progress.where, self.number, state, extra)
+        self.saved = time.monotonic()
+        self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))
+
+    def _show(self, state: State, metrics: Metrics, now: float) -> None:
+        best = {"best": state.best_score} if state.best_step >= 0 else {}
+        self.progress.write(
+            state="training",
+            phase=self.number + 1,
+            phases=len(self.progress.run.protocol.phases),
+            objective=self.plan.objective.key,
+            step=metrics.step,
+            steps=self.plan.steps,
+            loss=metrics.loss if math.isfinite(metrics.loss) else "not finite",
+            elapsed_s=self.wall_s + now - self.started,
+            **best,
+        )
+
+    def close(self, state: State, meter: Meter, phase: Phase) -> dict[str, Any]:
+        """Returns what the phase cost, as the ledger has it."""
+        work = meter.work(state.step)
+        return {
+            "objective": self.plan.objective.key,
+            "steps": state.step,
+            "examples": state.examples,
+            "tokens": state.tokens,
+            "padding": state.positions - state.tokens,
+            "flops": work.dispatched,
+            "flops_useful": work.useful,
+            "wall_s": round(self.wall_s + time.monotonic() - self.started, 2),
+            "tuning_trials": phase.recipe.tuning_trials,
+            "best_step": state.best_step,
+            "stopped": state.stopped,
+            "kernels": new_kernels(),
+        }
