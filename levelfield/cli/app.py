@@ -26,6 +26,7 @@ from levelfield.cli.arguments import (
     Execution,
     File,
     Folder,
+    Kind,
     Names,
     Number,
     StudyName,
@@ -37,11 +38,10 @@ from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.ruler_options import ASKED, OUTPUT, TEXTS, EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.streams import guarded, say
-from levelfield.files import read_rows
-from levelfield.spec import Effort, UserError
+from levelfield.files import made, read_rows
+from levelfield.spec import Effort, UserError, closest
 
 DESCRIPTION = "A level playing field for long-sequence models."
-Kind = Literal["tasks", "mixers", "protocols", "studies", "probes", "kernels"]
 
 
 def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: Folder = Path("report")) -> None:
@@ -56,27 +56,32 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
+    made(report_dir, "--report-dir")
     complete = train_commands.execute(job, study, execution.jobs, say)
     place = train_commands.ReportPlace(job.effort, job.out, report_dir)
     train_commands.write_report(job.source, study, place, say)
     _exit(complete)
 
 
-def list_(kind: Annotated[Positional[Kind | None], arg(metavar="KIND")] = None) -> None:
+def list_(kind: Kind = "") -> None:
     """What there is: tasks, mixers, protocols, studies, probes.
 
     Args:
-        kind: what to list; without it, everything except kernels. `kernels` shows which would run on this machine, and
-            why
+        kind: what to list: tasks, mixers, protocols, studies, probes, or kernels (which of them would run on this
+            machine, and why); without it, everything except kernels
     """
     from levelfield.cli import listing
 
+    if kind and kind not in listing.ALL:
+        raise UserError(f"There is no list of '{kind}': {closest(kind, list(listing.ALL))}")
     for name, lines in listing.ALL.items():
-        if kind == name or (kind is None and name != "kernels"):
-            if kind is None:
+        if kind == name or (not kind and name != "kernels"):
+            if not kind:
                 say(f"{name}:")
-            for label, about in lines():
-                say(f"  {label:<16} {about}")
+            found = [*lines()]
+            width = max((len(label) for label, _ in found), default=0)
+            for label, about in found:
+                say(f"  {label:<{width}}  {about}")
 
 
 def plan(
@@ -170,10 +175,14 @@ def compare(
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.worker import Job
+    from levelfield.user.mixer import load_user_mixer
 
+    load_user_mixer(mixer)  # or the reason why there is none
     source = Source("compare", mixer, options.options(), trials)
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
+    study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
+    made(report_dir, "--report-dir")
     _exit(train_commands.tune(job, study, execution.jobs, say))
     complete = train_commands.execute(job, study, execution.jobs, say)
     train_commands.write_report(source, study, train_commands.ReportPlace(effort, job.out, report_dir), say)

@@ -97,6 +97,7 @@ Names = Annotated[
     ),
     arg(help_behavior_hint=""),
 ]
+Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 TaskName = Annotated[Positional[str], arg(metavar="TASK")]
 

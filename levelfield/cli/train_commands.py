@@ -109,3 +109,5 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say) -> 
     for path in report.build(study, effort, results, place.report_dir / f"{study.name}-{effort}", printed):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
+    for remark in report.remarks(results):
+        say(remark)

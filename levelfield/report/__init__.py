@@ -18,7 +18,7 @@ from typing import Any
 from levelfield.report import axis_curves, heatmaps, plots, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, gather, is_baseline, is_test
+from levelfield.report.cells import Cells, gather, is_baseline, is_test, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
 from levelfield.runs.results import Results
@@ -63,6 +63,12 @@ def build(
         files=names,
     )
     return _write(out, {"report.html": page(contents), **texts}, figures)
+
+
+def remarks(results: Results) -> list[str]:
+    """Returns what whoever reads scores in a terminal must know too: whether parameter counts are unequal."""
+    found = unequal(gather(results, metric) for metric in _metrics(results))
+    return [found] if found else []
 
 
 def _metrics(results: Results) -> list[str]:

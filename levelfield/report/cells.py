@@ -261,3 +261,25 @@ def _score(run: str, row: Row | None, results: Results) -> Score:
         return Score(run, seed, None, "unfinished")
     found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
     return Score(run, seed, row_value(row), row.get("status", "ok"), examples=row.get("n"), stderr=found)
+
+
+def unequal(tables: Iterable[Cells]) -> str:
+    """Says by how much parameter counts differ, on the task where they differ most; "" where it is less than a tenth.
+
+    A model is counted as it is trained, with its head. Models are matched by widths, which are whole numbers, so that
+    a few percent are always left.
+    """
+    found = [(*_extremes(cells.of(task)), task) for cells in tables for task in cells.tasks]
+    (most, more), (least, fewer), task = max(found, key=lambda each: each[0][0] / each[1][0])
+    if most < 1.1 * least:
+        return ""
+    return (
+        f"Parameter counts are not equal: on {task}, {more} has {most:,.0f}, "
+        f"{most / least:.3g} times as many as {fewer} with {least:,.0f}."
+    )
+
+
+def _extremes(cells: Iterable[Cell]) -> tuple[tuple[float, str], tuple[float, str]]:
+    """Returns the highest and the lowest number of parameters, each with its model; (1, "") where none is known."""
+    counts = [(count, cell.arm.model_label) for cell in cells if (count := cell.cost("parameters"))] or [(1.0, "")]
+    return max(counts), min(counts)

@@ -17,7 +17,7 @@ from levelfield import published
 from levelfield.report import tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
-from levelfield.report.cells import Cell, Cells, arms_of
+from levelfield.report.cells import Cell, Cells, arms_of, unequal
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
@@ -142,7 +142,8 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
-    return "\n".join(f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found)
+    banners = [f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found]
+    return "\n".join([*banners, *(f"<p>{escape(words)}</p>" for words in [unequal(data.tables)] if words)])
 
 
 def _first_sentence(text: str) -> tuple[str, str]:

@@ -65,6 +65,32 @@ def test_commands_that_only_read_refuse_such_folders_too(
         refused(capsys, *words, "--runs-dir", place)
 
 
+@pytest.mark.parametrize("words", [["demo"], ["compare", "mine.py:Mine", "--effort", "smoke"]], ids=str)
+def test_a_folder_of_reports_is_made_before_anything_is_trained(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (here / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n" + MINE)
+    assert "--report-dir" in refused(capsys, *words, "--device", "cpu", "--jobs", "1", "--report-dir", "/proc/none")
+    assert not (here / "runs").exists() and not (here / "data").exists()
+
+
+MINE = "    def __init__(self, width):\n        super().__init__(width, width)\n"
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["compare", ""], "'' names no class: write FILE.py:Name"),
+        (["compare", "mine.py"], "'mine.py' names no class: write FILE.py:Name"),
+        (["list", "task"], "There is no list of 'task': did you mean 'tasks'?"),
+    ],
+)
+def test_words_that_name_nothing_are_named(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert sentence in refused(capsys, *words)
+
+
 def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path) -> None:
     assert folder(str(tmp_path)) == tmp_path
     assert folder(str(tmp_path / "new" / "er")) == tmp_path / "new" / "er"
@@ -285,7 +311,7 @@ def test_other_streams_may_be_closed_and_letters_few(tmp_path: Path) -> None:
 
 
 def test_the_help_of_a_command_shows_its_argument_and_no_type_of_python(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["data", "prepare"], ["data", "verify"], ["run"], ["compare"], ["ruler"]):
+    for words in (["data", "prepare"], ["data", "verify"], ["list"], ["run"], ["compare"], ["ruler"]):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--help"])
         shown = capsys.readouterr().out

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from repository import ROOT
 from torch import Tensor, nn
 
 import levelfield
 from levelfield.cli import app
-from levelfield.presets import comparison
+from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.run import check
 from levelfield.runs import store
@@ -189,6 +190,21 @@ def test_a_mixer_that_looks_back_alone_has_baselines_that_do():
     assert all(run.model.causal for run in runs)
     for run in runs:
         check(run)
+
+
+def test_help_and_pages_name_the_defaults_that_the_code_has(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        app.main(["compare", "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    page = " ".join((ROOT / "docs" / "add-a-mixer.md").read_text().split())
+    usual = {"tasks": efforts.TASKS, "protocols": comparison.PROTOCOLS}
+    usual["baselines"] = tuple(mixer.label for mixer in comparison.BASELINES)
+    for what, names in usual.items():
+        assert f"names of {'mixers' if what == 'baselines' else what} (default: {' '.join(names)})" in shown
+        assert ", ".join(f"`{name}`" for name in names[:-1]) + f" and `{names[-1]}`" in page, what
+    size = efforts.sized("minutes", {})
+    assert f"{size.seeds} at minutes" in shown and f"{size.width} at minutes" in shown
+    assert f"{size.depth} at minutes" in shown and f"{size.lr} at minutes" in shown
 
 
 def test_options_change_what_they_name_and_nothing_else():

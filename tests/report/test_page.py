@@ -47,3 +47,16 @@ def test_rows_have_headers_and_backticks_are_code(tmp_path: Path):
     table = text[text.index("<table") : text.index("</table>")]
     heads = re.findall(r"<th scope=.col.[^>]*>([^<]*)<", table)
     assert heads[:3] == ["Model", "Protocol", "Median\u00a0%"] and max(map(len, heads)) <= 16
+
+
+def test_unequal_parameters_are_said_once_with_their_ratio(tmp_path: Path):
+    study, results = fixtures.gap()
+    sentence = "Parameter counts are not equal: on listops, conv has 409,162, 3.33 times as many as s4 with 122,890."
+    assert report.remarks(results) == [sentence]
+    report.build(study, "minutes", results, tmp_path)
+    assert (tmp_path / "report.html").read_text().count(sentence) == 1
+    near = {
+        run: {**ledger, "parameters": 100_000 + 9_000 * (i % 2)}
+        for i, (run, ledger) in enumerate(results.ledgers.items())
+    }
+    assert report.remarks(replace(results, ledgers=near)) == [], "a tenth is as near as widths come"
