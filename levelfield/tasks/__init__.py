@@ -1,10 +1,10 @@
-"""The tasks, found by listing this folder: a file `NAME.py` is the task NAME, and adding a task is adding a file.
+"""Finds the tasks by listing this folder: a file `NAME.py` is the task NAME, so adding a task is adding a file.
 
     tasks.names()            # ["image", "listops", "pathfinder", "pathx", ...]
     tasks.find("listops")    # ListOps(minimum=500, length=2000, ...)
 
-A task's file ends in `TASKS`, its named settings, the first of which is the file's own name, and in `EXAMPLES`, tiny
-instances for the tests. What begins with an underscore is a helper of the file beside it.
+A task's file ends in `TASKS`, its named settings, of which the first has the name of the file, and in `EXAMPLES`, tiny
+instances for the tests. Modules whose names begin with an underscore are helpers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from levelfield.spec import Task, UserError, closest
 
 
 def modules() -> dict[str, ModuleType]:
-    """File name -> module, in alphabetical order."""
+    """Maps names of files to modules, in alphabetical order."""
     found = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
     return {name: import_module(f"{__name__}.{name}") for name in found}
 
@@ -35,12 +35,12 @@ def _settings() -> dict[str, Task]:
 
 
 def names() -> list[str]:
-    """Every named setting, file by file."""
+    """Lists every named setting, file by file."""
     return list(_settings())
 
 
 def find(name: str) -> Task:
-    """The task of that name with its default settings. Raises UserError, with the nearest name, where there is none."""
+    """Returns the task of that name with its default settings. Raises UserError, with the nearest name, for no task."""
     try:
         return _settings()[name]
     except KeyError:

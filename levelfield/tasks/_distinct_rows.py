@@ -1,6 +1,8 @@
-"""Splits of generated rows of which no two are alike, each from a random stream of its own.
+"""Draws splits of generated rows that all differ, each split from its own random stream.
 
-draw(rng, count) -> (x, y, ...), arrays of `count` rows; a row whose x was seen before is dropped and drawn again.
+    draw(rng, count) -> (x, y, ...)        # arrays of `count` rows
+
+A row whose x occurred before is dropped and drawn again.
 """
 
 from __future__ import annotations
@@ -28,24 +30,23 @@ def splits(
     draw: Draw | Mapping[SplitName, Draw],
     progress: Progress,
 ) -> dict[SplitName, Rows]:
-    """The rows of each split. `settings` are those that change the law: other ones draw from other streams.
+    """Draws the rows of each split.
 
-    draw: one law for all, or one for each split.
-
-    Raises UserError where there are too few different rows.
+    settings: those that the distribution depends on; other settings draw from other streams. draw: one function for
+    all splits, or one for each. Raises UserError where there are too few different rows.
     """
     made: dict[SplitName, Rows] = {}
     taken: set[bytes] = set()
     for split in DRAW_ORDER:
         rng = np.random.default_rng(derive_seed(seed, name, split, *settings))
-        law = draw[split] if isinstance(draw, Mapping) else draw
-        made[split] = _fresh(name, rng, counts[split], law, taken)
+        function = draw[split] if isinstance(draw, Mapping) else draw
+        made[split] = _fresh(name, rng, counts[split], function, taken)
         progress(f"{name}: {split}", counts[split], counts[split])
     return made
 
 
 def _fresh(name: str, rng: np.random.Generator, count: int, draw: Draw, taken: set[bytes]) -> Rows:
-    """`count` rows that are not in `taken`, which grows by them."""
+    """Draws `count` rows that are not in `taken`, and adds them to it. Raises UserError where there are too few."""
     parts: list[Rows] = []
     missing = count
     for _ in range(TRIES):
@@ -69,7 +70,10 @@ def _is_new(row: np.ndarray, taken: set[bytes]) -> bool:
 
 
 def choose(rng: np.random.Generator, rows: int, population: int, size: int) -> np.ndarray:
-    """(rows, size): in each row, `size` different numbers below `population`, in random order (Floyd's algorithm)."""
+    """Draws `size` different numbers below `population` for each row, in random order: (rows, size).
+
+    This is Floyd's algorithm (Bentley and Floyd 1987).
+    """
     chosen = np.empty((rows, size), np.int64)
     for column, highest in enumerate(range(population - size, population)):
         drawn = rng.integers(0, highest, rows, endpoint=True)
@@ -79,10 +83,10 @@ def choose(rng: np.random.Generator, rows: int, population: int, size: int) -> n
 
 
 def narrow(highest: int) -> type[np.unsignedinteger]:
-    """The smallest type that holds symbols 0..highest."""
+    """Returns the smallest type for symbols 0..highest."""
     return np.uint8 if highest < 1 << 8 else np.uint16
 
 
 def narrow_label(classes: int) -> type[np.signedinteger]:
-    """The smallest type that holds classes 0..classes - 1 and -1 for no label."""
+    """Returns the smallest type for classes 0..classes - 1, and -1 for no label."""
     return np.int8 if classes <= 1 << 7 else np.int16 if classes <= 1 << 15 else np.int32

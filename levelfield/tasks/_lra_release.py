@@ -1,4 +1,4 @@
-"""Reads the release of the Long Range Arena, one archive of 18.6 GB packed into 7.7, without unpacking it all.
+"""Reads the release of Long Range Arena, an archive of 18.6 GB compressed to 7.7, without unpacking all of it.
 
     lra_release/listops-1000/...                         outer copies; of Pathfinder-128 a damaged one
     lra_release/lra_release/listops-1000/basic_train.tsv
@@ -26,38 +26,38 @@ from typing import IO
 from levelfield.spec import Archive, Progress, UserError, no_progress
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
-RELEASE = (Archive("lra_release.gz", (URL,)),)  # nobody published a checksum
+RELEASE = (Archive("lra_release.gz", (URL,)),)  # no checksum was published
 NAMES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
 INNER = "lra_release/lra_release/"
 UNPACKED = "unpacked"  # folder beside the archive
-MARK = b"\xef\xbb\xbf"  # of byte order, before the text of some tables
-STEP = 2**24  # bytes of the archive between two reports
+MARK = b"\xef\xbb\xbf"  # the byte order mark before the text of some tables
+STEP = 2**24  # bytes of the archive between two progress reports
 
 
 def find(sources: Path) -> Path | None:
-    """The archive itself, or the one in the folder."""
+    """Returns the archive itself, or the one in the folder; None where there is none."""
     if sources.is_file():
         return itself(sources)
     return next((sources / name for name in NAMES if (sources / name).is_file()), None)
 
 
 def itself(path: Path) -> Path:
-    """An archive that was named by itself. Raises UserError for a table, which is only one of three."""
+    """Returns an archive that was named itself. Raises UserError for a table, which is only one of three."""
     if ".tsv" in path.suffixes:
         raise UserError(f"{path} is one table and no archive: name the folder that holds it.")
     return path
 
 
 def members(path: Path, progress: Progress = no_progress) -> Iterator[tuple[str, IO[bytes]]]:
-    """(name below the inner folder, content to be read at once) of its files, in the archive's order.
+    """Yields name below the inner folder and content of each file, in the archive's order; read it before the next.
 
-    To be gone through within `damage(path)`, for an archive may end inside a file that the caller is reading. Raises
-    UserError where names lead out of a folder.
+    Iterate within `damage(path)`, because an archive may end inside a file that the caller is reading. Raises UserError
+    where a name leads out of its folder.
     """
     size, told = path.stat().st_size, 0
     with path.open("rb") as raw, _plain(raw) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         while (member := archive.next()) is not None:
-            vars(archive)["members"].clear()  # it would keep all two million
+            vars(archive)["members"].clear()  # or it would keep all two million
             name = member.name.removeprefix("./")
             if name.startswith("/") or ".." in name.split("/"):
                 raise UserError(f"{path} has a file {name!r} outside its folder, so it is another one: {_again()}")
@@ -71,7 +71,7 @@ def members(path: Path, progress: Progress = no_progress) -> Iterator[tuple[str,
 
 @contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """What a damaged archive, or .xz file, raises while it is read becomes one UserError."""
+    """Converts whatever a damaged archive or .xz file raises while it is read to UserError."""
     try:
         yield
     except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
@@ -81,8 +81,8 @@ def damage(path: Path) -> Iterator[None]:
 def unpack(path: Path, folder: str, wanted: Callable[[str], bool], progress: Progress = no_progress) -> Path:
     """Writes the files of one folder of the release beside the archive, once; returns the folder that holds them.
 
-    folder: such as pathfinder32/curv_baseline. wanted: says of a name below it whether it is one of its files. The
-    folder has its name only when it is complete. Raises UserError as `members` does, and where there is no such folder.
+    folder: such as pathfinder32/curv_baseline. wanted: tells whether a name below it is one of the files. The folder
+    gets its name only when it is complete. Raises UserError as `members` does, and where there is no such folder.
     """
     target = path.parent / UNPACKED / folder
     if target.is_dir():

@@ -5,12 +5,12 @@
     task = Bidmc()                             # all three values at once, from PhysioNet's own records, by patient
 
 The papers' split pools the archive's train and test files and shuffles windows (S4's preparation, kept by amos2025).
-There are 7,949 of 53 recordings of eight minutes, which is one every three seconds: neighbours share 29 of 32 seconds,
-and nearly every test window has its neighbour in training. `split="patients"` keeps recordings apart; the baseline
-`nearest_window` is what copying the target of the training window that shares most seconds scores, in R2.
+There are 7,949 windows of 53 recordings of eight minutes, one every three seconds. Neighbours share 29 of 32 seconds,
+so nearly every test window has a neighbour in the training split. `split="patients"` keeps recordings apart. The
+baseline `nearest_window` is the R2 of copying the target of the training window that shares most seconds.
 
 Inputs stay as they are in the files. Targets are rescaled so that the training split spans [-1, 1], as in amos2025
-(2024 version, appendix C.3), which R2 does not notice: an error of e is e (high - low) / 2 in the original unit.
+(2024 version, appendix C.3). This does not change R2; an error of e is e (high - low) / 2 in the original unit.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from levelfield.tasks._bidmc.records import CHANNELS, LENGTH, RATE, SECONDS
 
 PAGE = "https://physionet.org/content/bidmc/1.0.0/"
 ZENODO = {"hr": ("HR", 4001456), "rr": ("RR", 4001463), "spo2": ("SpO2", 4001464)}
-WINDOWS = 7_949  # of both files of a target
+WINDOWS = 7_949  # in both files of a target
 DEPOSIT = "https://zenodo.org/record"
 RELEASE = Archive(records.ARCHIVE, (f"https://physionet.org/static/published-projects/bidmc/{records.ARCHIVE}",))
 
 
 @dataclass(frozen=True)
 class Bidmc(Task):
-    """target: heart rate and breaths per minute, oxygen saturation in percent, all three (PhysioNet only), or `beats`,
-    the heart rate counted from the R peaks of the second signal itself, for records without the monitor's values.
-    stride: seconds from one window to the next (PhysioNet only; the archive's windows are as they are).
+    """Vital signs from 32 seconds of two signals.
+
+    target: heart rate and breaths per minute, oxygen saturation in percent, all three (PhysioNet only), or `beats`, the
+    heart rate counted from the R peaks of the second signal, for records without the monitor's values. stride: seconds
+    from one window to the next (PhysioNet only; the archive's windows are fixed).
     """
 
     target: Literal["all", "hr", "rr", "spo2", "beats"] = "all"
@@ -71,7 +73,7 @@ class Bidmc(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """bidmc_hr, bidmc_rr and bidmc_spo2 are the papers'; what differs from them says so."""
+        """The papers' tasks are bidmc_hr, bidmc_rr and bidmc_spo2; other names say in what a task differs."""
         monash = self.origin == "monash"
         named = monash or self.target in ("all", "beats")
         parts = ["bidmc", "" if self.target == "all" else self.target, "" if named else "physionet"]
@@ -151,7 +153,7 @@ class Bidmc(Task):
         return records.Windows(x, y[:, None], np.full(len(x), -1))
 
     def _rows(self, windows: records.Windows, keys: list[set[int]]) -> dict[SplitName, np.ndarray]:
-        """Which windows each split has."""
+        """Returns the indices of each split's windows."""
         if self.split == "windows":
             return carve(len(windows.x))
         record = windows.record if self.origin == "physionet" else overlap.recordings(keys)
@@ -164,8 +166,10 @@ class Bidmc(Task):
         return {split: np.flatnonzero(np.isin(record, found[part])) for split, part in carve(len(found)).items()}
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """`nearest_window`: R2 of the target of the training window that shares most seconds; the training mean where
-        none does, and 0 where that is no better than nothing."""
+        """Returns `nearest_window`: the R2 of the target of the training window that shares most seconds, at least 0.
+
+        A test window that shares none gets the mean of the training targets.
+        """
         windows = [e.x.reshape(len(e), LENGTH, len(CHANNELS)) for e in (train, test)]
         best, _ = overlap.nearest(*(overlap.seconds(np.asarray(x), RATE) for x in windows))
         guess = np.where((best < 0)[:, None], train.y.mean(0), train.y[best])
@@ -174,9 +178,9 @@ class Bidmc(Task):
 
 
 def carve(count: int) -> dict[SplitName, np.ndarray]:
-    """Indices of train, val and test among `count`, as scikit-learn's train_test_split draws them; see split_rule.
+    """Returns indices of train, val and test among `count`, as scikit-learn's train_test_split draws; see split_rule.
 
-    Raises UserError for fewer than four, of which some split would have none.
+    Raises UserError for fewer than four windows, which would leave a split empty.
     """
     if count < 4:
         raise UserError(
@@ -190,18 +194,18 @@ def carve(count: int) -> dict[SplitName, np.ndarray]:
 
 
 def target_range(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest of each training target, (dims,); of their sizes, as the original has it."""
+    """Returns the lowest and highest magnitude of each training target, (dims,) each, as in the original code."""
     return np.abs(y).min(0), np.abs(y).max(0)
 
 
 def _shares(shared: np.ndarray) -> np.ndarray:
-    """How many of a window's 32 seconds are in some training window, in words."""
+    """Says in words how many of each window's 32 seconds are in one training window: (N,) str."""
     names = np.array(["none", "under half", "half or more"])
     return names[(shared > 0).astype(int) + (2 * shared >= SECONDS)]
 
 
 def _locate(sources: Path, name: str) -> Path:
-    """The file itself or xz-compressed, in the folder or one or two levels below it."""
+    """Finds a file, plain or xz-compressed, in the folder or up to two levels below it. Raises UserError."""
     if sources.is_dir():
         for pattern in ("", "*/", "*/*/"):
             for ending in ("", ".xz"):

@@ -1,16 +1,16 @@
 """Copying: some symbols, a long wait, then all of them again in their order.
 
-    c a b .  .  .  .  .  .  .  !  .  .  .        copying: the symbols come first, a delimiter says when
+    c a b .  .  .  .  .  .  .  !  .  .  .        copying: the symbols come first, and a delimiter asks for them
                                c  a  b
 
-    .  c  .  .  .  a  .  b  .  .  !  !  !        selective copying: they stand at random places
-                               c  a  b           . is a blank; labels stand at the last steps alone
+    .  c  .  .  .  a  .  b  .  .  !  !  !        selective copying: the symbols are at random positions
+                               c  a  b           . is a blank; only the last steps have labels
 
-Copying is the memory problem of Hochreiter & Schmidhuber (1997) as Arjovsky et al. (2016) set it (section 4.1): the
-lags are always the same, so a linear recurrence or a long convolution can do it without looking at what it moves.
-Selective copying (Gu & Dao 2023, section 3.1) takes that away. It is generated as in the public code of S4
-(github.com/state-spaces/s4), with a marker at every step that asks; the authors say that their own runs of it were
-never released, so that the number of training sequences and what "length 4096" counts are assumed here.
+Copying is the memory problem of Hochreiter & Schmidhuber (1997) in the form of Arjovsky et al. (2016, section 4.1). All
+symbols move by the same lag, so a linear recurrence or a long convolution can solve it without depending on its input.
+In selective copying (Gu & Dao 2023, section 3.1) lags differ. It is generated as in the public code of S4
+(github.com/state-spaces/s4), with a marker at every step that is asked. The authors say that their own runs of it were
+never released, so the number of training sequences and what "length 4096" counts are assumed here.
 
 Both papers also score the blanks before the answer; here only the answer counts.
 """
@@ -31,11 +31,12 @@ from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
 
 @dataclass(frozen=True)
 class Copying(Task):
-    """items: symbols to copy, out of `symbols` different ones, with repetition. delay: steps from an item to its copy,
-    beyond the `items` steps between them without any, so that a sequence has delay + 2 * items steps.
+    """Copying, with the symbols first or scattered.
 
-    placement: items "first", or "scattered" over all steps before the question. cue: one "delimiter" before the steps
-    that ask, which are blank, or "markers" at all of these. train, val, test: sequences.
+    items: how many symbols to copy, drawn from `symbols` different ones with repetition. delay: steps from an item to
+    its copy, in addition to `items`; a sequence has delay + 2 * items steps. placement: items "first", or "scattered"
+    over all steps before the question. cue: one "delimiter" before the steps that are asked, which are blank, or
+    "markers" at each of them. train, val, test: sequences.
     """
 
     symbols: int = 8
@@ -67,7 +68,7 @@ class Copying(Task):
 
     @property
     def input(self) -> Tokens:
-        """The blank is 0, the cue is the last."""
+        """Symbols: the blank is 0, and the cue is the last."""
         return Tokens(self.symbols + 2)
 
     @property
@@ -84,11 +85,11 @@ class Copying(Task):
 
     @property
     def field(self) -> int:
-        """Steps where items may stand when they are scattered: all before the cue."""
+        """The number of steps where scattered items may be: all before the cue."""
         return self.delay + self.items - (self.cue == "delimiter")
 
     def at_length(self, length: int, examples: int | None = None) -> Copying:
-        """As many items after a longer delay. Raises UserError where they do not fit."""
+        """Returns the same number of items with another delay. Raises UserError where they do not fit."""
         if length <= 2 * self.items:
             raise UserError(f"Copying {self.items} items takes more than {2 * self.items} steps, not {length}.")
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
@@ -104,8 +105,7 @@ class Copying(Task):
         }
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
-        """x: (count, T), y: (count, T), and the slice `spread`, the steps that hold all items in sixteenths of those
-        that may: (count,)."""
+        """Draws x, y (count, T) and the slice `spread` (count,), the range of all items in sixteenths of the field."""
         drawn = rng.integers(0, self.symbols, (count, self.items))
         places = self._places(rng, count)
         x = np.zeros((count, self.max_length), narrow(self.symbols + 1))
@@ -117,14 +117,14 @@ class Copying(Task):
         return x, y, -(-16 * (places[:, -1] - places[:, 0] + 1) // self.field)
 
     def _places(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """(count, items): where the items stand, ascending."""
+        """Draws the positions of the items in ascending order: (count, items)."""
         if self.placement == "first":
             return np.tile(np.arange(self.items), (count, 1))
         free = np.argpartition(rng.random((count, self.field)), self.items - 1, axis=1)
         return np.sort(free[:, : self.items], axis=1)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """What is neither blank nor cue, in order, under the last steps."""
+        """Labels the last steps with the symbols that are neither blank nor cue, in order."""
         x = examples.x.reshape(-1, self.max_length)
         said = x[(x > 0) & (x <= self.symbols)].astype(np.int64) - 1
         y = np.full(x.shape, -1, examples.y.dtype)
@@ -132,22 +132,22 @@ class Copying(Task):
         return y.reshape(-1)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """The label prior, and the last item at every step."""
+        """Scores the label prior, and answering the last item at every step."""
         asked = test.y.reshape(-1, self.max_length)[:, -self.items :]
         return {**super().baselines(train, test), "last_item": float(np.mean(asked == asked[:, -1:]))}
 
     def bounded(self, steps: int) -> float:
-        """The best expected score of a rule that sees an asked step and those before it, `steps` in all.
+        """Returns the best expected score of a rule that sees an asked step and those before it, `steps` in all.
 
-        Scattered items are counted from the last one back, so one is known when it is in sight: the number of items
-        among the last steps of the field is hypergeometric.
+        Counted from the last one, a scattered item is known as soon as it is in the window. The number of items among
+        the last steps of the field is hypergeometric.
         """
         copied = [self._known(steps, item) for item in range(self.items)]
         known = sum(copied) / self.items
         return known + (1 - known) / self.symbols
 
     def _known(self, steps: int, item: int) -> float:
-        """The chance that `item` is in sight from the step that asks for it."""
+        """Returns the probability that `item` is in the window at the step that asks for it."""
         if self.placement == "first":
             return float(steps > self.delay + self.items)
         first = self.max_length - self.items + item - steps + 1

@@ -4,9 +4,9 @@
     ImdbText()                                              the reviews of the task `text`, with its splits
     ImdbText(unlabelled=True)                               and the 50,000 unlabelled reviews in train
 
-Text is cut into windows of `length` bytes, one after the other; the last of a document is shorter. What is scored is
-the next byte. Self-pretraining as in amos2025 needs none of this, since it uses the task's own training inputs and no
-other text: this is for pretraining on more than that, and for language models.
+Text is cut into consecutive windows of `length` bytes; the last window of a document is shorter. The score is the
+accuracy of the next byte. Self-pretraining as in amos2025 does not need this, since it uses the training inputs of the
+task itself. This is for pretraining on other text, and for language models.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from levelfield.tasks._texts.windows import Texts, Windows, identify
 class Corpus(Windows):
     """Your own text: a file, a folder or an archive.
 
-    by: hold out the end of the text, or whole documents. held: share of it for val, and as much for test. inside: a
-    file or folder below the one that --from gives. sha256: of the documents (`_windows.identify`), so that a run on
-    other text is another run; empty takes any text, and then a data folder keeps the first that it was given.
+    by: whether the end of the text or whole documents are held out. held: share of the text for val, and the same for
+    test. inside: a file or folder below the one that --from names. sha256: of the documents
+    (`_texts.windows.identify`), so that a run on other text is another run. An empty one accepts any text, and a data
+    folder keeps the first.
     """
 
     by: Literal["parts", "documents"] = "parts"
@@ -66,7 +67,7 @@ class Corpus(Windows):
 
 @dataclass(frozen=True)
 class ImdbText(Windows):
-    """IMDb reviews, each in windows of its own. unlabelled: the 50,000 of train/unsup join train."""
+    """IMDb reviews, each in windows of its own. unlabelled: whether the 50,000 of train/unsup are added to train."""
 
     unlabelled: bool = False
 
@@ -89,7 +90,7 @@ class ImdbText(Windows):
 
 
 def by_parts(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]]:
-    """Beginning, middle and end of the documents joined by newlines."""
+    """Splits the documents, joined by newlines, into beginning (train), middle (val) and end (test)."""
     joined = b"\n".join(texts)
     size = int(len(joined) * held)
     first, second = len(joined) - 2 * size, len(joined) - size
@@ -97,7 +98,7 @@ def by_parts(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]
 
 
 def by_documents(texts: Sequence[bytes], held: float) -> dict[SplitName, list[bytes]]:
-    """A document's own bytes say where it goes, so repeats fall into one split and order does not matter."""
+    """Assigns each document to a split by a hash of its bytes, so that repeats are in one split whatever the order."""
     parts: dict[SplitName, list[bytes]] = {"train": [], "val": [], "test": []}
     for text in texts:
         place = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") / 2**64

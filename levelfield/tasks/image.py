@@ -1,12 +1,12 @@
 """Image: classify a CIFAR-10 picture from its 1,024 gray values, row after row (the Image task of Long Range Arena).
 
     task = Image()                       # gray values as a continuous signal, (raw - 122.6) / 61, as in amos2025
-    task = Image(tokenised=True)         # as 256 symbols, as in miralles2025 and, with another gray, the Arena itself
-    task = Image(train=15_000, test=5_000)   # the first part of the set, where only that is at hand
+    task = Image(tokenised=True)         # as 256 symbols, as in miralles2025 and, with another gray, Long Range Arena
+    task = Image(train=15_000, test=5_000)   # the first part of the set, for copies that have no more
 
-Whether a model sees numbers or symbols changes the task: symbols carry no order, so the model must learn that 17 and
-18 are alike. The papers disagree (amos2025 feeds numbers, Tay et al. 2021 and miralles2025 symbols); `tokenised` says
-which. The gray is Pillow's; the Arena's is TensorFlow's, which is one level darker for a quarter of colours.
+Whether a model reads numbers or symbols changes the task: symbols have no order, so a model must learn that 17 and 18
+are similar. The papers disagree: amos2025 uses numbers, Tay et al. (2021) and miralles2025 use symbols. `tokenised`
+chooses. The gray is Pillow's. Long Range Arena's is TensorFlow's, which is one level darker for a quarter of colours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def luma(pixels: np.ndarray) -> np.ndarray:
-    """Gray values of RGB, (..., 3) uint8 -> (...) uint8: ITU-R 601 luma in the integers of Pillow's convert("L")."""
+    """Converts RGB, (..., 3) uint8, to gray, (...) uint8: ITU-R 601 luma in the integers of Pillow's convert("L")."""
     weights = np.array([19595, 38470, 7471], np.int32)  # 0.299, 0.587, 0.114 times 2**16
     return ((pixels.astype(np.int32) @ weights + 2**15) >> 16).astype(np.uint8)
 
@@ -36,9 +36,9 @@ class Image(Task):
     """CIFAR-10 in gray, 1,024 steps, ten classes.
 
     The augmentation is the policy of miralles2025 section 3, applied to the gray picture. The original applies it to
-    the colour picture and takes gray afterwards; the arrays of a task hold what a model sees, so colour is gone by
-    then. With the same random numbers the outcomes differ by 2.8 gray levels in the mean, where two draws of the policy
-    differ by 78; equalize (4.9) and solarize (3.6) differ most. docs/image.md has the table.
+    the colour picture and converts to gray afterwards, but the arrays of a task hold what a model reads, which has no
+    colour. With the same random numbers the results differ by 2.8 gray levels on average, while two draws of the policy
+    differ by 78. Equalize (4.9) and solarize (3.6) differ most. docs/image.md has the table.
     """
 
     name: ClassVar[str] = "image"
@@ -49,7 +49,7 @@ class Image(Task):
     archives: ClassVar[tuple[Archive, ...]] = cifar.OFFICIAL
 
     tokenised: bool = False
-    train: int = cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
+    train: int = cifar.TRAIN  # the first n official train pictures are used, a tenth of them for val
     test: int = cifar.TEST
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Image(Task):
         )
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """x: (B, 1024) or (B, 1024, 1) gray values 0..255; every sequence is whole, so there is no padding to keep."""
+        """Augments x, (B, 1024) or (B, 1024, 1) gray values 0..255. All sequences have full length: no padding."""
         from levelfield.tasks._images.augment import augment
 
         return augment(x, generator)

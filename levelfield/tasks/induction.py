@@ -2,10 +2,11 @@
 
     a f c * d b a c e f b *   ->   d
 
-Symbols at random, the special one once among them and once at the end. A model that answers finds the earlier one by
-its content and copies what comes next: the circuit that Olsson et al. (2022) find behind learning in context. In this
-form from Fu et al. (2023), whose symbols are 18 and length 30, and Gu & Dao (2023), who train at length 256 with 16
-symbols in all and test up to a million steps. What a reader bounded to a window can know is exact: `Induction.bounded`.
+Symbols are random; the special one occurs once among them and once at the end. To answer, a model must find the earlier
+one by its content and copy the symbol after it, as the induction heads do that Olsson et al. (2022) find behind
+in-context learning. The task is that of Fu et al. (2023), with 18 symbols and length 30, and of Gu & Dao (2023), who
+train at length 256 with 16 symbols in all and test at up to a million steps. `Induction.bounded` is the exact score of
+the best rule that sees a window.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from levelfield.tasks._distinct_rows import Rows, narrow, splits
 
 @dataclass(frozen=True)
 class Induction(Task):
-    """length: steps, the special symbol at the end included. symbols: plain ones, without the special one.
+    """Induction heads.
 
-    gap: steps from the first special symbol to the last one, 3 to length - 1; None draws it uniformly from these, as
-    the public generator of Fu et al. does (github.com/HazyResearch/safari). train, val, test: sequences.
+    length: steps, including the special symbol at the end. symbols: how many there are beside the special one. gap:
+    steps from the first special symbol to the last one, 3 to length - 1; None draws it uniformly, as the public
+    generator of Fu et al. does (github.com/HazyResearch/safari). train, val, test: sequences.
     """
 
     length: int = 256
@@ -55,7 +57,7 @@ class Induction(Task):
 
     @property
     def input(self) -> Tokens:
-        """The special symbol is the last."""
+        """Symbols, of which the special one is the last."""
         return Tokens(self.symbols + 1)
 
     @property
@@ -71,7 +73,7 @@ class Induction(Task):
         return 1 / self.symbols
 
     def at_length(self, length: int, examples: int | None = None) -> Induction:
-        """Raises UserError where the gap, if it is fixed, does not fit."""
+        """Returns the task at another length. Raises UserError where a fixed gap does not fit."""
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, length=length, **counts)
 
@@ -82,7 +84,7 @@ class Induction(Task):
         return {split: Examples.of_equal_length(x, y, {"gap": gap}) for split, (x, y, gap) in made.items()}
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
-        """x: (count, length), y: (count,), and the slice `gap`, up to a power of two: (count,)."""
+        """Draws x (count, length), y (count,) and the slice `gap` (count,), rounded up to a power of two."""
         x = rng.integers(0, self.symbols, (count, self.length), dtype=narrow(self.symbols))
         gap = np.full(count, self.gap) if self.gap is not None else rng.integers(3, self.length, count)
         row, place = np.arange(count), self.length - 1 - gap
@@ -90,21 +92,21 @@ class Induction(Task):
         return x, x[row, place + 1].astype(np.int64), 1 << np.ceil(np.log2(gap)).astype(np.int64)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """What follows every special symbol but the last one."""
+        """Returns what follows the first special symbol: (N,)."""
         special = np.flatnonzero(examples.x == self.symbols)
         inner = special[~np.isin(special + 1, examples.offsets)]
         return examples.x[inner + 1].astype(np.int64)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """The label prior, and the last symbol before the question."""
+        """Scores the label prior, and answering the last symbol before the question."""
         last = test.x.reshape(-1, self.length)[:, -2]
         return {**super().baselines(train, test), "last_symbol": float(np.mean(last == test.y))}
 
     def bounded(self, steps: int) -> float:
-        """The best expected score of a rule that sees the last `steps` steps, that of the question included.
+        """Returns the best expected score of a rule that sees the last `steps` steps, including that of the question.
 
-        It knows the answer where it sees both symbols. Where it does not see the special one, the first step in sight
-        may still be the one behind it, and is the best guess.
+        It knows the answer if it sees both special symbols. If not, its best guess is the first symbol that it sees,
+        which may follow the special one.
         """
         gaps = np.array([self.gap]) if self.gap is not None else np.arange(3, self.length)
         return float(np.where(gaps <= steps, 1.0, 1 / self.symbols).mean())

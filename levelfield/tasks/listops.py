@@ -2,13 +2,13 @@
 
     [MAX 2 9 [MIN 4 7 ] 0 ]  ->  9        [SM 3 8 [MED 1 5 9 ] ]  ->  6        [MED 2 5 ]  ->  3
 
-MAX, MIN, MED (median; of an even number, the mean of the middle two without its fraction) and SM (sum modulo 10) take
-2 to 10 arguments. Expressions come from the law of the official generator (`lra_benchmarks/data/listops.py`): a node
-is an operator with probability 1/4 and a digit otherwise; at `max_depth` it is a digit; trees are redrawn until
-minimum < tokens < length, brackets counted and parentheses not. The official files are read with origin="official".
+MAX, MIN, MED (median; of an even number, the mean of the middle two, rounded down) and SM (sum modulo 10) take 2 to 10
+arguments. Expressions have the distribution of the official generator (`lra_benchmarks/data/listops.py`): a node is an
+operator with probability 1/4 and a digit otherwise; at `max_depth` it is a digit; trees are redrawn until minimum <
+tokens < length, where brackets count and parentheses do not. The official files are read with origin="official".
 
-The parentheses of those files say nothing that the brackets do not, and are dropped. The closing bracket stays: without
-it `[MAX 1 [MIN 2 ] 3 ]` and `[MAX 1 [MIN 2 3 ] ]` would be the same tokens.
+The parentheses of these files are redundant and dropped. The closing bracket is kept: without it `[MAX 1 [MIN 2 ] 3 ]`
+and `[MAX 1 [MIN 2 3 ] ]` would be the same tokens.
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ if TYPE_CHECKING:
 SYMBOLS = (*"0123456789", "[MAX", "[MED", "[MIN", "[SM", "]")
 """What each stored byte stands for."""
 
-ROOTS = np.array(["none"] * 10 + ["MAX", "MED", "MIN", "SM", "none"])  # of a symbol that begins an expression
+ROOTS = np.array(
+    ["none"] * 10 + ["MAX", "MED", "MIN", "SM", "none"]
+)  # the operator of an expression, by its first symbol
 OPERATOR = 0.25  # probability that a node is an operator
-BLOCK = 256  # expressions drawn by a thread at a time
-RAREST = 1e-6  # share of trees that must fit the window
+BLOCK = 256  # expressions that a thread draws at a time
+RAREST = 1e-6  # share of trees that must have an allowed size
 
 
 @dataclass(frozen=True)
 class ListOps(Task):
     """Long ListOps. Sizes are in tokens: minimum < tokens < length, as the official generator counts.
 
-    max_depth: the root's level is 1, and at this level there are only digits. train, val, test: expressions. Changing
-    one count leaves the other splits' expressions as they were, except that none of them is ever in two splits.
+    max_depth: the level at which all nodes are digits; the root's level is 1. train, val, test: expressions. Changing
+    one of these counts does not change the expressions of other splits, except where one would be in two splits.
     """
 
     name: ClassVar[str] = "listops"
@@ -113,7 +115,7 @@ class ListOps(Task):
         return "the arguments of every operator in uniformly random order"
 
     def at_length(self, length: int, examples: int | None = None) -> ListOps:
-        """Expressions generated in the window scaled to `length`; depth and arguments stay. UserError if none fits."""
+        """Returns the task with sizes scaled to `length`, and the same depth and arguments. UserError if none fits."""
         minimum = max(1, round(self.minimum * length / self.length))
         counts = {split: examples or count for split, count in self._counts}
         task = replace(self, minimum=minimum, length=length, origin="generated", **counts)
@@ -121,9 +123,9 @@ class ListOps(Task):
         return task
 
     def require_feasible(self) -> None:
-        """Raises UserError where fewer than one tree in a million fits the window, which may mean none at all."""
-        law = length_law(self.length, self.max_depth, self.max_args)
-        if law[self.minimum + 1 :].sum() < RAREST:
+        """Raises UserError where less than one tree in a million has an allowed size, perhaps none at all."""
+        sizes = length_distribution(self.length, self.max_depth, self.max_args)
+        if sizes[self.minimum + 1 :].sum() < RAREST:
             raise UserError(
                 f"ListOps cannot draw expressions of more than {self.minimum} and fewer than {self.length} tokens with "
                 f"max_depth={self.max_depth} and max_args={self.max_args}: widen the window or change these two."
@@ -139,14 +141,14 @@ class ListOps(Task):
         self.require_feasible()
         splits: dict[SplitName, Examples] = {}
         taken = np.zeros(0, np.uint64)
-        # The small splits come first, so that how many are trained on does not change what is tested on.
+        # The small splits come first, so that the size of train does not change them.
         for split, count in self._counts:
             splits[split], keys = self._distinct(split, count, taken, progress)
             taken = np.concatenate([taken, keys])
         return splits
 
     def _distinct(self, split: str, count: int, taken: np.ndarray, progress: Progress) -> tuple[Examples, np.ndarray]:
-        """The first `count` expressions of the split's stream that differ from each other and from `taken`."""
+        """Draws the first `count` expressions of the split's stream that differ from each other and from `taken`."""
         purpose = (split, self.minimum, self.length, self.max_depth, self.max_args)
         seed = derive_seed(self.seed, "listops", *purpose)
         parts: list[Examples] = []
@@ -170,7 +172,7 @@ class ListOps(Task):
         return _join(parts), known[len(taken) :]
 
     def _draw(self, seed: int, first: int, count: int, split: str, progress: Progress) -> tuple[Examples, np.ndarray]:
-        """Expressions first..first + count - 1 of a stream and their keys, in blocks over the machine's cores."""
+        """Draws expressions first..first + count - 1 of a stream, with their hashes, in blocks on all cores."""
         from levelfield.tasks._listops.expressions import draw
 
         starts = range(first, first + count, BLOCK)
@@ -189,7 +191,7 @@ class ListOps(Task):
         return self._examples(x, np.concatenate([[0], np.cumsum(lengths)]))
 
     def _examples(self, x: np.ndarray, offsets: np.ndarray) -> tuple[Examples, np.ndarray]:
-        """Labels and slices by evaluation, and the keys; a label is MALFORMED (-1) where x is no expression."""
+        """Evaluates expressions: examples with labels and slices, and hashes. MALFORMED (-1) labels what is none."""
         from levelfield.tasks._listops.expressions import survey
 
         labels, depths, keys = survey(x, offsets)
@@ -213,9 +215,9 @@ class ListOps(Task):
         return splits
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """Arguments of every operator in random order (miralles2025 section 4). x: (B, T) of any integer type.
+        """Shuffles the arguments of every operator (miralles2025 section 4). x: (B, T) of any integer type.
 
-        One number is drawn from `generator`; rows are shuffled on the CPU. UserError for a row that was cut short.
+        One number is drawn from `generator`, and rows are shuffled on the CPU. Raises UserError for a truncated row.
         """
         import torch
 
@@ -231,13 +233,16 @@ class ListOps(Task):
         return out.to(x.device)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """Evaluates every expression from its end; -1 where it is none."""
+        """Evaluates every expression from right to left; -1 where it is not an expression."""
         from levelfield.tasks._listops.second_value import values
 
         return values(np.asarray(examples.x), np.asarray(examples.offsets))
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
-        """`greedy_root`: the most frequent label of each root operator (miralles2025 appendix B)."""
+        """Answers `greedy_root`, the most frequent label of each root operator (miralles2025 appendix B).
+
+        Values are (tests,) bool: which examples are answered correctly.
+        """
         prior = int(np.bincount(train.y).argmax())
         guess = np.full(len(test), prior)
         for root in np.unique(train.slices["root"]):
@@ -245,10 +250,11 @@ class ListOps(Task):
         return super().hits(train, test) | {"greedy_root": guess == test.y}
 
 
-def length_law(length: int, max_depth: int, max_args: int) -> np.ndarray:
-    """(length,): the probability that a tree whose root is an operator has 0, 1, ..., length - 1 tokens.
+def length_distribution(length: int, max_depth: int, max_args: int) -> np.ndarray:
+    """Returns the probability that a tree whose root is an operator has 0, 1, ..., length - 1 tokens: (length,).
 
-    A generating function by levels, f_d(z) = 3/4 z + 1/4 z^2 mean over n of f_(d+1)(z)^n, cut off at z^length.
+    It is computed by generating functions, level by level: f_d(z) = 3/4 z + 1/4 z^2 mean over n of f_(d+1)(z)^n,
+    truncated at z^length.
     """
     digit = np.zeros(length)
     digit[1] = 1.0

@@ -1,16 +1,16 @@
 """Multi-query associative recall: pairs of a key and its value, then each key once more; there its value is asked for.
 
     k4 v8  k2 v1  .  .  k2  .  .  .  .  .  k4  .
-                        v1                 v8               . is a blank; labels stand at the queries alone
+                        v1                 v8               . is a blank; only queries have labels
 
-Every sequence has keys and values of its own, none of them twice, so nothing but looking back helps. How long after the
-pairs a query comes follows a power law, as repeated word pairs do in text. The task by which Arora et al. (2023)
-explain most of the gap between attention and gated convolutions in language modelling (section 3, appendix on
-synthetic data). What a reader bounded to a window can know is exact here: `MQAR.bounded`.
+Every sequence has its own keys and values, none of them twice, so a model must look back. The distance of a query from
+the pairs follows a power law, as that of repeated word pairs in text. With this task Arora et al. (2023) explain most
+of the gap between attention and gated convolutions in language modelling (section 3, appendix on synthetic data).
+`MQAR.bounded` is the exact score of the best rule that sees a window.
 
-Two things differ from the authors' generator (github.com/HazyResearch/zoology), neither in what is to be learnt: the
-head chooses among the values, not among all symbols, and noise never shows one of the sequence's own keys, so that the
-labels can be worked out from the sequence alone.
+Two things differ from the authors' generator (github.com/HazyResearch/zoology), and neither changes what is to be
+learnt. The head chooses among the values, not among all symbols. Noise never contains a key of the sequence, so that
+labels follow from the sequence alone.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from levelfield.tasks._distinct_rows import Filler, Rows, choose, narrow, narrow
 
 @dataclass(frozen=True)
 class MQAR(Task):
-    """length: steps. pairs: key-value pairs, of which each is asked for once, so at most length / 4.
+    """Multi-query associative recall.
 
-    power: the exponent a of the gap law p(g) ~ g^(a - 1) over g = 1..(length - 2 * pairs) / 2, in pairs of steps after
-    the last pair; 1 is uniform. filler: what stands between queries, blanks or symbols at random ("noise").
-    keys, values: how many symbols of each. train, val, test: sequences.
+    length: steps. pairs: key-value pairs; each is asked for once, so at most length / 4. power: the exponent a of the
+    distribution of gaps, p(g) ~ g^(a - 1) over g = 1..(length - 2 * pairs) / 2, in pairs of steps after the last pair;
+    1 is uniform. filler: what is between queries, blanks or random symbols ("noise"). keys, values: how many symbols of
+    each. train, val, test: sequences.
 
     The defaults are the smallest setting of figure 2 of Arora et al. (2023), whose others are length 128 with 8 pairs
     and 256 with 16; their vocabulary of 8,192 symbols counts the blank.
@@ -73,7 +74,7 @@ class MQAR(Task):
 
     @property
     def input(self) -> Tokens:
-        """The blank is 0; then come the keys, then the values."""
+        """Symbols: the blank is 0, followed by the keys and then the values."""
         return Tokens(1 + self.keys + self.values)
 
     @property
@@ -90,11 +91,11 @@ class MQAR(Task):
 
     @property
     def slots(self) -> int:
-        """Places where a query can stand: every second step after the pairs."""
+        """The number of positions for queries: every second step after the pairs."""
         return (self.length - 2 * self.pairs) // 2
 
     def at_length(self, length: int, examples: int | None = None) -> MQAR:
-        """At `length`, with pairs in proportion as in the paper; `dataclasses.replace` keeps them instead.
+        """Returns the task at `length` with pairs in proportion, as in the paper; `dataclasses.replace` keeps them.
 
         Raises UserError where there are fewer keys or values than pairs.
         """
@@ -111,7 +112,7 @@ class MQAR(Task):
         }
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
-        """x: (count, length), y: (count, length), and the slice `farthest`: (count,)."""
+        """Draws x, y (count, length) and the slice `farthest` (count,)."""
         keys = 1 + choose(rng, count, self.keys, self.pairs)
         values = choose(rng, count, self.values, self.pairs)
         slots = self._slots(rng, count)
@@ -125,30 +126,30 @@ class MQAR(Task):
         return x, y, 1 << np.ceil(np.log2(distance)).astype(np.int64)
 
     def _slots(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """(count, pairs): key by key, a slot drawn by the law from those still free.
+        """Draws a slot for each key without replacement: (count, pairs).
 
-        The order of log p + Gumbel noise is that of drawing one after another without replacement.
+        Sorting log p + Gumbel noise gives the same distribution as drawing one slot after another from those left.
         """
-        noisy = np.log(self._law()) + rng.gumbel(size=(count, self.slots))
+        noisy = np.log(self._gap_distribution()) + rng.gumbel(size=(count, self.slots))
         return np.argsort(-noisy, axis=1)[:, : self.pairs]
 
-    def _law(self) -> np.ndarray:
-        """(slots,): the law of the first key's slot."""
+    def _gap_distribution(self) -> np.ndarray:
+        """Returns the distribution of the first key's slot: (slots,)."""
         weights = np.arange(1, self.slots + 1, dtype=float) ** (self.power - 1)
         return weights / weights.sum()
 
     def _filling(self, rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
-        """(count, length): what stands where nothing else does. own: (count, pairs), the keys in ascending order."""
+        """Draws what is between queries: (count, length). own: (count, pairs), keys in ascending order."""
         shape, kind = (len(own), self.length), narrow(self.keys + self.values)
         if self.filler == "blank":
             return np.zeros(shape, kind)
         noise = rng.integers(0, 1 + self.keys + self.values - self.pairs, shape)
-        for key in own.T:  # closes up the ranks of all symbols but these
+        for key in own.T:  # maps the drawn ranks to symbols that are not the sequence's own keys
             noise += noise >= key[:, None]
         return noise.astype(kind)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """Each key that comes again after the pairs asks for the symbol that stood behind it."""
+        """Labels each key that occurs again after the pairs with the symbol that followed it in its pair."""
         x = examples.x.reshape(-1, self.length).astype(np.int64)
         shift = np.arange(len(x))[:, None] * self.input.symbols
         pairs = 2 * self.pairs
@@ -162,38 +163,39 @@ class MQAR(Task):
         return y.reshape(-1)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """The label prior, and the last pair's value whatever is asked."""
+        """Scores the label prior, and always answering the last pair's value."""
         y = test.y.reshape(-1, self.length)
         last = test.x.reshape(-1, self.length)[:, 2 * self.pairs - 1, None].astype(np.int64) - 1 - self.keys
         return {**super().baselines(train, test), "last_value": float(np.mean((y == last)[y >= 0]))}
 
-    def slot_law(self) -> np.ndarray:
-        """(pairs, slots): the chance that the query of pair i stands in slot g, exact but for rounding.
+    def slot_distribution(self) -> np.ndarray:
+        """Returns the probability that the query of pair i is in slot g: (pairs, slots), exact except for rounding.
 
-        Drawing without replacement by weights p is the order of exponential clocks of rates p: pair i has slot g when i
-        of the other clocks rang before that of g, which is integrated over the time t = e^z that it rang.
+        Drawing without replacement by weights p is the order in which exponential clocks of rates p ring. Pair i has
+        slot g if i of the other clocks ring before that of g. This is integrated over its time t = e^z.
         """
-        z = np.arange(-40, np.log(50 / self._law().min()), 0.1)
-        rung = -np.expm1(-self._law()[:, None] * np.exp(z))  # (slots, times)
-        before = np.zeros((self.pairs, self.slots, len(z)))  # of the others, how many have rung
+        z = np.arange(-40, np.log(50 / self._gap_distribution().min()), 0.1)
+        rung = -np.expm1(-self._gap_distribution()[:, None] * np.exp(z))  # (slots, times)
+        before = np.zeros((self.pairs, self.slots, len(z)))  # distribution of how many other clocks have rung
         before[0] = 1
         for other in range(self.slots):
             chance = np.repeat(rung[other][None], self.slots, 0)
             chance[other] = 0
             before[1:] += chance * (before[:-1] - before[1:])
             before[0] *= 1 - chance
-        density = self._law()[:, None] * np.exp(z) * (1 - rung)
+        density = self._gap_distribution()[:, None] * np.exp(z) * (1 - rung)
         return (before * density).sum(-1) * 0.1
 
     def bounded(self, slots: int) -> float:
-        """The best expected score of a rule that sees a query and the `slots` pairs of steps before it.
+        """Returns the best expected score of a rule that sees a query and the `slots` pairs of steps before it.
 
-        Where the pair is out of reach it guesses among the values that it does not see, for no value comes twice.
+        If the pair is outside the window, it guesses among the values that it does not see, since no value occurs
+        twice.
         """
         pair, gap = np.arange(self.pairs)[:, None], np.arange(self.slots)
         seen = np.clip(slots - gap, 0, self.pairs)
         right = np.where(self.pairs - pair + gap <= slots, 1.0, 1 / np.maximum(1, self.values - seen))
-        return float((self.slot_law() * right).sum() / self.pairs)
+        return float((self.slot_distribution() * right).sum() / self.pairs)
 
 
 TASKS: dict[str, Task] = {"mqar": MQAR()}

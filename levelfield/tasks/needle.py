@@ -1,18 +1,18 @@
-"""Needles in made-up text: what stood behind this key, however far back, and whatever surrounds it?
+"""Needles in generated text: which value followed this key, at any distance and in any context?
 
     the cat sat . k7 v3 the cat sat . k2 v9 the cat sat . the  ? k7        -> v3
 
-Pairs of a key and a value lie hidden in a haystack of words; at the end a key is asked for. RULER's needle tests
-(Hsieh et al. 2024; huang2024, section 4) at the size of a model that is trained here: words are symbols, and nothing
-is known beforehand but the laws of the haystacks. Three of them are mixed, as RULER has three:
+Pairs of a key and a value are hidden in a haystack of words, and at the end a key is asked for. These are RULER's
+needle tests (Hsieh et al. 2024; huang2024, section 4) at the size of models that are trained here: words are symbols,
+and a model can know only the distributions of the haystacks beforehand. Three haystacks are mixed, as in RULER:
 
-    repeat      one sentence, over and over                       RULER's noise
-    essay       words that follow one another by a fixed law      RULER's essays
+    repeat      one repeated sentence                             RULER's noise
+    essay       words drawn from a fixed Markov chain             RULER's essays
     pairs       other pairs of keys and values                    RULER's needles
 
-Training sequences ask for several keys, one after the other with their values between; in validation and test one is
-asked for, at the last step, so that `depth` and `format` say where it lay and in what. depth 0 is the tenth of the text
-that comes first.
+Training sequences ask for several keys, with the values between them. In validation and test one key is asked for, at
+the last step, and the slices `depth` and `format` say where in the text it is and in which haystack. Depth 0 is the
+first tenth of the text.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from levelfield.spec import (
 from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
 
 FORMATS = ("repeat", "essay", "pairs")
-BINS = 10  # of depth
+BINS = 10  # values of the slice `depth`
 SENTENCE = 8  # words of the repeated sentence
 FOLLOWERS = 4  # words that may come after a word of the essays
 
 
 @dataclass(frozen=True)
 class Needle(Task):
-    """length: words of a sequence. needles: pairs in it, of distinct keys. asked: at most so many are asked for in a
-    training sequence, 1 to `needles`, uniformly.
+    """Needles in a haystack of symbols.
 
-    words, keys, values: symbols of each kind; a last one stands before what is asked. formats: the haystacks, equally
-    often. train, val, test: sequences.
+    length: symbols of a sequence. needles: pairs in it, with distinct keys. asked: the largest number of keys asked for
+    in a training sequence, 1 to `needles`; the number is uniform. words, keys, values: symbols of each kind; a last one
+    marks the question. formats: the haystacks, equally often. train, val, test: sequences.
     """
 
     length: int = 256
@@ -93,12 +93,12 @@ class Needle(Task):
 
     @property
     def shortest(self) -> int:
-        """Room for the needles and one word, and for what is asked."""
+        """The shortest length: it has room for the needles, one word, and the questions."""
         return 2 * self.needles + 1 + 3 * self.asked - 1
 
     @property
     def symbols(self) -> int:
-        """Words, then keys, then values, then the question mark."""
+        """The number of symbols: words, keys, values, and the question mark, in this order."""
         return self.words + self.keys + self.values + 1
 
     @property
@@ -118,7 +118,7 @@ class Needle(Task):
         return 1 / self.values
 
     def at_length(self, length: int, examples: int | None = None) -> Needle:
-        """As many needles in more or less hay."""
+        """Returns the same number of needles in a haystack of another length."""
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, length=length, **counts)
 
@@ -134,8 +134,10 @@ class Needle(Task):
         return Examples.of_equal_length(x, y, {"depth": depth, "format": np.array(self.formats)[form]}, stepwise=True)
 
     def _drawer(self, asked: int) -> Draw:
-        """Sequences that ask for up to so many keys: x and y (count, length), and the first asked one's depth and
-        format (count,)."""
+        """Returns a function that draws sequences with up to `asked` questions.
+
+        It gives x and y, (count, length), and depth and format of the first key that is asked for, (count,).
+        """
 
         def draw(rng: np.random.Generator, count: int) -> Rows:
             asks = rng.integers(1, asked, count, endpoint=True)
@@ -170,12 +172,12 @@ class Needle(Task):
         return x, y, first * BINS // (body - 1), form
 
     def _places(self, rng: np.random.Generator, count: int, body: int) -> np.ndarray:
-        """(count, needles): where each key stands, with its value behind it; uniform over all that do not overlap."""
-        spots = choose(rng, count, body - self.needles, self.needles)  # of the text with every pair a single word
+        """Draws the positions of keys, each followed by its value, uniformly without overlap: (count, needles)."""
+        spots = choose(rng, count, body - self.needles, self.needles)  # in the text with every pair as a single word
         return spots + (spots[:, None, :] < spots[:, :, None]).sum(2)
 
     def _hay(self, rng: np.random.Generator, form: np.ndarray, size: int, own: np.ndarray) -> np.ndarray:
-        """(count, size) words. own: (count, needles), the keys of the needles, ascending; the hay has none of them."""
+        """Draws haystacks, (count, size), without the keys of the needles. own: (count, needles), these in order."""
         made = {"repeat": self._repeated, "essay": self._essay, "pairs": self._pairs}
         hay = np.empty((len(form), size), narrow(self.symbols - 1))
         for number, name in enumerate(self.formats):
@@ -184,14 +186,14 @@ class Needle(Task):
         return hay
 
     def _repeated(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
-        """The one sentence of this task, from its beginning."""
+        """Repeats the task's one sentence, from its beginning."""
         sentence = np.random.default_rng(derive_seed(self.seed, "needle sentence")).integers(0, self.words, SENTENCE)
         return np.tile(np.resize(sentence, size), (len(own), 1))
 
     def _essay(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
-        """A chain: each word has FOLLOWERS words that may come next, of chances 1/2, 1/4, 1/8, 1/8."""
-        law = np.random.default_rng(derive_seed(self.seed, "needle essay"))
-        follow = np.argsort(law.random((self.words, self.words)), axis=1)[:, :FOLLOWERS]
+        """Draws a Markov chain: each word has FOLLOWERS successors, with probabilities 1/2, 1/4, 1/8 and 1/8."""
+        fixed = np.random.default_rng(derive_seed(self.seed, "needle essay"))
+        follow = np.argsort(fixed.random((self.words, self.words)), axis=1)[:, :FOLLOWERS]
         steps = np.minimum(rng.geometric(0.5, (len(own), size)) - 1, FOLLOWERS - 1)
         words = np.empty((len(own), size), np.int64)
         now = rng.integers(0, self.words, len(own))
@@ -201,16 +203,16 @@ class Needle(Task):
         return words
 
     def _pairs(self, rng: np.random.Generator, size: int, own: np.ndarray) -> np.ndarray:
-        """Keys that are not asked for, each with a value; keys may come again."""
+        """Draws pairs of a key that is not asked for and a value; keys may repeat."""
         keys = rng.integers(0, self.keys - self.needles, (len(own), -(-size // 2)))
-        for key in own.T:  # closes up the ranks of all keys but these
+        for key in own.T:  # maps the drawn ranks to keys that are not the sequence's needles
             keys += keys >= key[:, None]
         values = rng.integers(0, self.values, keys.shape)
         pairs = np.stack([self.words + keys, self.words + self.keys + values], 2)
         return pairs.reshape(len(own), 2 * keys.shape[1])[:, :size]
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """Behind each question mark stands a key; its first place in the sequence has the value next to it."""
+        """Finds the key after each question mark, and returns the value that follows its first occurrence."""
         x = examples.x.reshape(-1, self.length).astype(np.int64)
         y = np.full(x.shape, -1, examples.y.dtype)
         for row, (words, labels) in enumerate(zip(x, y, strict=True)):
@@ -220,7 +222,7 @@ class Needle(Task):
         return y.reshape(-1)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """The label prior, and the value that stands last before the question."""
+        """Scores the label prior, and answering the last value before the question."""
         x = test.x.reshape(-1, self.length).astype(np.int64) - self.words - self.keys
         value = (x >= 0) & (x < self.values)
         last = np.where(value, np.arange(self.length), -1).max(1)

@@ -8,8 +8,9 @@
 
     Pathfinder(size=32, difficulty="hard").build(None)["train"]     # draws 160,000 images, about a minute of one core
 
-`origin="official"` reads the Long Range Arena's own files; "generated" draws new images by the same algorithm and
-numbers, because the release is no longer easy to find and its generator no longer runs. docs/pathfinder.md shows them.
+`origin="official"` reads the files of Long Range Arena. "generated" draws new images with the same algorithm and
+parameters, because the release is no longer easy to find and its generator no longer runs. docs/pathfinder.md shows
+them.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 NAMES = {16: "pathfinder16", 32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "pathx256"}
-IN_MEMORY = 1 << 30  # bytes of pixels beyond which a split is built in an unnamed temporary file
+IN_MEMORY = 1 << 30  # bytes of pixels; a larger split is built in an unnamed temporary file
 
 
 @dataclass(frozen=True)
 class Pathfinder(Task):
     """Binary classification of gray images, flattened row by row.
 
-    `difficulty`: paddles in a long contour, 14 (hard), 9 or 6. `sets="three"` trains on all three difficulties,
-    `train` images of each, and keeps validation and test hard (miralles2025, section 4). `tokenised`: 256 unordered
-    symbols (the Arena's own models) instead of one number per pixel in [-1, 1] (amos2025 and most others).
-    `origin="official"` splits the release 80/10/10; the counts are then upper limits.
+    difficulty: paddles in a long contour, 14 (hard), 9 or 6. sets: "three" trains on all three difficulties, `train`
+    images of each, with validation and test on hard (miralles2025, section 4). tokenised: 256 unordered symbols (as in
+    Long Range Arena) instead of one number per pixel in [-1, 1] (amos2025 and most others). origin: "official" splits
+    the release 80/10/10; train, val and test are then upper limits.
     """
 
     size: int = 32
@@ -117,7 +118,7 @@ class Pathfinder(Task):
         return 0.5
 
     def at_length(self, length: int, examples: int | None = None) -> Task:
-        """Another image size. Raises UserError unless `length` is its number of pixels."""
+        """Returns another image size. Raises UserError unless `length` is its number of pixels."""
         size = math.isqrt(max(length, 0))
         if size * size != length or size not in SIZES:
             lengths = ", ".join(str(s * s) for s in SIZES)
@@ -131,7 +132,7 @@ class Pathfinder(Task):
         return self._draw(progress)
 
     def _parts(self, split: SplitName) -> tuple[Difficulty, ...]:
-        """The sets a split is made of, the hard one last."""
+        """Returns the sets that a split consists of, the hard one last."""
         return DIFFICULTIES if split == "train" and self.sets == "three" else (self.difficulty,)
 
     def _draw(self, progress: Progress) -> dict[SplitName, Examples]:
@@ -181,7 +182,7 @@ class Pathfinder(Task):
     def _examples(
         self, images: np.ndarray, labels: list[np.ndarray], parts: tuple[Difficulty, ...], slices: dict[str, np.ndarray]
     ) -> Examples:
-        """images: (n, size * size) uint8, set after set; labels: one array per set."""
+        """Builds the examples of a split. images: (n, size * size) uint8, set after set. labels: one array per set."""
         counts = [len(y) for y in labels]
         lengths = [parameters(self.size, part).contour for part in parts]
         columns = {"difficulty": np.repeat(parts, counts), "contour": np.repeat(lengths, counts).astype(np.int16)}
@@ -193,7 +194,7 @@ class Pathfinder(Task):
         return "a random one of the square's 8 symmetries (flips and quarter turns) per image"
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """x: (B, T) or (B, T, 1). Two flips and a transposition, each by a coin toss, make all 8 symmetries."""
+        """Applies a random one of the 8 symmetries of a square. x: (B, T) or (B, T, 1)."""
         import torch
 
         image = x.reshape(len(x), self.size, self.size)
@@ -204,7 +205,10 @@ class Pathfinder(Task):
         return image.reshape(x.shape)
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
-        """The label prior, and the commonest label of each distance between the markers (generated images only)."""
+        """Answers the label prior, and the commonest label at each distance of the markers (generated images only).
+
+        Values are (tests,) bool: which examples are answered correctly.
+        """
         found = super().hits(train, test)
         if "distance" in train.slices:
             votes: dict[int, float] = {}
@@ -216,8 +220,11 @@ class Pathfinder(Task):
 
 
 def _pixels(count: int, length: int) -> np.ndarray:
-    """(count, length) uint8 to fill. Large ones live in an unnamed file of the system's temporary folder (TMPDIR),
-    so that memory stays bounded; the file goes with the array. Raises UserError where that folder has no room."""
+    """Allocates (count, length) uint8.
+
+    A large array is mapped from an unnamed file in the system's temporary folder (TMPDIR), which vanishes with it, so
+    that memory stays bounded. Raises UserError where that folder has no room.
+    """
     size = count * length
     if size <= IN_MEMORY:
         return np.empty((count, length), np.uint8)

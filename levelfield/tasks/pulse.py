@@ -1,10 +1,11 @@
-"""Pulse: the heart rate in a drawn electrocardiogram and photoplethysmogram (regression), from beats to count.
+"""Pulse: the heart rate in a generated electrocardiogram and photoplethysmogram (regression).
 
-    one channel has a spike at every beat, the other a wave that follows it, with breath and noise in both
+    One channel has a spike at every beat, the other a wave that follows it; both have breathing and noise.
 
-Only time tells the rate: spikes and waves are as wide as their distance asks, so that at every rate as many samples lie
-in them, and heights, breath, noise and phase are drawn independently of it. Single beats come early or late. A stand-in
-for BIDMC where there are no official files, and a regression that is learnt, or not, in a minute; no paper prints it.
+Only the distance of beats tells the rate: the widths of spikes and waves are proportional to it, so that they fill the
+same share of samples at every rate, and heights, breathing, noise and phase are independent of it. Single beats come
+early or late. The task stands in for BIDMC where there are no official files, and shows within a minute whether a model
+learns a regression. No paper prints results on it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ LOWEST, HIGHEST = 45.0, 120.0  # beats per minute
 
 @dataclass(frozen=True)
 class Pulse(Task):
-    """seconds: of each sequence, 25 samples each. noise: deviation, where a spike is 1 high. jitter: deviation of a
-    beat's time, as a share of the distance of beats. train, val, test: sequences."""
+    """Heart rate from generated signals.
+
+    seconds: length of each sequence, at 25 samples per second. noise: its standard deviation, relative to the height of
+    a spike. jitter: standard deviation of a beat's time, as a share of the distance of beats. train, val, test:
+    sequences.
+    """
 
     seconds: int = 16
     noise: float = 0.1
@@ -66,7 +71,7 @@ class Pulse(Task):
 
     @property
     def output(self) -> Values:
-        """The rate, 45 to 120 a minute, as -1 to 1."""
+        """The rate, 45 to 120 per minute, scaled to -1 to 1."""
         return Values(1)
 
     @property
@@ -78,7 +83,7 @@ class Pulse(Task):
         return 0.0
 
     def at_length(self, length: int, examples: int | None = None) -> Pulse:
-        """As many whole seconds as fit into `length` steps. Raises UserError where fewer than four do."""
+        """Returns the task with as many whole seconds as `length` steps hold. Raises UserError for fewer than four."""
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, seconds=length // RATE, **counts)
 
@@ -97,12 +102,12 @@ class Pulse(Task):
         return splits
 
     def _sequence(self, rng: np.random.Generator, rate: float) -> np.ndarray:
-        """(T, 2) float32: a wave of blood and a spike of voltage for each beat."""
+        """Draws a sequence, (T, 2) float32: a wave of blood volume and a spike of voltage at each beat."""
         time = np.arange(self.max_length) / RATE
         apart = 60 / rate
         beats = np.arange(-2, self.seconds / apart + 2) + rng.uniform()
         beats = beats + rng.normal(0, self.jitter, len(beats))
-        since = time[:, None] / apart - beats  # in beats
+        since = time[:, None] / apart - beats  # time since each beat, in beats
         spike = rng.uniform(0.7, 1.3) * np.exp(-np.square(since / rng.uniform(0.06, 0.1))).sum(1)
         wave = rng.uniform(0.3, 0.6) * np.exp(-np.square((since - 0.3) / rng.uniform(0.15, 0.25))).sum(1)
         breath = rng.uniform(0.1, 0.3) * np.sin(2 * np.pi * (time * rng.uniform(0.15, 0.4) + rng.uniform()))

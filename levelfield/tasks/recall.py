@@ -2,9 +2,10 @@
 
     k3 v1  k0 v5  k3 v1  k6 v2  k0 v5  ...  k6      ->  2
 
-Each sequence draws its own map from keys to values and then its pairs with replacement, so the label can be had only by
-finding the last key somewhere before. How far back is a dial, and what a model that sees w pairs can know is exact
-(`bounded`). The single-query form of the task by which Ba et al. (2016) and Fu et al. (2023) compare sequence models.
+Each sequence draws its own map from keys to values and then its pairs with replacement, so the label follows only from
+an earlier occurrence of the last key. `pairs` sets how far back that can be, and `bounded` is the exact score of the
+best rule that sees a number of pairs. This is the single-query form of the task with which Ba et al. (2016) and Fu et
+al. (2023) compare sequence models.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from levelfield.spec import (
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """keys, values: how many symbols of each, at most 128. pairs: key-value pairs before the last key, which is one of
-    theirs; a sequence has 2 * pairs + 1 steps. train, val, test: sequences."""
+    """Associative recall.
+
+    keys, values: how many symbols of each, at most 128. pairs: key-value pairs before the last key, which is the key of
+    one of them; a sequence has 2 * pairs + 1 steps. train, val, test: sequences.
+    """
 
     keys: int = 8
     values: int = 8
@@ -57,7 +61,7 @@ class Recall(Task):
 
     @property
     def input(self) -> Tokens:
-        """Keys come first, then values."""
+        """Symbols: first the keys, then the values."""
         return Tokens(self.keys + self.values)
 
     @property
@@ -73,29 +77,30 @@ class Recall(Task):
         return 1 / self.values
 
     def at_length(self, length: int, examples: int | None = None) -> Recall:
-        """As many pairs as fit into `length` steps. Raises UserError where none does."""
+        """Returns the task with as many pairs as `length` steps hold. Raises UserError where they hold none."""
         if length < 3:
             raise UserError(f"Recall needs at least 3 steps, not {length}: a pair and a key.")
         counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         return replace(self, pairs=(length - 1) // 2, **counts)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
-        """The value behind the first of the last key's occurrences: all of them have the same."""
+        """Returns the value after the first occurrence of the last key; it is the same after all of them."""
         x = examples.x.reshape(len(examples), -1)
         first = (x[:, :-1] == x[:, -1:]).argmax(1)
         return np.take_along_axis(x, first[:, None] + 1, 1)[:, 0].astype(np.int64) - self.keys
 
     def bounded(self, pairs: int) -> float:
-        """The best expected score of a rule that sees only the last key and the `pairs` pairs before it.
+        """Returns the best expected score of a rule that sees only the last key and the `pairs` pairs before it.
 
-        The key asked for is that of a pair drawn uniformly: either this pair is within reach, or another of its key is.
+        The last key is that of a pair drawn uniformly. The rule knows the answer if it sees this pair, or another one
+        of the same key.
         """
         reach = min(1.0, pairs / self.pairs)
         known = reach + (1 - reach) * (1 - (1 - 1 / self.keys) ** pairs)
         return known + (1 - known) / self.values
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """The label prior, and the value that came last whatever its key."""
+        """Scores the label prior, and answering the last value whatever its key."""
         last = test.x.reshape(len(test), -1)[:, -2] - self.keys
         return {**super().baselines(train, test), "last_value": float(np.mean(last == test.y))}
 
@@ -111,7 +116,7 @@ class Recall(Task):
         return splits
 
     def _draw(self, rng: np.random.Generator, count: int, taken: set[bytes]) -> Examples:
-        """`count` sequences that are not in `taken`, which grows by them."""
+        """Draws `count` sequences that are not in `taken`, and adds them to it."""
         kept = np.zeros((0, self.max_length), np.uint8)
         for _ in range(100):
             drawn = self._sequences(rng, count)
@@ -128,7 +133,7 @@ class Recall(Task):
         return new
 
     def _sequences(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """(count, 2 * pairs + 1) uint8."""
+        """Draws sequences: (count, 2 * pairs + 1) uint8."""
         maps = rng.integers(0, self.values, (count, self.keys))
         keys = rng.integers(0, self.keys, (count, self.pairs))
         asked = keys[np.arange(count), rng.integers(0, self.pairs, count)]
@@ -139,7 +144,7 @@ class Recall(Task):
         return x
 
     def _examples(self, x: np.ndarray) -> Examples:
-        """Reads label and slice off the sequences: `back` is how many pairs ago the asked key was last seen."""
+        """Computes labels and the slice `back`, how many pairs ago the last key occurred. x: (N, 2 * pairs + 1)."""
         seen = x[:, 0:-1:2] == x[:, -1:]
         back = 1 + seen[:, ::-1].argmax(1)
         y = x[np.arange(len(x)), 2 * (self.pairs - back) + 1].astype(np.int64) - self.keys

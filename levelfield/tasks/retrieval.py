@@ -3,14 +3,15 @@
     Retrieval()                        the first 4,000 bytes of each text, 256 symbols      miralles2025 (there 4,096)
     Retrieval(level="characters")      3,999 characters and an end symbol, 97 symbols       amos2025 and the S4 papers
 
-The document matching task of Long Range Arena (Tay et al. 2021, section 2.3). A model reads each text by itself and
-compares what it has pooled. Texts are taken as they stand in the files, as the originals take them; those of the
-release are said to be printed Python bytes, b'...' with escapes, and so all ASCII. Nobody says whether papers, and not
-only pairs, are kept apart between the splits: the slice `seen` is 0, 1 or 2 papers of a pair in train, 3 for the very
-pair.
+This is the document matching task of Long Range Arena (Tay et al. 2021, section 2.3). A model reads each text by itself
+and compares the pooled outputs. Texts are used as they are in the files, as in the original code. Those of the release
+are said to be printed Python bytes, b'...' with escapes, and so all ASCII. No source says whether papers, rather than
+only pairs, are disjoint between the splits. The slice `seen` counts the papers of a pair that occur in train, 0 to 2,
+and is 3
+if the pair itself does.
 
-Printed numbers: the code of amos2025 leaves the last incomplete batch out of val and test (29 of 17,437 pairs at its
-batch of 256), and its Transformers attend to padding.
+Printed numbers: the code of amos2025 drops the last incomplete batch of val and test (29 of 17,437 pairs at its batch
+of 256), and its Transformers attend to padding.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from levelfield.tasks._texts import citation_pairs as files
 
 OFFICIAL: dict[SplitName, int] = {"train": 147_086, "val": 18_090, "test": 17_437}
 UNKNOWN, END, CHARACTERS = 95, 96, 97  # symbols after the 95 printable ASCII characters, and how many in all
-CONTINUED = 255  # a byte that goes on with a character of UTF-8, and is no symbol
-RECENT = 1000  # texts whose words are remembered; a paper is in many pairs, and words of all would take 6 GB
-STEP = 2  # percent between the classes of the slice `overlap`
+CONTINUED = 255  # marks a continuation byte of UTF-8, which is not a symbol
+RECENT = 1000  # texts whose words are cached: a paper is in many pairs, and the words of all would take 6 GB
+STEP = 2  # percent between two values of the slice `overlap`
 
 _SYMBOLS = np.full(256, UNKNOWN, np.uint8)
 _SYMBOLS[32:127] = np.arange(95)
 _SYMBOLS[128:192] = CONTINUED
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 else 32 for c in range(256))  # letters, else blank
-_WRITTEN = bytes(range(32, 127)).ljust(256)  # of a symbol at level="characters"
+_WRITTEN = bytes(range(32, 127)).ljust(256)  # the character of each symbol at level="characters"
 
 
 @dataclass(frozen=True)
 class Retrieval(Task):
-    """Pairs of papers, label 1 where one cites the other; each text's first `length` steps."""
+    """Pairs of papers, with label 1 where one cites the other, and the first `length` steps of each text."""
 
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
@@ -57,9 +58,9 @@ class Retrieval(Task):
     documents: ClassVar[int] = 2
     archives: ClassVar[tuple[Archive, ...]] = release.RELEASE
 
-    length: int = 4000  # steps kept of each text, the end symbol included
+    length: int = 4000  # steps kept of each text, including the end symbol
     level: Literal["bytes", "characters"] = "bytes"
-    train: int = OFFICIAL["train"]  # pairs used, the first so many of the file
+    train: int = OFFICIAL["train"]  # the first n pairs of the file are used
     val: int = OFFICIAL["val"]
     test: int = OFFICIAL["test"]
 
@@ -86,7 +87,7 @@ class Retrieval(Task):
         return 0.5
 
     def at_length(self, length: int, examples: int | None = None) -> Retrieval:
-        """More or less of the same texts."""
+        """Returns the same pairs with another number of steps of each text."""
         counts = {split: examples or getattr(self, split) for split in SPLITS}
         return replace(self, length=length, **counts)
 
@@ -110,7 +111,7 @@ class Retrieval(Task):
         return splits
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """shared_words: a citation where texts have enough words in common, the threshold chosen on train."""
+        """Scores `shared_words`: a citation if texts have enough words in common, with a threshold chosen on train."""
         mine, theirs = train.slices["overlap"], test.slices["overlap"]
         thresholds = np.unique(mine)
         right = [np.mean((mine >= threshold) == train.y) for threshold in thresholds]
@@ -118,7 +119,7 @@ class Retrieval(Task):
         return {**super().baselines(train, test), "shared_words": float(np.mean((theirs >= best) == test.y))}
 
     def _overlap(self, examples: Examples) -> np.ndarray:
-        """The Jaccard index of the two texts' sets of words as kept, in percent, down to a multiple of STEP: (N,)."""
+        """Returns the Jaccard index of the two texts' words, in percent, rounded down to a multiple of STEP: (N,)."""
         words, shared = lru_cache(RECENT)(self._words), np.empty(len(examples))
         for pair in range(len(examples)):
             first, second = (words(examples.sequence(2 * pair + i).tobytes()) for i in range(2))
@@ -127,21 +128,21 @@ class Retrieval(Task):
         return (100 * shared / STEP).astype(np.int64) * STEP
 
     def _words(self, text: bytes) -> set[bytes]:
-        """Runs of letters, in lower case."""
+        """Returns the words of a text: runs of letters, in lower case."""
         if self.level == "characters":
             text = text.translate(_WRITTEN)
         return set(text.translate(_LOWER).split())
 
 
 def leading_bytes(text: np.ndarray, length: int) -> np.ndarray:
-    """The first `length` bytes."""
+    """Returns the first `length` bytes: (n,) uint8."""
     return text[:length]
 
 
 def leading_characters(text: np.ndarray, length: int) -> np.ndarray:
-    """Symbols of the first `length - 1` characters of UTF-8 bytes, then END.
+    """Returns the symbols of the first `length - 1` characters of a UTF-8 text, followed by END: (n,) uint8.
 
-    Printable ASCII, all that the release has, is 0..94. Everything else is UNKNOWN, one symbol a character.
+    Printable ASCII, which is all that the release has, is 0..94. Every other character is UNKNOWN.
     """
     symbols = _SYMBOLS[text[: 4 * length]]
     return np.append(symbols[symbols != CONTINUED][: length - 1], np.uint8(END))

@@ -1,10 +1,10 @@
 """SCifar: classify a CIFAR-10 picture from its 1,024 RGB pixels, row after row (sequential CIFAR).
 
     task = SCifar()
-    task.input            # Signal(channels=3, ...): by the channel means and deviations of the train pictures
+    task.input            # Signal(channels=3, ...): standardised by channel, with the statistics of the train pictures
 
-As in amos2025 table 3 and the S4 papers. A masked or causal objective regresses the three channels (L1 in amos2025):
-`levels` is None, since a classification over 256 levels would be for one channel.
+The input is that of amos2025 table 3 and the S4 papers. A masked or causal objective regresses the three channels (L1
+in amos2025). `levels` is None, because classification over 256 levels is for one channel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SCifar(Task):
     split_rule: ClassVar[str] = cifar.SPLIT_RULE
     archives: ClassVar[tuple[Archive, ...]] = cifar.OFFICIAL
 
-    train: int = cifar.TRAIN  # official train pictures used, the first so many; a tenth of them becomes val
+    train: int = cifar.TRAIN  # the first n official train pictures are used, a tenth of them for val
     test: int = cifar.TEST
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class SCifar(Task):
         )
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """x: (B, 1024, 3) RGB values 0..255; every sequence is whole, so there is no padding to keep."""
+        """Augments x, (B, 1024, 3) RGB values 0..255. All sequences have full length: no padding."""
         from levelfield.tasks._images.augment import augment
 
         return augment(x, generator)

@@ -1,16 +1,17 @@
 """Speech: which of 35 words is spoken, from one second of raw sound, 16,000 samples (Speech Commands v0.02).
 
     task = Speech()                       # the papers': 84,843 / 9,981 / 11,005 clips, standardised step by step
-    task = Speech(steps=2_000)            # the same clips below 1 kHz at 2 kHz, for a CPU; no paper prints it
+    task = Speech(steps=2_000)            # the band below 1 kHz at 2 kHz, for a CPU; no paper prints it
 
-Prepared as amos2025's code does, which has it from S4's (`src/dataloaders/datasets/sc.py` in not-from-scratch): samples
-over 2^15, zeros after a clip that is shorter, and (x - mean) / (std + 1e-5) with mean and deviation of each of the
-16,000 steps over the training clips. Clips begin and end quietly, so this makes their ends louder than `clip`, the
-standardisation of each clip by itself, does. If that code's audio reader scales to [-1, 1] already, as newer ones do,
-it divides by 2^15 twice, 1e-5 outweighs the deviation and its models see values several times smaller; here it is done
-once. Kept as 16-bit floats, a standardised sample is within 0.05 % of the exact one.
+Clips are prepared as in amos2025's code, which follows S4's (`src/dataloaders/datasets/sc.py` in not-from-scratch):
+samples are divided by 2^15, a shorter clip is padded with zeros, and the result is (x - mean) / (std + 1e-5), with the
+mean and deviation of each of the 16,000 steps over the training clips. Clips begin and end quietly, so this amplifies
+their ends more than `clip`, the standardisation of each clip by itself. If the audio reader of that code already scales
+to [-1, 1], as newer ones do, it divides by 2^15 twice; then 1e-5 exceeds the deviation, and its models read values
+several times smaller. Here it is done once. Values are stored as 16-bit floats, which are within 0.05 % of the exact
+ones.
 
-Printed numbers (table 3): a causal and a bidirectional model, which is a property of the model and not of the task.
+Printed numbers (table 3) are for a causal and a bidirectional model. This is a property of the model, not of the task.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ NAMES = {16_000: "speech", 4_000: "speech_4k", 2_000: "speech_2k"}
 STYLES = {"step": "", "clip": "_clip", "none": "_plain"}
 FULL_SCALE = 2.0**15
 EPS = 1e-5
-IN_MEMORY = 1 << 30  # bytes of one split beyond which it is built in an unnamed temporary file
-ROWS = 64  # clips worked on at a time
+IN_MEMORY = 1 << 30  # bytes; a larger split is built in an unnamed temporary file
+ROWS = 64  # clips that are processed at a time
 LARGEST = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
 class Speech(Task):
-    """One second of one word. The whole set takes 3.4 GB when prepared (0.42 GB with 2,000 steps) and, above 1 GB a
-    split, room for as much in the system's temporary folder while it is made.
+    """One second of one word.
 
-    steps: 16,000 samples, or a whole fraction of them after a low-pass filter. standardise: each step over the training
-    clips (the papers'), each clip by itself, or only over 2^15. train, val, test: clips; with fewer than the release
-    has, the first so many by the SHA-1 of their names.
+    Prepared, the whole set takes 3.4 GB (0.42 GB with 2,000 steps). A split of more than 1 GB needs as much room in the
+    system's temporary folder while it is made.
+
+    steps: 16,000 samples, or a fraction 1/n of them after a low-pass filter. standardise: each step over the training
+    clips (the papers'), each clip by itself, or none but the division by 2^15. train, val, test: clips; where fewer
+    than in the release, the first by the SHA-1 of their names.
     """
 
     steps: int = files.RATE
@@ -134,7 +137,7 @@ class Speech(Task):
     def _read(
         self, at: Path, names: Mapping[SplitName, tuple[str, ...]], progress: Progress
     ) -> tuple[dict[SplitName, np.ndarray], dict[SplitName, np.ndarray]]:
-        """The sound of each split, (clips, steps) int16, and the clips' samples before padding and cutting."""
+        """Reads the sound of each split, (clips, steps) int16, and the number of samples of each clip, (clips,)."""
         place: dict[str, tuple[SplitName, int]] = {n: (s, i) for s in SPLITS for i, n in enumerate(names[s])}
         sound: dict[SplitName, np.ndarray] = {split: _room(len(names[split]), self.steps) for split in SPLITS}
         lengths: dict[SplitName, np.ndarray] = {split: np.zeros(len(names[split]), np.int64) for split in SPLITS}
@@ -158,7 +161,10 @@ class Speech(Task):
 
 
 def step_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation + 1e-5 of each step, (T,) float64, of x: (N, T) int16 over 2^15; the deviation with N - 1."""
+    """Computes mean, and standard deviation + 1e-5, of each step of x / 2^15: (T,) float64 each. x: (N, T) int16.
+
+    The variance is the sum of squares over N - 1.
+    """
     total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     for at in range(0, len(x), ROWS):
         block = x[at : at + ROWS].astype(np.int64)
@@ -169,7 +175,10 @@ def step_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _as_floats(x: np.ndarray, mean: np.ndarray | None = None, scale: np.ndarray | None = None) -> np.ndarray:
-    """Standardises int16 in its own place as float16, by step or, without statistics, each clip by its own."""
+    """Standardises x, (N, T) int16, into float16 in the same memory.
+
+    mean, scale: (T,), the statistics of each step; None standardises each clip by itself.
+    """
     out = x.view(np.float16)
     for at in range(0, len(x), ROWS):
         block = x[at : at + ROWS] / FULL_SCALE
@@ -182,7 +191,7 @@ def _as_floats(x: np.ndarray, mean: np.ndarray | None = None, scale: np.ndarray 
 
 
 def _at_rate(x: np.ndarray, factor: int) -> np.ndarray:
-    """x: (N, T) int16 -> (N, T / factor) int16."""
+    """Reduces the sampling rate: (N, T) int16 -> (N, T / factor) int16."""
     if factor == 1:
         return x
     from levelfield.tasks._speech.decimate import decimate
@@ -191,7 +200,7 @@ def _at_rate(x: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _slices(names: tuple[str, ...], lengths: np.ndarray, known: set[str]) -> dict[str, np.ndarray]:
-    """The word, its kind, whether the clip was padded, and whether its speaker is heard in training."""
+    """Returns the slices, (N,) each: word, its kind, whether the clip was padded, whether its speaker is in train."""
     words = np.array([name.split("/")[0] for name in names])
     kind = np.where(np.isin(words, files.COMMANDS), "command", np.where(np.isin(words, files.DIGITS), "digit", "other"))
     heard = np.array([files.speaker(name) in known for name in names])
@@ -204,8 +213,11 @@ def _slices(names: tuple[str, ...], lengths: np.ndarray, known: set[str]) -> dic
 
 
 def _room(count: int, steps: int) -> np.ndarray:
-    """(count, steps) int16 to fill. Large ones live in an unnamed file of the system's temporary folder (TMPDIR), so
-    that memory stays bounded; the file goes with the array. Raises UserError where that folder has no room."""
+    """Allocates (count, steps) int16.
+
+    A large array is mapped from an unnamed file in the system's temporary folder (TMPDIR), which vanishes with it, so
+    that memory stays bounded. Raises UserError where that folder has no room.
+    """
     size = 2 * count * steps
     if size <= IN_MEMORY:
         return np.empty((count, steps), np.int16)

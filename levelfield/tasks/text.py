@@ -3,14 +3,15 @@
     Text()                          bytes, 256 symbols, the first 4,096             miralles2025
     Text(level="characters")        131 characters, unknown, end; 4,095 and end     amos2025 and the S4 papers
 
-The review is as it was written: case and `<br />` stay, and nothing is put in its place or in front of it. Half of the
-reviews have fewer than 971 bytes and 3 in 100 have 4,000, so most of a 4K task is padding; and naive Bayes on pairs of
-words, which knows no order beyond two words, is right in 86 of 100 cases (`baselines`).
+A review is used as it was written, with case and `<br />`, and nothing is replaced or put before it. Half of the
+reviews have fewer than 971 bytes and 3 % have 4,000, so most of a 4K task is padding. Naive Bayes on pairs of words,
+which ignores any longer order, is right in 86 % of cases (`baselines`).
 
 Printed numbers: the benchmark has no validation split. Tay et al. (2021) and the code of S4 and of amos2025 select on
-the test reviews (what that code logs as `val/accuracy` is test accuracy), so their numbers are of the best epoch, best
-rate and best pretraining checkpoint on test; miralles2025 holds out a tenth of train, unseeded. Lengths differ as well:
-Tay et al. print the best of 1K to 4K, amos2025 says 2,048 where every configuration of its code has 4,096.
+the test reviews (what that code logs as `val/accuracy` is test accuracy), so their numbers are those of the best epoch,
+learning rate and pretraining checkpoint on test. miralles2025 holds out a tenth of train, without a seed. Lengths
+differ as well: Tay et al. print the best of 1K to 4K, and amos2025 says 2,048 where every configuration of its code has
+4,096.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ of the code of S4 and amos2025, which counts again for every length. Sorted by c
 for all others and for the end."""
 
 UNKNOWN, END = len(CHARACTERS), len(CHARACTERS) + 1
-SHORTEST, LONGEST = 128, 16_384  # lengths: more than _imdb.PREFIX; the longest review has 13,704 bytes
-EDGES = (500, 1000, 2000, 4000)  # bytes
+SHORTEST, LONGEST = 128, 16_384  # of a sequence: more than imdb.PREFIX; the longest review has 13,704 bytes
+EDGES = (500, 1000, 2000, 4000)  # bytes, between the values of a slice
 BUCKETS = np.array(["0000-0499", "0500-0999", "1000-1999", "2000-3999", "4000-"])
 
 
@@ -43,8 +44,8 @@ BUCKETS = np.array(["0000-0499", "0500-0999", "1000-1999", "2000-3999", "4000-"]
 class Text(Task):
     """IMDb sentiment, 0 negative and 1 positive.
 
-    length: steps kept of a review's beginning, 128 to 16,384; with characters the last is the end symbol. train, val,
-    test: reviews, the first so many of each split; the defaults are all of them.
+    length: steps kept from the beginning of a review, 128 to 16,384; with characters the last one is the end symbol.
+    train, val, test: the first n reviews of each split; the defaults are all of them.
     """
 
     level: Literal["bytes", "characters"] = "bytes"
@@ -91,7 +92,7 @@ class Text(Task):
         return 0.5
 
     def at_length(self, length: int, examples: int | None = None) -> Text:
-        """The same reviews kept to `length` steps; those that are shorter stay as they are."""
+        """Returns the same reviews truncated to `length` steps."""
         if examples is None:
             return replace(self, length=length)
         train, val, test = (min(examples, self._counts[split]) for split in SPLITS)
@@ -119,7 +120,7 @@ class Text(Task):
         return Examples(x, offsets, y, slices)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """`label_prior`; `words` and `word_pairs`: naive Bayes on the words, and on neighbouring ones, of these steps.
+        """Scores `label_prior`, and naive Bayes on `words` and on `word_pairs` of the truncated reviews.
 
         Wang and Manning (2012) print 83.55 and 86.59 for whole reviews and all 25,000 of train.
         """
@@ -130,20 +131,23 @@ class Text(Task):
 
 
 def as_bytes(texts: Sequence[bytes], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `length` bytes of each, end to end (total,) uint8, and how many of each (N,)."""
+    """Returns the first `length` bytes of each text, end to end (total,) uint8, and how many of each (N,)."""
     kept = [t[:length] for t in texts]
     return np.frombuffer(b"".join(kept), np.uint8), np.array([len(t) for t in kept], np.int64)
 
 
 def as_characters(texts: Sequence[bytes], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `length` - 1 characters of each UTF-8 text as symbols, then END: (total,) uint8, and how many (N,)."""
+    """Returns the symbols of the first `length` - 1 characters of each UTF-8 text, then END, and how many of each.
+
+    Symbols are end to end, (total,) uint8; counts are (N,).
+    """
     points = np.array([ord(c) for c in CHARACTERS])
     symbols = np.full(points.max() + 2, UNKNOWN, np.uint8)  # the last entry is for all code points beyond
     symbols[points] = np.arange(len(points))
     plain = symbols[:256].tobytes()
     kept: list[bytes] = []
     for text in texts:
-        if text.isascii():  # nine in ten; a byte is a character
+        if text.isascii():  # nine in ten are; then a byte is a character
             kept.append(text[: length - 1].translate(plain) + bytes([END]))
         else:
             codes = np.frombuffer(_decoded(text)[: length - 1].encode("utf-32-le"), np.uint32)

@@ -214,7 +214,7 @@ def test_an_archive_that_was_decompressed_is_read(tmp_path: Path, form: tiny.For
 @pytest.mark.parametrize("form", ["python", "binary"])
 def test_a_batch_named_by_itself_is_not_called_damaged(tmp_path: Path, form: tiny.Form) -> None:
     batch = next(tiny.write(tmp_path, form).glob("*/data_batch_1*"))
-    with pytest.raises(UserError, match=r"data_batch_1(\.bin)? is no archive: .* the folder that holds") as call:
+    with pytest.raises(UserError, match=r"data_batch_1(\.bin)? is not an archive: .* the folder that holds") as call:
         COLOUR.build(batch)
     sentence(call)
 

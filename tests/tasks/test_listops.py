@@ -16,7 +16,7 @@ from listops_twin import Tree, apart, nesting, official, parse, symbols, tree_st
 
 from levelfield.spec import Examples, SplitName, UserError
 from levelfield.tasks._listops import expressions
-from levelfield.tasks.listops import SYMBOLS, ListOps, length_law
+from levelfield.tasks.listops import SYMBOLS, ListOps, length_distribution
 
 MIDDLE = ListOps(minimum=20, length=200, max_depth=6, max_args=5, train=4000, val=20, test=20)
 
@@ -83,7 +83,7 @@ def test_the_comparison_sees_a_wrong_law() -> None:
 
 
 def test_lengths_follow_the_exact_law() -> None:
-    law = length_law(MIDDLE.length, MIDDLE.max_depth, MIDDLE.max_args)
+    law = length_distribution(MIDDLE.length, MIDDLE.max_depth, MIDDLE.max_args)
     inside = np.arange(len(law)) > MIDDLE.minimum
     expected = law * inside / law[inside].sum()
     counts = np.bincount(built(MIDDLE)["train"].lengths, minlength=len(law))
@@ -92,11 +92,11 @@ def test_lengths_follow_the_exact_law() -> None:
     assert np.abs((counts[inside] - mean) / spread).max() < 4.5
 
 
-def test_length_law_by_counting_small_trees() -> None:
+def test_length_distribution_by_counting_small_trees() -> None:
     """At two levels the root has n digits, n uniform in 2..4; one more level is worked out by hand for length 4."""
-    assert length_law(8, 2, 4) == pytest.approx([0, 0, 0, 0, 1 / 3, 1 / 3, 1 / 3, 0])
-    assert length_law(8, 3, 4)[4] == pytest.approx(0.75**2 / 3)
-    assert length_law(8, 3, 4)[7] == pytest.approx((2 * 0.75 * 0.25 / 3) / 3)  # [a [b 1 2 ] 3 ]: 2 + 4 + 1
+    assert length_distribution(8, 2, 4) == pytest.approx([0, 0, 0, 0, 1 / 3, 1 / 3, 1 / 3, 0])
+    assert length_distribution(8, 3, 4)[4] == pytest.approx(0.75**2 / 3)
+    assert length_distribution(8, 3, 4)[7] == pytest.approx((2 * 0.75 * 0.25 / 3) / 3)  # [a [b 1 2 ] 3 ]: 2 + 4 + 1
 
 
 def test_published_statistics() -> None:

@@ -60,7 +60,7 @@ def test_official_files_are_found_where_the_release_puts_them(tmp_path: Path) ->
         ("( ( ( [MAX 2 ) 10 ) ] )\t2", "line 2 has the unknown token '10'"),
         ("( ( ( [MAX 2 ) X ) ] )\t2", "line 2 has the unknown token 'X'"),
         ("( ( ( [MAX 2 ) 3 ) ] )\t12", "line 2 has the label '12'"),
-        ("( ( ( [MAX 2 ) 3 )\t3", "line 2 is no complete expression"),
+        ("( ( ( [MAX 2 ) 3 )\t3", "line 2 is not a complete expression"),
         ("( ( ( [MAX 2 ) 3", "line 2 is cut short"),
         ("\t3", "line 2 is cut short"),
         ("[MAX " + "1 " * 30 + "]\t1", "line 2 has 32 tokens"),

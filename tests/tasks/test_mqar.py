@@ -67,7 +67,7 @@ def test_queries_fall_as_plain_draws_without_replacement_do(power: float):
     weights = power * np.arange(1, slots + 1) ** (power - 1.0)
     plain = np.array([rng.choice(slots, 3, replace=False, p=weights / weights.sum()) for _ in range(8_000)])
     for pair in range(3):
-        law = task.slot_law()[pair]
+        law = task.slot_distribution()[pair]
         for drawn in (ours, plain):
             share = np.bincount(drawn[:, pair], minlength=slots) / len(drawn)
             assert np.abs(share - law).max() < 4.5 * np.sqrt(0.25 / len(drawn))
@@ -76,7 +76,7 @@ def test_queries_fall_as_plain_draws_without_replacement_do(power: float):
 
 
 @pytest.mark.parametrize("power", [0.01, 1.7])
-def test_the_slot_law_is_the_sum_over_all_orders(power: float):
+def test_the_slot_distribution_is_the_sum_over_all_orders(power: float):
     task = MQAR(16, 3, keys=9, values=9, power=power)
     weights = np.arange(1, 6) ** (power - 1.0)
     exact = np.zeros((3, 5))
@@ -86,7 +86,7 @@ def test_the_slot_law_is_the_sum_over_all_orders(power: float):
             chance *= weights[slot] / left
             left -= weights[slot]
         exact[range(3), order] += chance
-    np.testing.assert_allclose(task.slot_law(), exact, atol=1e-9)
+    np.testing.assert_allclose(task.slot_distribution(), exact, atol=1e-9)
 
 
 def test_choosing_is_uniform_over_ordered_subsets():

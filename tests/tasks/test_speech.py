@@ -201,10 +201,13 @@ def test_lists_that_are_not_as_released_are_refused(tmp_path: Path) -> None:
         (fixture.wav(np.zeros(8, np.int16), bits=8), "8 bits"),
         (fixture.wav(np.zeros(8, np.int16))[:-4], "holds 6 of 8 samples"),
         (fixture.wav(np.zeros(0, np.int16)), "holds 0 of 0 samples"),
-        (b"RIFF", "no readable wav"),
-        (b"", r"no readable wav file \(\w.+\): get the release again"),
-        (fixture.wav(np.zeros(8, np.int16)).replace(b"fmt \x10", b"fmt \xff"), r"no readable wav file \(\w.+\): get"),
-        (b"fLaC" + bytes(40), "no readable wav"),
+        (b"RIFF", "not a readable wav"),
+        (b"", r"not a readable wav file \(\w.+\): get the release again"),
+        (
+            fixture.wav(np.zeros(8, np.int16)).replace(b"fmt \x10", b"fmt \xff"),
+            r"not a readable wav file \(\w.+\): get",
+        ),
+        (b"fLaC" + bytes(40), "not a readable wav"),
     ],
 )
 def test_a_clip_that_is_not_as_released_is_named(data: bytes, message: str) -> None:
@@ -235,7 +238,7 @@ def test_a_folder_that_is_no_word_is_named(tmp_path: Path) -> None:
     tree = fixture.write(tmp_path / "speech_commands")
     (tree / "hello").mkdir()
     (tree / "hello" / "a_nohash_0.wav").write_bytes(fixture.wav(np.zeros(8, np.int16)))
-    with pytest.raises(UserError, match=r"hello/a_nohash_0.wav is no clip"):
+    with pytest.raises(UserError, match=r"hello/a_nohash_0.wav is not a clip"):
         Speech(**PARTS).build(tree)
 
 

@@ -1,1 +1,1 @@
-"""Helpers of the BIDMC tasks."""
+"""Holds helpers of the BIDMC tasks."""

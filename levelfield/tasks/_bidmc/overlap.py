@@ -1,10 +1,10 @@
-"""Which windows share signal: they are of one recording, and if one is trained on, the other is not unseen.
+"""Finds windows that share signal: if one is in the training split, a test on the other is not a test on unseen data.
 
     windows 32 s long, one every 3 s:     |-----a-----|
                                              |-----b-----|        29 s of b are in a, to the last digit
 
-Whole seconds are compared by their bytes, so this takes no list of patients. A second in which a channel does not move
-is left out: a monitor that has lost a sensor looks alike everywhere.
+Whole seconds are compared by their bytes, so no list of patients is needed. A second in which a channel is constant is
+ignored, because a monitor that has lost a sensor gives the same signal in every recording.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import numpy as np
 
 
 def seconds(x: np.ndarray, rate: int) -> list[set[int]]:
-    """x: (N, T, C) -> a hash of each whole second of each window, of all its channels."""
+    """Hashes every whole second of each window, all channels together. x: (N, T, C) at `rate` samples per second."""
     blocks = x[:, : x.shape[1] // rate * rate].reshape(len(x), -1, rate, x.shape[2])
     moving = (np.ptp(blocks, axis=2) > 0).all(-1)
     return [{hash(b.tobytes()) for b, moves in zip(row, use) if moves} for row, use in zip(blocks, moving)]
 
 
 def recordings(windows: list[set[int]]) -> np.ndarray:
-    """(N,): windows that share a second, or are linked by others that do, have one number, by order of appearance."""
+    """Numbers the recordings that windows come from, (N,) int64, in order of appearance.
+
+    Two windows are of one recording if they share a second, or are linked by other windows that do.
+    """
     group = list(range(len(windows)))
 
     def root(i: int) -> int:
@@ -40,7 +43,10 @@ def recordings(windows: list[set[int]]) -> np.ndarray:
 
 
 def nearest(train: list[set[int]], test: list[set[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """For each test window: the train window that shares most seconds with it (-1 where none does), and how many."""
+    """Finds, for each test window, the train window that shares most seconds with it, and how many: two (tests,) int64.
+
+    The index is -1 where no train window shares any.
+    """
     holders: defaultdict[int, list[int]] = defaultdict(list)
     for i, keys in enumerate(train):
         for key in keys:

@@ -1,11 +1,12 @@
-"""Windows and targets from the records of the BIDMC PPG and Respiration Dataset as PhysioNet has them.
+"""Cuts windows and targets from the records of the BIDMC PPG and Respiration Dataset, as PhysioNet publishes them.
 
     bidmc_csv/bidmc_01_Signals.csv      Time [s], RESP, PLETH, V, AVR, II      125 a second, eight minutes
     bidmc_csv/bidmc_01_Numerics.csv     Time [s], HR, PULSE, RESP, SpO2        one a second, by the bedside monitor
 
-Plain, xz-compressed, or in the release's zip. A window is 32 seconds of PLETH (the photoplethysmogram) and lead II (the
-electrocardiogram), the next begins `stride` seconds later, and its target is the mean of the monitor's values in it. A
-window with a value missing is left out. `beats` counts the R peaks of lead II instead, where there are no Numerics.
+Files may be plain, xz-compressed, or in the release's zip. A window is 32 seconds of PLETH (the photoplethysmogram) and
+lead II (the electrocardiogram). The next one begins `stride` seconds later. Its target is the mean of the monitor's
+values during it. A window with a missing value is left out. Where there are no Numerics, the target `beats` is the
+heart rate counted from the R peaks of lead II.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ SECONDS = 32
 LENGTH = RATE * SECONDS
 CHANNELS = ("PLETH", "II")
 COLUMNS = {"hr": "HR", "rr": "RESP", "spo2": "SpO2"}
-RECORDS, ROWS = 53, 60_001  # of the release: records, and samples of each
+RECORDS, ROWS = 53, 60_001  # records in the release, and samples in each
 SIGNALS = re.compile(r"bidmc_(\d+)_Signals\.csv(\.xz)?")
 
 
 @dataclass(frozen=True)
 class Windows:
-    """x: (N, 4000, 2) float32. y: (N, targets) float64, in the monitor's units. record: (N,) of each window."""
+    """Windows with their targets.
+
+    x: (N, 4000, 2) float32. y: (N, targets) float64, in the monitor's units. record: (N,), the number of each window's
+    record.
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -44,7 +49,7 @@ class Windows:
 
 
 def find(sources: Path) -> Path | None:
-    """The zip, or the folder with the Signals files; None where there is neither."""
+    """Finds the zip, or the folder with the Signals files; None where there is neither."""
     if sources.is_file():
         return sources if sources.suffix == ".zip" else None
     below = sorted(p for p in sources.iterdir() if p.is_dir())
@@ -57,7 +62,10 @@ def find(sources: Path) -> Path | None:
 
 
 def read(at: Path, targets: tuple[str, ...], stride: int, progress: Progress) -> Windows:
-    """All windows, record by record. targets: of COLUMNS, or ("beats",). Raises UserError for what is missing."""
+    """Reads all windows, record by record. targets: keys of COLUMNS, or ("beats",).
+
+    Raises UserError for missing and damaged files.
+    """
     files = _listing(at)
     parts: list[Windows] = []
     whole_records = 0
@@ -86,10 +94,11 @@ def read(at: Path, targets: tuple[str, ...], stride: int, progress: Progress) ->
 
 
 def beats(ecg: np.ndarray) -> float:
-    """Heart rate per minute of one window of lead II, (T,) at 125 Hz, from its R peaks: their mean distance.
+    """Counts the heart rate per minute from the mean distance of R peaks. ecg: (T,), a window of lead II at 125 Hz.
 
-    Steep places stand out in the squared difference over 0.04 s, smoothed over 0.12 s; a peak is the largest within
-    0.25 s and above a quarter of the 98th percentile. NaN for fewer than three. After Pan and Tompkins (1985).
+    The squared difference over 0.04 s, smoothed over 0.12 s, is large where the signal is steep. A peak is a maximum of
+    it within 0.25 s that exceeds a quarter of the 98th percentile. NaN for fewer than three peaks. After Pan and
+    Tompkins (1985).
     """
     steep = np.square(ecg[5:] - ecg[:-5])
     energy = np.convolve(steep, np.ones(15) / 15, "same")
@@ -97,12 +106,12 @@ def beats(ecg: np.ndarray) -> float:
     padded = np.pad(energy, reach, constant_values=-1)
     largest = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1).max(1)
     peaks = np.flatnonzero((energy == largest) & (energy > np.percentile(energy, 98) / 4))
-    peaks = peaks[np.diff(peaks, prepend=-LENGTH) > reach]  # of equal neighbours, the first
+    peaks = peaks[np.diff(peaks, prepend=-LENGTH) > reach]  # the first of equal neighbours
     return 60 * RATE / float(np.diff(peaks).mean()) if len(peaks) > 2 else float("nan")
 
 
 class _Reader:
-    """The bytes of one file, of a folder or a zip."""
+    """Reads the bytes of one file of a folder or a zip. Raises UserError for a damaged one."""
 
     def __init__(self, at: Path, name: str) -> None:
         self.at, self.name = at, name
@@ -119,7 +128,7 @@ class _Reader:
 
 
 def _listing(at: Path) -> dict[str, _Reader]:
-    """Base name -> reader."""
+    """Maps base names to readers. Raises UserError for a damaged zip."""
     if at.is_dir():
         return {path.name: _Reader(at, path.name) for path in at.iterdir()}
     try:
@@ -130,7 +139,7 @@ def _listing(at: Path) -> dict[str, _Reader]:
 
 
 def _signals(files: Mapping[str, _Reader]) -> dict[int, str]:
-    """Number of the record -> name of its Signals file."""
+    """Maps numbers of records to names of their Signals files. Raises UserError where there are none."""
     found = {int(match[1]): name for name in files if (match := SIGNALS.fullmatch(name))}
     if not found:
         raise UserError("There is no bidmc_NN_Signals.csv: get the release's csv files.")
@@ -140,7 +149,10 @@ def _signals(files: Mapping[str, _Reader]) -> dict[int, str]:
 def _targets(
     files: Mapping[str, _Reader], signals: str, targets: tuple[str, ...], starts: np.ndarray, x: np.ndarray
 ) -> np.ndarray:
-    """(windows, targets) float64, NaN where something is missing. starts: in seconds."""
+    """Returns the targets of one record: (windows, targets) float64, NaN where a value is missing.
+
+    signals: name of the Signals file. starts: of the windows, in seconds. x: (windows, 4000, 2).
+    """
     if targets == ("beats",):
         return np.array([[beats(window[:, CHANNELS.index("II")])] for window in x])
     name = signals.replace("Signals", "Numerics")
@@ -156,7 +168,10 @@ def _targets(
 
 
 def _table(data: bytes, wanted: tuple[str, ...], name: str) -> np.ndarray:
-    """(rows, wanted) float64; empty cells are NaN. The header has a blank after each comma."""
+    """Reads columns of a table: (rows, wanted) float64; empty cells are NaN. Raises UserError for a damaged table.
+
+    The header has a blank after each comma.
+    """
     rows = csv.reader(io.StringIO(data.decode("utf-8-sig", errors="replace")))
     try:
         header = [cell.strip() for cell in next(rows, [])]

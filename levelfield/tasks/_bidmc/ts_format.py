@@ -8,8 +8,9 @@
     @data
     0.36,0.35,...,0.41:0.52,0.53,...,0.49:83.5        one series a line: channels by ":", then its target
 
-`read(path)` gives (N, T, C) float32 and (N,) float64. Lines that begin with "#" are comments. Time stamps, missing
-values and series of several lengths, which other data sets of the archive have, are refused with their line.
+`read` returns the series, (N, T, C) float32, and their targets, (N,) float64. Lines that begin with "#" are comments.
+Time stamps, missing values and series of several lengths, which other data sets of the archive have, are refused with
+their line.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ TEXT = "utf-8-sig"  # with or without a byte order mark
 
 
 def read(path: Path, length: int, channels: int, progress: Progress = no_progress) -> tuple[np.ndarray, np.ndarray]:
-    """Every series of `length` steps and `channels` channels, and its target. Raises UserError with file and line."""
+    """Reads all series: (N, length, channels) float32 and their targets (N,) float64.
+
+    Raises UserError with file and line for anything else.
+    """
     series: list[np.ndarray] = []
     targets: list[float] = []
     try:
@@ -47,7 +51,7 @@ def read(path: Path, length: int, channels: int, progress: Progress = no_progres
 
 
 def _data(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line after @data, whose header has been checked."""
+    """Yields number and text of every line after @data. Raises UserError for a header of another data set."""
     tags: dict[str, str] = {}
     begun = False
     with lzma.open(path, "rt", encoding=TEXT) if path.suffix == ".xz" else path.open(encoding=TEXT) as file:
@@ -64,18 +68,20 @@ def _data(path: Path) -> Iterator[tuple[int, str]]:
                 tag, _, value = line.partition(" ")
                 tags[tag.lower()] = value.strip().lower()
             else:
-                raise UserError(f"{path.name}, line {number} comes before @data and is no tag: it is no .ts file.")
+                raise UserError(
+                    f"{path.name}, line {number} comes before @data and is not a tag: this is not a .ts file."
+                )
 
 
 def _check(tags: dict[str, str], path: Path) -> None:
     if tags.get("@timestamps", "false") != "false":
-        raise UserError(f"{path.name} has time stamps, which the BIDMC files have not: download it again.")
+        raise UserError(f"{path.name} has time stamps, which the BIDMC files do not have: download it again.")
     if tags.get("@targetlabel", "true") != "true" or tags.get("@classlabel", "false") != "false":
-        raise UserError(f"{path.name} has no @targetlabel true: it is no file for regression.")
+        raise UserError(f"{path.name} has no @targetlabel true: it is not a file for regression.")
 
 
 def _numbers(text: str, count: int, where: str) -> np.ndarray:
-    """(count,) float32 from numbers between commas; a target keeps its digits as float64."""
+    """Parses numbers between commas: (count,) float32, or float64 for a single one, which keeps a target's digits."""
     try:
         values = np.array(text.split(","), np.float64)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Helpers of the image tasks."""
+"""Holds helpers of the image tasks."""

@@ -1,16 +1,16 @@
-"""The CIFAR augmentation of miralles2025 (section 3), for a whole batch of tensors at once.
+"""Applies the CIFAR augmentation of miralles2025 (section 3) to a whole batch at once.
 
-    augment(x, generator)        # x: (B, 1024) gray or (B, 1024, 3) RGB raw values; the same shape comes back
+    augment(x, generator)        # x: (B, 1024) gray or (B, 1024, 3) RGB raw values; returns the same shape
 
-In order: a horizontal flip, one of the 25 AutoAugment sub-policies, nine operations each with its own probability, and
-a random affine map. The paper says its operations are "derived from AutoAugment"; its code applies AutoAugment itself
-and then the derived operations on top, and so does this. The derived operations only ever increase contrast, sharpness,
-colour and brightness (factor 1 to 1.9).
+It applies a horizontal flip, one of the 25 AutoAugment sub-policies, nine operations each with its own probability, and
+a random affine map, in this order. The paper says that its operations are "derived from AutoAugment". Its code applies
+AutoAugment itself and then the derived operations, and so does this. The derived operations only ever increase
+contrast, sharpness, colour and brightness (factor 1 to 1.9).
 
-Hazard, kept because the published numbers were made with it: `posterize` draws 0 to 6 bits, and 0 bits turn the picture
-black (probability 0.012 / 7, about 1 picture in 580); its label then teaches only the prior.
+One flaw is kept, because the published numbers were made with it: `posterize` draws 0 to 6 bits, and 0 bits make a
+picture black (probability 0.012 / 7, about 1 picture in 580), so that its label teaches only the prior.
 
-This module holds the policy and needs torch only when it runs; the operations are in `_image_ops.py`.
+This module holds the policy and imports torch only when it runs; the operations are in `_images/ops.py`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ DERIVED: tuple[tuple[str, float, float, float], ...] = (
     ("sharpness", 0.112, 1.0, 1.9),
     ("autocontrast", 0.2, 0, 0),
     ("equalize", 0.188, 0, 0),
-    ("posterize", 0.012, 0, 7),  # cut to whole bits by the operation: 0 to 6
+    ("posterize", 0.012, 0, 7),  # the operation truncates to whole bits: 0 to 6
     ("color", 0.116, 1.0, 1.9),
     ("brightness", 0.092, 1.0, 1.9),
     ("solarize", 0.076, 0, 256),
@@ -81,10 +81,11 @@ DRAWS = 1 + 1 + 2 * 2 + 2 * len(DERIVED) + 5
 
 
 def augment(x: Tensor, generator: Generator) -> Tensor:
-    """One random version of every picture. x: (B, 1024) or (B, 1024, C) values 0..255, C = 1 or 3; same shape and type.
+    """Returns a random version of every picture, in the same shape and type.
 
-    All randomness is one draw of (B, DRAWS) uniform numbers from `generator`, on its own device: the same generator
-    gives the same pictures on any device, but for float32 rounding where there is no float64.
+    x: (B, 1024) or (B, 1024, C) values 0..255, with C = 1 or 3. The only random numbers are (B, DRAWS) uniform ones
+    from `generator`, drawn on its own device. So the same generator gives the same pictures on any device, except for
+    float32 rounding on devices without float64.
     """
     import torch
 
@@ -97,8 +98,8 @@ def augment(x: Tensor, generator: Generator) -> Tensor:
 
 
 def policy(pictures: Tensor, uniforms: Tensor) -> Tensor:
-    """pictures: (B, C, 32, 32) uint8. uniforms: (B, DRAWS) in [0, 1), all that decides. Returns new pictures."""
-    # Decisions are taken on the CPU, so that an accelerator is waited for once, not once per operation.
+    """Applies the policy to pictures (B, C, 32, 32) uint8; returns new ones. uniforms: (B, DRAWS) in [0, 1)."""
+    # Decisions are made on the CPU, so that it waits for an accelerator once, not once per operation.
     draws = iter(uniforms.double().cpu().unbind(1))
     pictures = _flip(pictures, next(draws) < 0.5)
     sub = (next(draws) * len(SUB_POLICIES)).long()
@@ -128,7 +129,7 @@ def _apply(name: str, pictures: Tensor, amount: Tensor, chosen: Tensor) -> None:
 
 
 def _real(values: Tensor, pictures: Tensor) -> Tensor:
-    """To the pictures' device, in float64 where it has that type."""
+    """Moves values, of any shape, to the pictures' device, in float64 if that device supports it."""
     import torch
 
     return values.to(torch.float32 if pictures.device.type == "mps" else torch.float64).to(pictures.device)
@@ -136,9 +137,10 @@ def _real(values: Tensor, pictures: Tensor) -> Tensor:
 
 @cache
 def _operations(half: int) -> tuple[tuple[str, Tensor, Tensor], ...]:
-    """For the first or second operation of the sub-policies: (name, probability (25,), magnitude bin (25,)).
+    """Lists the first (half = 0) or second operations of the 25 sub-policies: name, probability and magnitude bin.
 
-    Probabilities are 0 for the sub-policies that have another operation there, so each picture gets at most one.
+    Probabilities and bins are (25,). A probability is 0 where a sub-policy has another operation in this place, so that
+    each picture gets at most one.
     """
     import torch
 
@@ -152,7 +154,7 @@ def _operations(half: int) -> tuple[tuple[str, Tensor, Tensor], ...]:
 
 
 def _amount(name: str, bins: Tensor, sign: Tensor) -> Tensor:
-    """What magnitude bins 0..9 mean, in the unit of each operation. bins, sign: (B,) float64."""
+    """Converts magnitude bins 0..9 to the unit of an operation: (B,). bins, sign: (B,) float64."""
     part = bins / (BINS - 1) * (sign if name in SIGNED else 1)
     if name in ("brightness", "color", "contrast", "sharpness"):
         return 1 + 0.9 * part
@@ -164,7 +166,7 @@ def _amount(name: str, bins: Tensor, sign: Tensor) -> Tensor:
 
 
 def _random_affine(pictures: Tensor, turn: Tensor, right: Tensor, down: Tensor, scale: Tensor, shear: Tensor) -> Tensor:
-    """All pictures through one affine map each; the five numbers (B,) are uniform in [-1, 1)."""
+    """Applies a random affine map to each picture. The five parameters, (B,) each, are uniform in [-1, 1)."""
     from levelfield.tasks._images.ops import bilinear, rigid_maps
 
     moved = ((SHIFT * right).round(), (SHIFT * down).round())  # whole pixels

@@ -1,11 +1,12 @@
-"""Reads CIFAR-10 from whatever form a user has it in, and carves the validation split the papers use.
+"""Reads CIFAR-10 from any of its formats, and makes the validation split that the papers use.
 
     splits(Path("downloads"), task="image", train=50_000, test=10_000, convert=to_gray)
 
-takes a folder with `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, either of them without .gz or unpacked, parquet
-files of a data hub, or one .npz; or the archive or .npz itself. Pictures are kept in the order of the official files.
-Every whole block of 10,000 is compared with the MD5 of the official binary batch, in every form, so a lossy, reordered
-or damaged copy is refused. Nothing in a file is executed: the pickled batches are read by `_unpickle.py`.
+The path is a folder with `cifar-10-python.tar.gz`, `cifar-10-binary.tar.gz`, either of them without .gz or unpacked,
+parquet files from a data hub, or one .npz; or it is the archive or .npz itself. Pictures keep the order of the official
+files. In every format, each whole block of 10,000 pictures is compared with the MD5 of the official binary batch, so a
+lossy, reordered or damaged copy is refused. Nothing in a file is executed: `safe_unpickle.py` reads the pickled
+batches.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ OFFICIAL_TRAIN = (
 OFFICIAL_TEST = ("803d5f7f4d78ea53de84dbe85f74fb6d",)
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz", "cifar-10-python.tar", "cifar-10-binary.tar")
 OFFICIAL = (
-    Archive(  # its page prints the MD5
+    Archive(  # the MD5 is the one on its page
         ARCHIVES[0],
         ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
         sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
@@ -58,7 +59,13 @@ OFFICIAL = (
         bytes=170_498_071,
     ),
 )
-PLACES = (".", "cifar-10-batches-py", "cifar-10-batches-bin", "plain_text", "cifar10")  # where files lie in a folder
+PLACES = (
+    ".",
+    "cifar-10-batches-py",
+    "cifar-10-batches-bin",
+    "plain_text",
+    "cifar10",
+)  # subfolders in which copies keep the files
 TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 TEST_BATCHES = ("test_batch",)
 LARGEST_MEMBER = 64 * 2**20  # bytes; an official batch has 31 MB
@@ -66,7 +73,7 @@ LARGEST_MEMBER = 64 * 2**20  # bytes; an official batch has 31 MB
 
 @dataclass(frozen=True)
 class Pictures:
-    """pixels: (N, 1024, 3) uint8 RGB, rows of a picture end to end. labels: (N,) int64 in 0..9."""
+    """Pictures with their labels. pixels: (N, 1024, 3) uint8 RGB, row after row. labels: (N,) int64 in 0..9."""
 
     pixels: np.ndarray
     labels: np.ndarray
@@ -78,13 +85,13 @@ class Pictures:
         return Pictures(self.pixels[:count], self.labels[:count])
 
     def records(self) -> bytes:
-        """As in the official binary files: a label byte, then 1024 red, 1024 green, 1024 blue values per picture."""
+        """Encodes pictures as the official binary files do: a label byte, then 1024 red, green and blue values each."""
         planes = self.pixels.transpose(0, 2, 1).reshape(len(self), 3 * PIXELS)
         return np.concatenate([self.labels[:, None].astype(np.uint8), planes], axis=1).tobytes()
 
 
 Fetch = Callable[[str], bytes | None]
-"""The bytes of a file by its base name; None where there is none."""
+"""fetch(base name): the bytes of that file; None where there is none."""
 
 
 def splits(
@@ -96,9 +103,10 @@ def splits(
     convert: Callable[[np.ndarray], np.ndarray],
     progress: Progress,
 ) -> Mapping[SplitName, Examples]:
-    """Train, val and test from the first `train` and `test` official pictures; `convert` takes (N, 1024, 3) uint8.
+    """Returns train, val and test from the first `train` and `test` official pictures.
 
-    Raises UserError, one sentence, where files are absent, damaged, too few or not CIFAR-10.
+    convert: turns pixels (N, 1024, 3) uint8 into the task's input. Raises UserError where files are missing, damaged,
+    too few or not CIFAR-10.
     """
     if sources is None:
         raise UserError(
@@ -116,7 +124,7 @@ def splits(
 
 
 def carve(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of train and val among `count` official train pictures; see SPLIT_RULE."""
+    """Returns the indices of train and val among `count` official train pictures, by SPLIT_RULE."""
     import torch
 
     order = torch.randperm(count, generator=torch.Generator().manual_seed(42)).numpy()
@@ -124,13 +132,13 @@ def carve(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_counts(train: int, test: int) -> None:
-    """Raises UserError where a subset makes no sense."""
+    """Raises UserError for a subset that CIFAR-10 does not have."""
     if not 10 <= train <= TRAIN or not 1 <= test <= TEST:
         raise UserError(f"CIFAR-10 offers train=10 to {TRAIN} and test=1 to {TEST}, not train={train}, test={test}.")
 
 
 def read(sources: Path, train: int, test: int, progress: Progress) -> tuple[Pictures, Pictures]:
-    """The first `train` train and `test` test pictures in official order, verified."""
+    """Reads and verifies the first `train` train and `test` test pictures, in official order. Raises UserError."""
     wanted: dict[str, tuple[int, Sequence[str]]] = {"train": (train, OFFICIAL_TRAIN), "test": (test, OFFICIAL_TEST)}
     reader = _reader(sources, progress)
     found = []
@@ -170,7 +178,7 @@ Reader = Callable[[str, int], Pictures]
 
 
 def _reader(sources: Path, progress: Progress) -> Reader:
-    """Finds out which form `sources` is in."""
+    """Returns the reader for the format of `sources`. Raises UserError where there is none."""
     if not sources.exists():
         raise UserError(f"{sources} does not exist: name the folder that holds the CIFAR-10 files from {PAGE}.")
     if sources.is_file():
@@ -194,7 +202,7 @@ def _reader(sources: Path, progress: Progress) -> Reader:
 
 
 def _archive(path: Path, progress: Progress) -> Fetch:
-    """The batches of a .tar.gz or .tar, read in one pass; nothing is written to disk."""
+    """Reads the batches of a .tar.gz or .tar in one pass, without writing to disk."""
     wanted = [name + ending for name in (*TRAIN_BATCHES, *TEST_BATCHES) for ending in ("", ".bin")]
     held: dict[str, bytes] = {}
     try:
@@ -205,7 +213,7 @@ def _archive(path: Path, progress: Progress) -> Fetch:
                     file = archive.extractfile(member)
                     held[name] = file.read() if file else b""
                     progress(f"unpacking {path.name}", len(held), 6)
-            while stream.read(2**20):  # to the checksum of the whole, which lies behind what a tar reader reads
+            while stream.read(2**20):  # up to the checksum of the archive, which is beyond what tarfile reads
                 pass
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise UserError(f"{path} is truncated or damaged ({error}): download it again from {PAGE}.") from error
@@ -213,7 +221,7 @@ def _archive(path: Path, progress: Progress) -> Fetch:
 
 
 def _opened(path: Path) -> gzip.GzipFile | BinaryIO:
-    """Raises UserError for a file that neither is packed by gzip nor begins as a tar does."""
+    """Opens a .tar.gz or .tar. Raises UserError for a file that is neither."""
     with path.open("rb") as file:
         start = file.read(512)
     if start.startswith(b"\x1f\x8b"):
@@ -222,7 +230,7 @@ def _opened(path: Path) -> gzip.GzipFile | BinaryIO:
         tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         raise UserError(
-            f"{path} is no archive: name {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE}, or the folder that holds the "
+            f"{path} is not an archive: name {ARCHIVES[0]} or {ARCHIVES[1]} from {PAGE}, or the folder that holds the "
             "batches."
         )
     return path.open("rb")
@@ -237,7 +245,7 @@ def _folder(folder: Path) -> Fetch:
 
 
 def _batches(fetch: Fetch, where: Path, progress: Progress) -> Reader:
-    """From `data_batch_1` to 5 and `test_batch`: pickles, or binary records where the names end in .bin."""
+    """Returns a reader of `data_batch_1` to 5 and `test_batch`, pickles, or binary records if the names end in .bin."""
     binary = fetch("data_batch_1.bin") is not None
     ending, decode = (".bin", _binary) if binary else ("", _pickled)
 
@@ -259,7 +267,7 @@ def _batches(fetch: Fetch, where: Path, progress: Progress) -> Reader:
 
 def _binary(data: bytes, what: str) -> Pictures:
     if not data or len(data) % (3 * PIXELS + 1):
-        raise UserError(f"{what} is truncated ({len(data):,} bytes, no multiple of 3,073): download it from {PAGE}.")
+        raise UserError(f"{what} is truncated ({len(data):,} bytes, not a multiple of 3,073): download it from {PAGE}.")
     records = np.frombuffer(data, np.uint8).reshape(-1, 3 * PIXELS + 1)
     return _planar(records[:, 1:], records[:, 0])
 
@@ -272,7 +280,7 @@ def _pickled(data: bytes, what: str) -> Pictures:
 
 
 def _planar(planes: np.ndarray, labels: np.ndarray) -> Pictures:
-    """planes: (N, 3072), red then green then blue."""
+    """Converts planes (N, 3072), red then green then blue, to pictures."""
     pixels = planes.reshape(-1, 3, PIXELS).transpose(0, 2, 1)
     return Pictures(np.ascontiguousarray(pixels), labels.astype(np.int64))
 
@@ -281,7 +289,7 @@ def _planar(planes: np.ndarray, labels: np.ndarray) -> Pictures:
 
 
 def _npz(path: Path) -> Reader:
-    """Arrays x_train (N, 32, 32, 3) uint8, y_train (N,) or (N, 1), x_test, y_test."""
+    """Returns a reader of the arrays x_train (N, 32, 32, 3) uint8, y_train (N,) or (N, 1), x_test and y_test."""
 
     def reader(split: str, count: int) -> Pictures:
         try:
@@ -299,7 +307,10 @@ def _npz(path: Path) -> Reader:
 
 
 def _parquet(folder: Path, progress: Progress) -> Reader:
-    """Columns `img` or `image` (bytes, or a struct with them: lossless PNG or WebP) and `label` or `labels`."""
+    """Returns a reader of columns `img` or `image` and `label` or `labels`.
+
+    A picture is the bytes of a lossless PNG or WebP, or a struct that contains them.
+    """
 
     def reader(split: str, count: int) -> Pictures:
         files = sorted(folder.glob(f"{split}*.parquet"))
@@ -339,7 +350,7 @@ def _rows(files: Sequence[Path], count: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _decode(data: object, what: str) -> np.ndarray:
-    """One picture, (1024, 3) uint8."""
+    """Decodes one picture: (1024, 3) uint8. Raises UserError for another size and for JPEG, which is lossy."""
     from PIL import Image, UnidentifiedImageError
 
     if not isinstance(data, bytes):
@@ -348,7 +359,9 @@ def _decode(data: object, what: str) -> np.ndarray:
         with Image.open(BytesIO(data), formats=("PNG", "WEBP", "JPEG")) as picture:
             kind, pixels = picture.format, np.asarray(picture)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"{what} is no readable picture ({type(error).__name__}): download the file again.") from error
+        raise UserError(
+            f"{what} is not a readable picture ({type(error).__name__}): download the file again."
+        ) from error
     if kind == "JPEG":
         raise UserError(f"{what} is a JPEG, whose pixels differ from CIFAR-10's: get the set from {PAGE}.")
     if pixels.shape != (SIDE, SIDE, 3):

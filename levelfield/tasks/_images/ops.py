@@ -1,10 +1,10 @@
-"""Picture operations on whole batches, equal to Pillow's on each picture.
+"""Operations on batches of pictures, equal to Pillow's on each picture.
 
     brighter = brightness(pictures, amount=torch.full((len(pictures),), 1.5, dtype=torch.float64))
 
-Every operation takes pictures (B, C, H, W) uint8 with C = 1 (gray) or 3 (RGB) and one amount per picture (B,) and
-returns new pictures of the same shape. Results are integers after each step, rounded or cut off as Pillow does it: a
-chain of operations that kept fractions would drift from the published policy. Arithmetic is in the amounts' type:
+Every operation takes pictures (B, C, H, W) uint8, with C = 1 (gray) or 3 (RGB), and one amount per picture (B,), and
+returns new pictures of the same shape. Results are integers after every operation, rounded or truncated as in Pillow:
+with fractions a chain of operations would drift from the published policy. Arithmetic is in the type of the amounts.
 float64 gives Pillow's values exactly; float32, for devices without float64, is within one gray level of them.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def luma(pictures: Tensor) -> Tensor:
-    """(B, C, H, W) -> (B, 1, H, W): ITU-R 601 gray in Pillow's integers; gray pictures stay as they are."""
+    """Converts to ITU-R 601 gray in Pillow's integers: (B, C, H, W) -> (B, 1, H, W). Gray pictures are unchanged."""
     if pictures.shape[1] == 1:
         return pictures
     red, green, blue = pictures.int().unbind(1)
@@ -39,7 +39,7 @@ def invert(pictures: Tensor, amount: Tensor) -> Tensor:
 
 
 def posterize(pictures: Tensor, amount: Tensor) -> Tensor:
-    """Keeps the highest `amount` bits. 0 bits keep nothing: the picture turns black."""
+    """Keeps the highest `amount` bits; 0 bits give a black picture."""
     mask = (255 << (8 - amount.int())) & 255
     return pictures & _per_picture(mask.byte())
 
@@ -53,13 +53,15 @@ def autocontrast(pictures: Tensor, amount: Tensor) -> Tensor:
     """Stretches each channel's range to 0..255."""
     values = pictures.to(amount.dtype)
     low, high = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
-    scale = values.new_tensor(255.0) / (high - low)  # a number over a tensor would be a rounded reciprocal times it
+    scale = values.new_tensor(255.0) / (
+        high - low
+    )  # a Python number over a tensor would multiply by a rounded reciprocal
     stretched = (values * scale + -low * scale).clamp(0, 255)
     return stretched.where(high > low, values).byte()
 
 
 def equalize(pictures: Tensor, amount: Tensor) -> Tensor:
-    """Flattens each channel's histogram; a channel with next to one value stays as it is."""
+    """Flattens each channel's histogram; a channel with (nearly) one value is unchanged."""
     channels = pictures.flatten(0, 1).flatten(1).long()  # (B * C, H * W)
     counts = channels.new_zeros(len(channels), 256)
     counts.scatter_add_(1, channels, channels.new_ones(channels.shape))
@@ -70,11 +72,11 @@ def equalize(pictures: Tensor, amount: Tensor) -> Tensor:
     return table.gather(1, channels).where(step > 0, channels).byte().view_as(pictures)
 
 
-# Enhancement: between a degenerate picture (factor 0) and the picture (1), and beyond.
+# Enhancement: interpolates between a degenerate picture (factor 0) and the picture (factor 1), and extrapolates.
 
 
 def _blend(degenerate: Tensor, pictures: Tensor, factor: Tensor) -> Tensor:
-    """In float32 and cut off, not rounded, as Pillow's blend."""
+    """Interpolates in float32 and truncates, as Pillow's blend does. factor: (B,)."""
     base = degenerate.float()
     return (base + _per_picture(factor.float()) * (pictures.float() - base)).clamp(0, 255).byte()
 
@@ -84,19 +86,19 @@ def brightness(pictures: Tensor, amount: Tensor) -> Tensor:
 
 
 def contrast(pictures: Tensor, amount: Tensor) -> Tensor:
-    """Away from the rounded mean of the gray picture."""
+    """Moves values away from the rounded mean of the gray picture."""
     pixels = pictures.shape[2] * pictures.shape[3]
     total = luma(pictures).long().sum((1, 2, 3))
     return _blend(_per_picture((2 * total + pixels) // (2 * pixels)), pictures, amount)
 
 
 def color(pictures: Tensor, amount: Tensor) -> Tensor:
-    """Away from gray; nothing happens to a gray picture."""
+    """Moves colours away from gray; a gray picture is unchanged."""
     return _blend(luma(pictures), pictures, amount)
 
 
 def sharpness(pictures: Tensor, amount: Tensor) -> Tensor:
-    """Away from a smoothed picture: 3 x 3 weights of 1 around 5, over 13; the border is not smoothed."""
+    """Moves values away from a smoothed picture: 3 x 3 weights of 1 around 5, over 13. The border is not smoothed."""
     wide = pictures.int()
     rows = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
     box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
@@ -105,11 +107,11 @@ def sharpness(pictures: Tensor, amount: Tensor) -> Tensor:
     return _blend(smooth, pictures, amount)
 
 
-# Geometry. A map (B, 2, 3) takes the centre of an output pixel (x, y) to a point of the input; black lies outside.
+# Geometry: a map (B, 2, 3) takes the centre of an output pixel (x, y) to a point of the input; outside it is black.
 
 
 def nearest(pictures: Tensor, maps: Tensor) -> Tensor:
-    """The input pixel that holds the point, found in 16.16 fixed point as in Pillow."""
+    """Samples the input pixel that contains the point, found in 16.16 fixed point as in Pillow. maps: (B, 2, 3)."""
     import torch
 
     height, width = pictures.shape[2:]
@@ -123,7 +125,7 @@ def nearest(pictures: Tensor, maps: Tensor) -> Tensor:
 
 
 def bilinear(pictures: Tensor, maps: Tensor) -> Tensor:
-    """The mean of the four pixels around the point, weighted by nearness and cut off to an integer."""
+    """Interpolates between the four pixels around the point, and truncates to an integer. maps: (B, 2, 3)."""
     import torch
 
     height, width = pictures.shape[2:]
@@ -141,7 +143,7 @@ def bilinear(pictures: Tensor, maps: Tensor) -> Tensor:
 
 
 def _between(near: Tensor, far: Tensor, share: Tensor) -> Tensor:
-    """near + (far - near) * share, written over `far`: fresh memory would cost more than the arithmetic."""
+    """Computes near + (far - near) * share in the memory of `far`, since new memory costs more than the arithmetic."""
     return far.sub_(near).mul_(share).add_(near)
 
 
@@ -150,14 +152,14 @@ def _fixed(value: Tensor) -> Tensor:
 
 
 def _pick(pictures: Tensor, column: Tensor, row: Tensor) -> Tensor:
-    """Pixels at column, row: (B, H, W), each moved to the nearest one inside."""
+    """Gathers the pixels at column, row, (B, H, W) each; indices outside the picture are clamped to its border."""
     batch, channels, height, width = pictures.shape
     flat = (row.clamp(0, height - 1) * width + column.clamp(0, width - 1)).view(batch, 1, -1)
     return pictures.view(batch, channels, -1).gather(2, flat.expand(-1, channels, -1)).view_as(pictures)
 
 
 def _maps(amount: Tensor, row: int, column: int, entry: Tensor) -> Tensor:
-    """Identity maps (B, 2, 3) with one entry (B,) replaced."""
+    """Makes identity maps (B, 2, 3) with one entry (B,) replaced."""
     maps = amount.new_zeros(len(amount), 2, 3)
     maps[:, 0, 0] = maps[:, 1, 1] = 1
     maps[:, row, column] = entry
@@ -165,36 +167,37 @@ def _maps(amount: Tensor, row: int, column: int, entry: Tensor) -> Tensor:
 
 
 def shear_x(pictures: Tensor, amount: Tensor) -> Tensor:
-    """`amount` pixels to the left per row, from the top."""
+    """Shifts each row by `amount` more pixels to the left than the row above it."""
     return nearest(pictures, _maps(amount, 0, 1, amount))
 
 
 def shear_y(pictures: Tensor, amount: Tensor) -> Tensor:
-    """`amount` pixels up per column, from the left."""
+    """Shifts each column by `amount` more pixels upwards than the column to its left."""
     return nearest(pictures, _maps(amount, 1, 0, amount))
 
 
 def translate_x(pictures: Tensor, amount: Tensor) -> Tensor:
-    """`amount` whole pixels to the right."""
+    """Shifts the picture by `amount` whole pixels to the right."""
     return nearest(pictures, _maps(amount, 0, 2, -amount.trunc()))
 
 
 def translate_y(pictures: Tensor, amount: Tensor) -> Tensor:
-    """`amount` whole pixels down."""
+    """Shifts the picture by `amount` whole pixels downwards."""
     return nearest(pictures, _maps(amount, 1, 2, -amount.trunc()))
 
 
 def rotate(pictures: Tensor, amount: Tensor) -> Tensor:
-    """`amount` degrees counter-clockwise around the middle."""
+    """Rotates the picture by `amount` degrees counter-clockwise around its centre."""
     zero = amount.new_zeros(amount.shape)
     return nearest(pictures, rigid_maps(pictures, -amount, right=zero, down=zero, scale=zero + 1, shear=zero))
 
 
 def rigid_maps(pictures: Tensor, angle: Tensor, right: Tensor, down: Tensor, scale: Tensor, shear: Tensor) -> Tensor:
-    """Maps (B, 2, 3) of: shear along x, scale and turn around the middle, then move.
+    """Makes maps (B, 2, 3) that shear along x, scale and rotate around the centre, and then shift.
 
-    angle and shear in degrees, clockwise as the picture is seen; right and down in pixels. The map takes an output
-    point p to centre + L^-1 (p - centre - move), L = scale * turn(angle) * [[1, -tan(shear)], [0, 1]].
+    angle and shear: degrees, clockwise as the picture is seen. right and down: pixels. All five are (B,). A map takes
+    an output point p to centre + L^-1 (p - centre - shift), where L = scale * rotation(angle) * [[1, -tan(shear)], [0,
+    1]].
     """
     import torch
 

@@ -1,8 +1,8 @@
 """Reads a pickled CIFAR batch without letting the pickle run anything.
 
-An official batch is a pickled dict {"data": (10000, 3072) uint8 array, "labels": list of int, ...}. A pickle may name
-any function in Python; here every name is refused but the few that rebuild a NumPy array, and in the place of those
-stand functions of ours that only record what they are given:
+An official batch is a pickled dict {"data": (10000, 3072) uint8 array, "labels": list of int, ...}. A pickle may call
+any function in Python. Here every name is refused except the few that rebuild a NumPy array, and these are replaced by
+functions that only record their arguments:
 
     numpy.core.multiarray._reconstruct(ndarray, (0,), b"b")  ->  _Array(), whose __setstate__ checks and keeps the bytes
 """
@@ -21,21 +21,21 @@ from levelfield.spec import UserError
 
 
 class _Refused(pickle.UnpicklingError):
-    """The pickle names something that a CIFAR batch does not need."""
+    """Raised where a pickle names something that a CIFAR batch does not need."""
 
 
 class _Dtype:
-    """Stands in for numpy.dtype; only its name is kept."""
+    """Replaces numpy.dtype and keeps only its name."""
 
     def __init__(self, name: object, *_: object) -> None:
         self.name = name
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and alignment say nothing about single bytes."""
+        """Ignores byte order and alignment, which do not matter for single bytes."""
 
 
 class _Array:
-    """Stands in for an array: its state is (version, shape, dtype, column-major?, bytes)."""
+    """Replaces an array, whose pickled state is (version, shape, dtype, column-major?, bytes)."""
 
     def __init__(self) -> None:
         self.values = np.empty(0, np.uint8)
@@ -45,7 +45,7 @@ class _Array:
         if not isinstance(dtype, _Dtype) or dtype.name not in ("u1", b"u1") or not isinstance(data, bytes):
             raise pickle.UnpicklingError("the array is not of bytes")
         if len(data) != math.prod(shape):
-            raise pickle.UnpicklingError("the array has another size than it says")
+            raise pickle.UnpicklingError("the array does not have the size that it states")
         self.values = np.frombuffer(data, np.uint8).reshape(shape, order="F" if column_major else "C")
 
 
@@ -54,12 +54,12 @@ def _reconstruct(*_: object) -> _Array:
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How Python 3 writes bytes in protocol 2."""
+    """Replaces `_codecs.encode`, with which Python 3 writes bytes in protocol 2."""
     return text.encode("latin1" if encoding == "latin1" else "utf-8")
 
 
 def _ndarray(*_: object) -> None:
-    """Only ever an argument of `_reconstruct`."""
+    """Replaces numpy.ndarray, which only occurs as an argument of `_reconstruct`."""
 
 
 ALLOWED: Mapping[tuple[str, str], object] = {
@@ -82,7 +82,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickle_batch(data: bytes, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (N, 3072) uint8 and labels (N,) int64 of one batch. Raises UserError on anything else."""
+    """Returns the pixels (N, 3072) uint8 and labels (N,) int64 of a batch. Raises UserError for anything else."""
     try:
         batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
         entries = {k.decode() if isinstance(k, bytes) else k: v for k, v in batch.items()}
@@ -91,5 +91,7 @@ def unpickle_batch(data: bytes, what: str) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(
             f"{what} is refused because {error}, which no CIFAR batch does: use the official file."
         ) from error
-    except Exception as error:  # a damaged pickle can fail in any way at all
-        raise UserError(f"{what} is no readable CIFAR batch ({error}): download the official archive again.") from error
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise UserError(
+            f"{what} is not a readable CIFAR batch ({error}): download the official archive again."
+        ) from error

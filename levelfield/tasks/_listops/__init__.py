@@ -1,1 +1,1 @@
-"""Helpers of the ListOps task."""
+"""Holds helpers of the ListOps task."""

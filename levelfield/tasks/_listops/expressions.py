@@ -1,11 +1,11 @@
-"""The compiled half of ListOps: draw, value, read and permute expressions in prefix order.
+"""Draws, evaluates, tokenises and permutes ListOps expressions, in compiled code.
 
-An expression is its tokens without parentheses, one byte each; 0-9 are digits:
+An expression is stored in prefix order without parentheses, one byte per token; 0-9 are digits:
 
     [MAX 2 9 [MIN 4 7 ] 0 ]   =   10 2 9 12 4 7 14 0 14
 
-Random numbers are counter-based (SplitMix64): expression `i` of a seed is the same whoever draws it, in any block and
-any thread. All functions release the interpreter's lock.
+Random numbers are counter-based (SplitMix64), so that expression `i` of a seed does not depend on the block or thread
+that draws it. All functions release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from levelfield.jit import compiled
 from levelfield.jit.splitmix import STEP, mix
 
 MAX, MED, MIN, SM, CLOSE = 10, 11, 12, 13, 14
-MALFORMED = -1  # instead of a label
+MALFORMED = -1  # in place of a label
 
 _HIGH = np.uint64(32)
 
@@ -27,20 +27,22 @@ _mix = compiled(mix)
 
 @compiled
 def _below(bits: np.uint64, n: int) -> np.int64:
-    """0..n-1 from the upper half of `bits`; uneven by less than n in 2^32."""
+    """Maps the upper half of `bits` to 0..n-1; probabilities are off by less than n in 2^32."""
     return np.int64(((bits >> _HIGH) * np.uint64(n)) >> _HIGH)
 
 
 @compiled
 def _draw(out: np.ndarray, open_: np.ndarray, state: np.uint64, length: int, max_depth: int, max_args: int) -> Any:
-    """One tree whose root is an operator, into `out`: (its size, next state); size 0 where it cannot be under `length`.
+    """Draws a tree whose root is an operator into `out`; returns its size, 0 if it reaches `length`, and the next
+    state.
 
-    A node is an operator with probability 1/4, above the deepest level, and has 2..max_args arguments. `certain`
-    counts the tokens the tree is sure to have, so a tree that would be too long stops early. One random number a node:
-    two bits say operator or digit, two say which operator, the upper half says how many arguments or which digit.
+    A node above the deepest level is an operator with probability 1/4, with 2..max_args arguments. `certain` counts the
+    tokens that the tree will have at least, so that a tree that would be too long stops early. Each node takes one
+    random number: two bits choose operator or digit, two choose the operator, and the upper half chooses the number of
+    arguments or the digit.
     """
     certain, size, depth = 1, 0, 1
-    open_[1] = 1  # open_[d]: nodes still to draw at depth d
+    open_[1] = 1  # open_[d]: number of nodes still to draw at depth d
     while True:
         state += STEP
         bits = _mix(state)
@@ -67,9 +69,10 @@ def _draw(out: np.ndarray, open_: np.ndarray, state: np.uint64, length: int, max
 
 @compiled
 def draw(seed: int, first: int, count: int, minimum: int, length: int, max_depth: int, max_args: int) -> Any:
-    """Expressions `first`..`first + count - 1` of the seed, minimum < tokens < length: (tokens end to end, offsets).
+    """Draws expressions `first`..`first + count - 1` of a seed, with minimum < tokens < length.
 
-    Rejection of whole trees, which is what the official generator does; the caller makes sure that some are accepted.
+    Returns their tokens end to end, (total,) uint8, and offsets, (count + 1,) int64. Whole trees are drawn until one
+    fits, as in the official generator; the caller makes sure that some do.
     """
     out = np.empty(count * (length - 1), np.uint8)
     offsets = np.zeros(count + 1, np.int64)
@@ -85,7 +88,10 @@ def draw(seed: int, first: int, count: int, minimum: int, length: int, max_depth
 
 @compiled
 def _apply(operator: int, total: int, counts: np.ndarray) -> int:
-    """counts: (10,), how often each digit is one of `total` arguments. A median of an even number is floored."""
+    """Evaluates an operator. counts: (10,), how often each digit occurs among its `total` arguments.
+
+    The median of an even number of arguments is rounded down.
+    """
     sum_, low, high = 0, -1, -1
     for digit in range(10):
         sum_ += digit * counts[digit]
@@ -110,7 +116,10 @@ def _apply(operator: int, total: int, counts: np.ndarray) -> int:
 
 @compiled
 def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
-    """Each expression's label (MALFORMED where it is none), operators nested, key: (N,) int64, uint8, uint64."""
+    """Evaluates expressions: labels (N,) int64, depths of nested operators (N,) uint8, and hashes (N,) uint64.
+
+    x: (total,) tokens, offsets: (N + 1,). A label is MALFORMED where the tokens are not an expression.
+    """
     count = len(offsets) - 1
     labels = np.full(count, MALFORMED, np.int64)
     depths, keys = np.zeros(count, np.uint8), np.zeros(count, np.uint64)
@@ -125,7 +134,7 @@ def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
             token = np.int64(x[at])
             key = _mix((key ^ np.uint64(token)) + STEP)
             if value != MALFORMED or (depth == 0 and token == CLOSE):
-                value = MALFORMED  # something follows the end, or closes what was never opened
+                value = MALFORMED  # tokens after the end, or an unmatched closing bracket
                 depth = -1
                 break
             if MAX <= token <= SM:
@@ -154,9 +163,9 @@ def survey(x: np.ndarray, offsets: np.ndarray) -> Any:
 
 @compiled
 def tokenize(text: np.ndarray, out: np.ndarray) -> int:
-    """text: the bytes of an expression, blanks between tokens; parentheses are dropped, closing brackets are not.
+    """Tokenises an expression, without its parentheses, and returns the number of tokens written to `out`.
 
-    Returns the number of tokens written to `out`, or -1 - p where the token at byte p is unknown.
+    text: its bytes, with blanks between tokens. Returns -1 - p where the token at byte p is unknown.
     """
     at, size = 0, 0
     while at < len(text):
@@ -177,7 +186,7 @@ def tokenize(text: np.ndarray, out: np.ndarray) -> int:
 
 @compiled
 def _symbol(word: np.ndarray) -> Any:
-    """The id of one written token; CLOSE + 1 for a parenthesis, MALFORMED for anything unknown."""
+    """Returns the id of a written token: CLOSE + 1 for a parenthesis, MALFORMED for an unknown token."""
     first = word[0]
     if len(word) == 1:
         if 48 <= first <= 57:
@@ -200,9 +209,10 @@ def _symbol(word: np.ndarray) -> Any:
 
 @compiled
 def permute(x: np.ndarray, lengths: np.ndarray, seed: int, out: np.ndarray) -> int:
-    """Every node's arguments in uniformly random order. x, out: (B, T); beyond its length a row of `out` is untouched.
+    """Writes expressions to `out` with the arguments of every operator in uniformly random order.
 
-    Returns -1, or the first row that is no complete expression.
+    x, out: (B, T); a row of `out` is unchanged beyond its length. Returns -1, or the first row that is not a complete
+    expression.
     """
     ends, waiting = np.empty(x.shape[1], np.int64), np.empty(x.shape[1] + 1, np.int64)
     for row in range(len(x)):
@@ -216,7 +226,7 @@ def permute(x: np.ndarray, lengths: np.ndarray, seed: int, out: np.ndarray) -> i
 
 @compiled
 def _match(tokens: np.ndarray, ends: np.ndarray, opened: np.ndarray) -> bool:
-    """Sets `ends[i]` to where the argument that begins at i ends; False where brackets do not match."""
+    """Sets `ends[i]` to the last token of the argument that begins at i; returns False if brackets do not match."""
     depth = 0
     for at in range(len(tokens)):
         token = tokens[at]
@@ -236,7 +246,7 @@ def _match(tokens: np.ndarray, ends: np.ndarray, opened: np.ndarray) -> bool:
 
 @compiled
 def _emit(tokens: np.ndarray, ends: np.ndarray, waiting: np.ndarray, state: np.uint64, out: np.ndarray) -> None:
-    """Writes the tree depth first. `waiting` holds where the parts still to be written begin, last one first."""
+    """Writes the tree depth first. `waiting` is a stack of the positions at which parts still to be written begin."""
     waiting[0], held, size = 0, 1, 0
     while held:
         held -= 1
@@ -249,7 +259,7 @@ def _emit(tokens: np.ndarray, ends: np.ndarray, waiting: np.ndarray, state: np.u
         first = held = held + 1
         child = at + 1
         while child < ends[at]:
-            # Fisher-Yates as the arguments come: the new one takes a random place, whose holder moves to the end.
+            # Inside-out Fisher-Yates: each new argument takes a random place, and the one there moves to the end.
             state += STEP
             place = first + _below(_mix(state), held - first + 1)
             waiting[held] = waiting[place]

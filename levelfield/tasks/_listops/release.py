@@ -1,10 +1,10 @@
-"""Reads the official ListOps files, of Long Range Arena's release or written by its generator.
+"""Reads the official ListOps files, from the release of Long Range Arena or written by its generator.
 
     Source<TAB>Target
     ( ( ( [MAX 2 ) 9 ) ] )<TAB>9
 
-Plain or xz-compressed, with either kind of line end. Nothing is believed: every token is looked up and every label
-computed again, and the first fault is told with its file and line.
+Files may be plain or xz-compressed, with either kind of line end. Everything is checked: every token is looked up,
+every label is computed again, and the first error is reported with its file and line.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from levelfield.tasks._listops.expressions import CLOSE, tokenize
 HOMES = ("", "listops", "listops-1000", "lra_release/lra_release/listops-1000", "lra_release/listops-1000")
 
 Rows = tuple[Path, np.ndarray, np.ndarray, np.ndarray]
-"""What one file holds: its name for messages, tokens (total,) uint8, offsets (N + 1,), written labels (N,)."""
+"""The rows of one file: its path for messages, tokens (total,) uint8, offsets (N + 1,), stored labels (N,)."""
 
 
 def read_all(
     sources: Path | None, counts: Sequence[tuple[SplitName, int]], progress: Progress
 ) -> dict[SplitName, Rows]:
-    """The first rows of the three files; in one pass out of the release's archive where the folder holds that alone."""
+    """Reads the first rows of the three files. Where only the release's archive is there, it is read in one pass.
+
+    Raises UserError for missing and damaged files.
+    """
     archive = release.find(sources) if sources is not None else None
     if sources is None or archive is None or _paths(sources, "train"):
         return {split: read(find(sources, split), count, progress) for split, count in counts}
@@ -47,7 +50,10 @@ def read_all(
 
 
 def find(sources: Path | None, split: str) -> Path:
-    """The split's file, plain or xz-compressed, in the folder itself or where the release's archive puts it."""
+    """Finds the file of a split, plain or xz-compressed, in the folder or where the release's archive puts it.
+
+    Raises UserError where there is none.
+    """
     if sources is None:
         raise UserError(
             "ListOps with origin='official' reads basic_train.tsv, basic_val.tsv and basic_test.tsv: "
@@ -65,15 +71,15 @@ def _paths(sources: Path, split: str) -> list[Path]:
 
 
 def read(path: Path, count: int, progress: Progress = no_progress) -> Rows:
-    """The first `count` rows of an official file; see `parse`."""
+    """Reads the first `count` rows of an official file, see `parse`."""
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
         return parse(file, path, count, progress)
 
 
 def parse(file: IO[bytes], path: Path, count: int, progress: Progress = no_progress) -> Rows:
-    """The first `count` rows of an open file that messages call `path`.
+    """Reads the first `count` rows of an open file, which messages call `path`.
 
-    Raises UserError naming file and line where a row is not an expression's tokens, a tab and a digit.
+    Raises UserError with file and line where a row is not an expression, a tab and a digit.
     """
     sequences: list[np.ndarray] = []
     labels = np.zeros(count, np.int64)
@@ -101,7 +107,7 @@ def _check_header(path: Path, file: IO[bytes]) -> None:
 
 
 def _parse(line: bytes, where: str) -> tuple[np.ndarray, int]:
-    """tokens and label of one row."""
+    """Parses a row into its tokens, (n,) uint8, and its label. Raises UserError, which names `where`."""
     source, tab, label = line.partition(b"\t")
     if not tab or not source.strip():
         raise UserError(f"{where} is cut short: it must be an expression, a tab and a label.")
@@ -117,7 +123,10 @@ def _parse(line: bytes, where: str) -> tuple[np.ndarray, int]:
 
 
 def check(path: Path, examples: Examples, written: np.ndarray, length: int) -> None:
-    """Raises UserError for the first row that is no expression, is too long, or whose label is not its value."""
+    """Raises UserError for the first row that is not an expression, is too long, or has a wrong label.
+
+    written: (N,), the labels in the file, which are compared with those computed here, `examples.y`.
+    """
     wrong = np.flatnonzero((examples.y != written) | (examples.lengths >= length))
     if not len(wrong):
         return
@@ -125,18 +134,23 @@ def check(path: Path, examples: Examples, written: np.ndarray, length: int) -> N
     where, value = f"{path.name}, line {row + 2}", int(examples.y[row])
     if value < 0 and CLOSE not in examples.x[examples.offsets[row] : examples.offsets[row + 1]]:
         raise UserError(
-            f"{where} is no complete expression: it has no closing bracket, as some tokenisers drop them, and without "
-            "them expressions of different value are the same; read the official file."
+            f"{where} is not a complete expression: it has no closing bracket, as some tokenisers drop them, and "
+            "without them different expressions look the same; read the official file."
         )
     if value < 0:
-        raise UserError(f"{where} is no complete expression: its brackets do not match or an operator has no argument.")
+        raise UserError(
+            f"{where} is not a complete expression: its brackets do not match or an operator has no argument."
+        )
     if value != written[row]:
         raise UserError(f"{where} has the label {written[row]}, but its expression is worth {value}.")
     raise UserError(f"{where} has {examples.lengths[row]} tokens: set length to more than that (it is {length}).")
 
 
 def check_distinct(path: Path, keys: np.ndarray, owners: dict[int, str]) -> None:
-    """Raises UserError where an expression was met before, in this file or another. `owners`: key -> file and line."""
+    """Raises UserError for an expression that occurred before, in this file or another.
+
+    keys: (N,), hashes of this file's expressions. owners: file and line of each hash so far; these are added.
+    """
     for line, key in enumerate(keys.tolist(), start=2):
         if key in owners:
             raise UserError(f"{path.name}, line {line} repeats {owners[key]}: splits must not share expressions.")

@@ -1,9 +1,9 @@
-"""The value of ListOps expressions, found from their ends: a second opinion on the labels.
+"""Evaluates ListOps expressions from right to left, as an independent check of the labels.
 
     values(np.array([10, 2, 9, 12, 4, 7, 14, 0, 14], np.uint8), np.array([0, 9]))      # [MAX 2 9 [MIN 4 7 ] 0 ] -> [9]
 
-`_listops.py` reads from the left, keeps nodes as it goes down and labels what it draws. This reads from the right: a
-digit goes on a stack, a closing bracket on it as well, and an operator takes everything above the nearest bracket.
+`_listops/expressions.py` reads from the left and keeps open nodes on a stack. This reads from the right: digits and
+closing brackets go on a stack, and an operator takes everything above the nearest bracket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _CLOSED = 255  # a closing bracket on the stack
 
 @compiled
 def values(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """x: (total,) symbols of ListOps, offsets: (N + 1,). (N,) int64, -1 where brackets do not match or hold nothing."""
+    """Returns the values of expressions, (N,) int64: -1 where brackets do not match or are empty.
+
+    x: (total,) tokens, offsets: (N + 1,).
+    """
     out = np.empty(len(offsets) - 1, np.int64)
     stack = np.empty(np.max(np.diff(offsets)) + 1, np.uint8)
     for row in range(len(out)):
@@ -52,7 +55,7 @@ def _value(tokens: np.ndarray, stack: np.ndarray) -> Any:
 
 @compiled
 def _apply(operator: int, ranked: np.ndarray) -> Any:
-    """ranked: the arguments from least to greatest. 10 MAX, 11 MED, 12 MIN, 13 SM."""
+    """Evaluates an operator: 10 MAX, 11 MED, 12 MIN, 13 SM. ranked: (n,), its arguments in ascending order."""
     if operator == 10:
         return ranked[-1]
     if operator == 12:

@@ -1,1 +1,1 @@
-"""Helpers of the Pathfinder tasks."""
+"""Holds helpers of the Pathfinder tasks."""

@@ -1,15 +1,16 @@
-"""Many Pathfinder images at once: one seed per image, blocks of images on every core, the same bytes on any number.
+"""Draws many Pathfinder images, in blocks on all cores; every image has a seed of its own.
 
-drawing = draw(parameters(32, "hard"), seeds(0, "train", 8))
-drawing.images     # (8, 1024) uint8
-drawing.labels     # (8,), 1 where the two markers end one contour
+    drawing = draw(parameters(32, "hard"), seeds(0, "train", 8))
+    drawing.images     # (8, 1024) uint8
+    drawing.labels     # (8,), 1 where the two markers are the ends of one contour
+
+The images are the same to the byte on any number of cores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,15 +23,15 @@ from levelfield.tasks._pathfinder.settings import Parameters
 
 @dataclass(frozen=True)
 class Drawing:
-    """n images and the strokes they were drawn from; positions are (row, column) in pixels."""
+    """The images and the strokes that they were drawn from; positions are (row, column) in pixels."""
 
     images: np.ndarray  # (n, size * size) uint8
     labels: np.ndarray  # (n,) int64
-    markers: np.ndarray  # (n, 4) float64: the first marker and the second
-    strokes: np.ndarray  # (n, 2 + distractors, contour, 4) float64: both ends of every paddle, the long contours first
-    paddles: np.ndarray  # (n, 2 + distractors) int64: paddles in each of them, 0 where a distractor found no room
-    marked: np.ndarray  # (n,) int64: which long contour, 0 or 1, begins at the first marker
-    tries: np.ndarray  # (n,) int64: starts until both contours were complete
+    markers: np.ndarray  # (n, 4) float64: positions of the first and the second marker
+    strokes: np.ndarray  # (n, 2 + distractors, contour, 4) float64: the ends of every paddle, long contours first
+    paddles: np.ndarray  # (n, 2 + distractors) int64: paddles in each chain, 0 where a distractor found no room
+    marked: np.ndarray  # (n,) int64: the long contour, 0 or 1, that begins at the first marker
+    tries: np.ndarray  # (n,) int64: tries until both contours were complete
 
 
 def seeds(seed: int, purpose: str, count: int, first: int = 0) -> np.ndarray:
@@ -40,7 +41,7 @@ def seeds(seed: int, purpose: str, count: int, first: int = 0) -> np.ndarray:
 
 
 def draw(p: Parameters, seeds: np.ndarray) -> Drawing:
-    """Images of the given seeds, on one core."""
+    """Draws the images of these seeds, (n,) uint64, on one core."""
     n = len(seeds)
     chosen = _margins(p, seeds)
     chains = 2 + p.distractors
@@ -59,12 +60,12 @@ def draw(p: Parameters, seeds: np.ndarray) -> Drawing:
 
 
 def _margins(p: Parameters, seeds: np.ndarray) -> np.ndarray:
-    """The margin of each image, drawn apart from what the search draws from the same seed."""
+    """Draws the margin of each image, (n,), independently of what the search draws from the same seed."""
     return np.array(p.margins)[((mix(~seeds) >> np.uint64(33)) % np.uint64(len(p.margins))).astype(np.int64)]
 
 
 def _draw_margin(p: Parameters, margin: int, seeds: np.ndarray, at: np.ndarray, into: Drawing) -> None:
-    """Fills the rows `at` of a drawing."""
+    """Draws the images with one margin, into the rows `at` of a drawing."""
     from levelfield.tasks._pathfinder.paint import paint_images
     from levelfield.tasks._pathfinder.search import Plan, find_chains
     from levelfield.tasks._pathfinder.strokes import make_tables, stroke_angles
@@ -88,10 +89,10 @@ def _draw_margin(p: Parameters, margin: int, seeds: np.ndarray, at: np.ndarray, 
 
 
 def turning(drawing: Drawing) -> np.ndarray:
-    """(n,) degrees: the sum of all turns, left or right, along the contour that begins at the first marker."""
+    """Returns the sum of all turns, left or right, along the contour that begins at the first marker: (n,) degrees."""
     marked = drawing.strokes[np.arange(len(drawing.labels)), drawing.marked]
     delta = marked[..., 2:] - marked[..., :2]
-    delta[:, 1:] *= -1  # a later paddle is placed by its far end, the first by its outer end
+    delta[:, 1:] *= -1  # the first paddle is stored from its outer end, later ones from their far end
     headings = np.arctan2(delta[..., 0], delta[..., 1])
     turns = np.abs(np.diff(headings, axis=1))
     return np.rad2deg(np.minimum(turns, 2 * np.pi - turns).sum(1))
@@ -99,7 +100,7 @@ def turning(drawing: Drawing) -> np.ndarray:
 
 @dataclass
 class Facts:
-    """What is kept of each image beside its pixels: one row per image of a split."""
+    """What is kept of each image of a split beside its pixels."""
 
     labels: np.ndarray  # (n,) int64
     distance: np.ndarray  # (n,) float64, pixels between the markers
@@ -123,10 +124,10 @@ def fill(
     p: Parameters, images: np.ndarray, seed: int, purpose: str, seen: set[int], progress: Progress = no_progress,
     workers: int | None = None,
 ) -> Facts:  # fmt: skip
-    """Draws `images`, (n, size * size) uint8, in place, none of them equal to another or to one in `seen`.
+    """Draws `images`, (n, size * size) uint8, in place, all different from each other and from those in `seen`.
 
-    Blocks go to `workers` threads (all cores by default), so memory beyond `images` stays at a few megabytes. Images
-    that repeat an earlier one are drawn again from further seeds; their hashes are added to `seen`.
+    Blocks go to `workers` threads (all cores by default) and take a few megabytes beside `images`. An image that
+    repeats an earlier one is drawn again from further seeds. The hashes of the images are added to `seen`.
     """
     count = len(images)
     facts = Facts.empty(count)
@@ -156,11 +157,11 @@ def fill(
     return facts
 
 
-def _repeated(hashes: np.ndarray, seen: set[int]) -> Iterator[int]:
-    """Positions whose hash is in `seen` or earlier; all hashes are in `seen` before the first is given."""
+def _repeated(hashes: np.ndarray, seen: set[int]) -> list[int]:
+    """Returns the positions whose hash occurs earlier or in `seen`, after it has added all hashes to `seen`."""
     repeated = []
     for at, value in enumerate(hashes.tolist()):
         if value in seen:
             repeated.append(at)
         seen.add(value)
-    yield from repeated
+    return repeated

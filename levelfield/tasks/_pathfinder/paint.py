@@ -1,4 +1,4 @@
-"""The compiled painter: strokes of the chains that the search found, and the two markers, into gray images.
+"""Paints the strokes that the search placed, and the two markers, into gray images, in compiled code.
 
 paint_images(tables, size, chains, paddles, contrasts, markers, images)      # fills images; releases the GIL
 """
@@ -13,18 +13,18 @@ from levelfield.tasks._pathfinder.strokes import Tables
 
 @compiled
 def _brightest(t: Tables, chains: np.ndarray, paddles: np.ndarray, contrasts: np.ndarray) -> float:
-    """The largest contrast times intensity of one image; a marker has 1."""
+    """Returns the largest product of contrast and intensity in an image; a marker has 1."""
     high = 1.0
     for c in range(len(contrasts)):
         for m in range(paddles[c]):
-            first = t.line_at[chains[c, m, 2], 0]  # a stroke's largest value comes first
+            first = t.line_at[chains[c, m, 2], 0]  # its largest value comes first
             high = max(high, t.lines[first, 1] / 255.0 * contrasts[c])
     return high
 
 
 @compiled
 def _shades(contrast: float, high: float) -> np.ndarray:
-    """(256,) uint8: what each stroke value becomes, in the reference's order of operations and rounding."""
+    """Returns the gray level of each stroke value, (256,) uint8, computed and rounded in the order of the reference."""
     shades = np.empty(256, np.uint8)
     for v in range(256):
         shades[v] = np.uint8(np.int64((v / 255.0 * contrast) * (255.0 / high) + 0.5))
@@ -48,11 +48,11 @@ def paint_images(
     markers: np.ndarray,
     images: np.ndarray,
 ) -> None:
-    """One image per row of chains.
+    """Paints one image per row of chains.
 
-    chains: (n, c, most paddles, 3) int64, each placed end's row and column and the stroke's direction. paddles: (n, c)
-    int64, how many of them count. contrasts: (c,) float64. markers: (n, 4) int64. images: (n, size * size) uint8, to
-    be filled row by row. Where strokes overlap the brighter one shows; the brightest possible pixel becomes 255.
+    chains: (n, c, paddles, 3) int64, row and column of the end that a stroke is placed by, and its direction. paddles:
+    (n, c) int64, how many of them exist. contrasts: (c,) float64. markers: (n, 4) int64. images: (n, size * size)
+    uint8, is filled. Where strokes overlap, the brighter one is seen. The brightest possible pixel becomes 255.
     """
     canvas = np.zeros(t.width * t.width, np.uint8)
     for n in range(len(images)):

@@ -29,7 +29,7 @@ FOLDERS: dict[Difficulty, str] = {
 KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"  # 0 bytes in the release itself
 COMMANDS = {32: "pathfinder_official", 64: "pathfinder64_official", 128: "pathx_official", 256: "pathx256_official"}
 RELEASE = archives.RELEASE
-METADATA, IMAGES = 200, 200_000  # files of each set, and the images that they list
+METADATA, IMAGES = 200, 200_000  # metadata files of each set, and images that they list
 _MEMBER = re.compile(r"metadata/\d+\.npy|imgs/\d+/sample_\d+\.png")
 Listed = tuple[Path, int]  # an image's file and its label
 
@@ -37,10 +37,10 @@ Listed = tuple[Path, int]  # an image's file and its label
 def find_release(
     sources: Path | None, size: int, difficulties: Sequence[Difficulty] = ("hard",), progress: Progress = no_progress
 ) -> Path:
-    """The folder `pathfinder<size>`; out of the release's archive where that is all there is. UserError without either.
+    """Finds the folder `pathfinder<size>`, or unpacks it from the release's archive. Raises UserError without either.
 
-    The release holds some folders twice, once inside the other. The outer Pathfinder-128 is damaged (models stay at
-    chance on it), so the innermost copy is taken wherever there are several.
+    The release has some folders twice, one inside the other. The outer Pathfinder-128 is damaged (models stay at chance
+    on it), so the innermost copy is taken wherever there are several.
     """
     name = f"pathfinder{size}"
     if sources is None:
@@ -83,7 +83,7 @@ def _warn(complete: list[Path], name: str) -> None:
 
 
 def list_images(root: Path, difficulty: Difficulty) -> list[Listed]:
-    """Every image of one set with its label, in the order of the numbered metadata files. Raises UserError."""
+    """Lists every image of one set with its label, in the order of the numbered metadata files. Raises UserError."""
     folder = root / FOLDERS[difficulty]
     metadata = folder / "metadata"
     files = sorted(metadata.glob("[0-9]*.npy"), key=lambda f: (len(f.stem), f.stem))
@@ -108,7 +108,7 @@ def list_images(root: Path, difficulty: Difficulty) -> list[Listed]:
 
 
 def _rows(file: Path) -> list[list[str]]:
-    """Fields of each line; the release is text, the generator itself writes a NumPy array of strings."""
+    """Reads the fields of each line. The release has text; the generator itself writes a NumPy array of strings."""
     data = file.read_bytes()
     try:
         if data.startswith(b"\x93NUMPY"):
@@ -137,7 +137,7 @@ def _without_empty(listed: list[Listed], root: Path) -> list[Listed]:
 
 
 def read_images(listed: list[Listed], into: np.ndarray, what: str, progress: Progress = no_progress) -> np.ndarray:
-    """Fills `into`, (n, size * size) uint8, with the images in order; returns their labels (n,) int64."""
+    """Reads images into `into`, (n, size * size) uint8, and returns their labels, (n,) int64. Raises UserError."""
     block = 256
 
     def work(first: int) -> int:

@@ -1,10 +1,10 @@
-"""The compiled search: two dashed contours grown side by side, distractors around them, two markers.
+"""Places the two long contours, the distractors and the markers of an image, in compiled code.
 
-The algorithm is the public generator's (github.com/drewlinsley/pathfinder, `snakes2.py`; Linsley et al. 2018,
-arXiv:1805.08315), written anew: a try places two first paddles, then extends both contours in turn by paddles that
-touch no earlier one, and starts over at a dead end. What differs is only how the same distribution is drawn: strokes
-come from tables, a candidate is accepted or redrawn instead of weighing all candidates, and first directions that can
-never succeed are not tried.
+The algorithm is that of the public generator (github.com/drewlinsley/pathfinder, `snakes2.py`; Linsley et al. 2018,
+arXiv:1805.08315), rewritten. A try places two first paddles, then extends both contours in turn by paddles that touch
+no earlier one, and starts again at a dead end. The distribution is the same, and only how it is sampled differs:
+strokes come from tables, candidates are sampled by rejection instead of weighing all of them, and first directions that
+can never succeed are not tried.
 
     find_chains(tables, plan, seeds, labels, markers, chains, counts)      # fills the last four; releases the GIL
 """
@@ -20,8 +20,8 @@ from levelfield.jit.splitmix import STEP, mix
 from levelfield.tasks._pathfinder.strokes import DEGREES, Tables
 
 SOLID = 459  # two masks collide where their values sum to 1.8 x 255 or more
-BUSY = 77  # a pixel is occupied from 0.3 x 255 on
-GUESSES = 6  # redraws before all candidates are weighed
+BUSY = 77  # mask values from 0.3 x 255 on mean that a pixel is occupied
+GUESSES = 6  # rejected candidates before all of them are weighed
 
 
 _mix = compiled(mix)
@@ -49,7 +49,7 @@ def _next(state: np.ndarray) -> np.uint64:
 
 @compiled
 def _below(state: np.ndarray, bound: int) -> Any:
-    """Uniform in 0..bound-1, for bounds far below 2^32."""
+    """Draws a uniform integer in 0..bound-1, for bounds far below 2^32."""
     return np.int64(((_next(state) >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
@@ -60,7 +60,7 @@ def _uniform(state: np.ndarray) -> Any:
 
 @compiled
 def _crowding(disc: np.ndarray, mask: np.ndarray, at: int) -> Any:
-    """The largest mask value within the margin of a pixel, 0..255."""
+    """Returns the largest mask value, 0..255, within the margin of a pixel."""
     worst = 0
     for i in range(len(disc)):
         v = np.int64(mask[at + disc[i]])
@@ -104,13 +104,13 @@ def _flat(t: Tables, y: int, x: int) -> int:
 
 @compiled
 def _moved(at: int, step: float) -> Any:
-    """The pixel a step leads to, rounded up after the sum as in the reference, which makes it depend on the pixel."""
+    """Returns the pixel that a step leads to. As in the reference, the sum is rounded up, not the step."""
     return np.int64(np.ceil(at + step))
 
 
 @compiled
 def _weigh_all(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int, x: int, leaving: int) -> int:
-    """A ring position by weight times free space, or -1 where all are blocked."""
+    """Draws a ring position in proportion to its weight times its free space; -1 where all are blocked."""
     choices = t.choices[leaving]
     cumulated = np.empty(choices)
     total, before = 0.0, 0.0
@@ -133,7 +133,7 @@ def _weigh_all(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int
 
 @compiled
 def _candidate(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int, x: int, leaving: int) -> int:
-    """A ring position around pivot (y, x), -1 at a dead end. Accepts by free space: the law of `_weigh_all`."""
+    """Draws a ring position around pivot (y, x), distributed as in `_weigh_all`, by rejection; -1 at a dead end."""
     total = t.weight[leaving, t.choices[leaving] - 1]
     for _ in range(GUESSES):
         u = _uniform(state) * total
@@ -153,10 +153,11 @@ def _candidate(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, y: int
 def _extend(
     t: Tables, plan: Plan, state: np.ndarray, mask: np.ndarray, chain: np.ndarray, n: int, tip: np.ndarray
 ) -> bool:
-    """Adds paddle n to a chain whose first n are placed; False at a dead end.
+    """Adds paddle n to a chain of n paddles; returns False at a dead end.
 
-    chain: (paddles, 3) int64, each placed end's row and column and the stroke's direction. tip: (3,) int64, the
-    pivot's row and column and the direction it is left in. The paddle before enters the mask; the new one does not.
+    chain: (paddles, 3) int64, row and column of the end that a stroke is placed by, and its direction. tip: (3,) int64,
+    row and column of the pivot, and the direction in which the chain leaves it. The previous paddle is added to the
+    mask; the new one is not.
     """
     leaving = tip[2]
     y, x = _moved(tip[0], t.leave[leaving, 0]), _moved(tip[1], t.leave[leaving, 1])
@@ -175,14 +176,14 @@ def _extend(
 
 @compiled
 def _settle(t: Tables, mask: np.ndarray, paddle: np.ndarray) -> None:
-    """Marks a paddle's surroundings as taken."""
+    """Adds a paddle and its margin to the mask."""
     d = paddle[2]
     _occupy(t.masks, t.mask_at[d, 0], t.mask_at[d, 2], mask, _flat(t, paddle[0], paddle[1]))
 
 
 @compiled
 def _start(first: np.ndarray, size: int, y: int, x: int, direction: int, chain: np.ndarray, tip: np.ndarray) -> bool:
-    """Places a first paddle; False where its other end or its pivot leaves the image."""
+    """Places a first paddle; returns False where its other end or its pivot is outside the image."""
     hy, hx = _moved(y, first[direction, 0]), _moved(x, first[direction, 1])
     py, px = _moved(hy, first[direction, 2]), _moved(hx, first[direction, 3])
     if not (_inside(size, hy, hx) and _inside(size, py, px)):
@@ -194,7 +195,10 @@ def _start(first: np.ndarray, size: int, y: int, x: int, direction: int, chain: 
 
 @compiled
 def _two_starts(t: Tables, plan: Plan, state: np.ndarray, chains: np.ndarray, tips: np.ndarray) -> bool:
-    """The first in the middle of the image, the second `seed_distance` from it, in any direction each."""
+    """Places the first paddles of both contours: one around the centre, the other `seed_distance` from it.
+
+    Both directions are random. Returns False where there is no room.
+    """
     i = _below(state, len(t.central))
     y = t.central[i, 1] + _below(state, t.central[i, 2])
     x = t.central[i, 3] + _below(state, t.central[i, 4])
@@ -213,8 +217,11 @@ def _two_starts(t: Tables, plan: Plan, state: np.ndarray, chains: np.ndarray, ti
 def _two_contours(
     t: Tables, plan: Plan, state: np.ndarray, frame: np.ndarray, mask: np.ndarray, chains: np.ndarray, tips: np.ndarray
 ) -> int:
-    """Tries until both contours are complete; returns the tries. As in the reference, the last paddle of the first
-    contour never enters the mask, unless the plan keeps ends apart."""
+    """Places both contours, and returns the number of tries.
+
+    As in the reference, the last paddle of the first contour is not added to the mask, unless the plan keeps the ends
+    apart.
+    """
     tries = 0
     going = False
     while not going:
@@ -241,7 +248,7 @@ def _fits(probes: np.ndarray, begin: int, end: int, mask: np.ndarray, at: int) -
 
 @compiled
 def _free_place(t: Tables, size: int, state: np.ndarray, mask: np.ndarray, direction: int) -> tuple[Any, Any]:
-    """A uniform pixel among those where a first paddle has room; (-1, -1) where there is none."""
+    """Draws a pixel uniformly from those where a first paddle has room; (-1, -1) where there is none."""
     begin, end = t.probe_at[direction, 0], t.probe_at[direction, 1]
     for _ in range(40):
         y, x = _below(state, size), _below(state, size)
@@ -279,7 +286,10 @@ def _start_anywhere(
 def _distractor(
     t: Tables, plan: Plan, state: np.ndarray, kept: np.ndarray, mask: np.ndarray, chain: np.ndarray, tip: np.ndarray
 ) -> bool:
-    """One try at a distractor. `mask` equals `kept` before and after; both gain the chain where it succeeds."""
+    """Tries to place one distractor, and returns whether it succeeded.
+
+    `mask` equals `kept` before and after the call. Both contain the distractor if it succeeded.
+    """
     if not _start_anywhere(t, plan, state, mask, chain, tip):
         return False
     n = 1
@@ -301,7 +311,7 @@ def _distractor(
 
 @compiled
 def _is_full(t: Tables, size: int, mask: np.ndarray) -> bool:
-    """Less than 1 % of the pixels are free."""
+    """Whether less than 1 % of the pixels are free."""
     free = 0
     for y in range(size):
         at = _flat(t, y, 0)
@@ -316,7 +326,7 @@ def _is_full(t: Tables, size: int, mask: np.ndarray) -> bool:
 def _add_distractors(
     t: Tables, plan: Plan, state: np.ndarray, kept: np.ndarray, mask: np.ndarray, chains: np.ndarray, tip: np.ndarray
 ) -> int:
-    """chains: (distractors, paddles, 3); returns how many found room."""
+    """Places distractors into chains, (distractors, paddles, 3), and returns how many found room."""
     drawn = 0
     for _ in range(plan.distractors):
         for _ in range(plan.contour_retrials + 1):
@@ -338,11 +348,11 @@ def find_chains(
     chains: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Decides where everything goes in one image per seed; the other arrays are filled.
+    """Places everything in one image per seed, (n,) uint64, and fills the other arrays.
 
-    seeds: (n,) uint64. labels: (n,) int64, 1 where the markers sit on one contour. markers: (n, 4) int64, row and
-    column of the first and of the second. chains: (n, 2 + distractors, paddles, 3) int64, the two long contours first,
-    as in `_extend`. counts: (n, 3) int64: tries, distractors that found room, which contour the first marker starts.
+    labels: (n,) int64, 1 where both markers are on one contour. markers: (n, 4) int64, row and column of the first and
+    of the second. chains: (n, 2 + distractors, paddles, 3) int64, the two long contours first, as in `_extend`. counts:
+    (n, 3) int64: tries, distractors that found room, and the contour at which the first marker is.
     """
     frame = np.zeros(t.width * t.width, np.uint8)
     for y in range(plan.size):

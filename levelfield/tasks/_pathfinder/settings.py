@@ -1,8 +1,8 @@
-"""The numbers that make one Pathfinder image: one frozen value for each size and difficulty.
+"""Defines the parameters of Pathfinder images, for each size and difficulty.
 
-32 to 256 pixels follow the Long Range Arena's builder (`lra_benchmarks/data/pathfinder.py`: the listed changes to the
-defaults of the generator it names, github.com/drewlinsley/pathfinder). 16 pixels is levelfield's own: the 32-pixel
-strokes with contours short enough to fit and ends kept apart, for quick experiments; no paper prints results on it.
+Those for 32 to 256 pixels are the ones of Long Range Arena (`lra_benchmarks/data/pathfinder.py`, which lists changes to
+the defaults of github.com/drewlinsley/pathfinder). The size of 16 pixels is levelfield's own, for quick experiments:
+the strokes of 32 pixels, with contours short enough to fit and their ends kept apart. No paper prints results on it.
 
     parameters(32, "hard").contour      # 14 paddles in each of the two long contours
 """
@@ -20,25 +20,25 @@ DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "intermediate", "hard")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Lengths in pixels, contour lengths in paddles (a paddle is one stroke of the dashed contours)."""
+    """The parameters of an image. Lengths are in pixels, those of contours in paddles (strokes of a dashed contour)."""
 
     size: int
     contour: int  # paddles in each of the two long contours
     distractor: int  # paddles in each distractor
-    distractors: int  # how many distractors are tried; those that find no room are left out
-    padding: int  # frame that no paddle enters
+    distractors: int  # how many are tried; a distractor that finds no room is left out
+    padding: int  # width of a frame without paddles
     seed_distance: int  # between the first paddles of the two contours; also half their distance to the frame
     length: int  # of a paddle
     thickness: float  # of a paddle
     margins: tuple[int, ...]  # free space around a paddle; one is drawn for each image
     radius: float  # of the two markers
-    continuity: float  # larger bends less: the turn times this must stay below 90 degrees
+    continuity: float  # larger values bend less: the turn times this must stay below 90 degrees
     contour_contrast: float  # brightness of the long contours; a marker has 1.0
     distractor_contrast: float
-    antialias: int = 2  # strokes are drawn this much larger, then reduced
+    antialias: int = 2  # strokes are drawn larger by this factor, then reduced
     paddle_retrials: int = 2
     contour_retrials: int = 4
-    apart: bool = False  # the long contours' last paddles keep their distance; in the reference they may touch
+    apart: bool = False  # whether the ends of the long contours keep their distance; in the reference they may touch
 
 
 _SMALL = Parameters(
@@ -89,11 +89,11 @@ _SIZES: dict[int, Parameters] = {
 SIZES = tuple(_SIZES)
 _CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 _SHORT: dict[Difficulty, int] = {"easy": 3, "intermediate": 4, "hard": 5}  # at 16 pixels
-_DISTRACTING = {16: 4, 32: 20, 64: 22, 128: 35, 256: 30}  # paddles in all distractors together, at most
+_DISTRACTING = {16: 4, 32: 20, 64: 22, 128: 35, 256: 30}  # paddles of all distractors together, at most
 
 
 def parameters(size: int, difficulty: Difficulty) -> Parameters:
-    """Raises UserError on a size or difficulty that does not exist."""
+    """Returns the parameters of a size and difficulty. Raises UserError for one that does not exist."""
     if size not in SIZES:
         raise UserError(f"Pathfinder has no size {size}: choose one of {', '.join(map(str, SIZES))}.")
     if difficulty not in DIFFICULTIES:

@@ -1,16 +1,14 @@
-"""Every stroke a Pathfinder image can hold, drawn once: the search then only looks pixels up.
+"""Draws every stroke that a Pathfinder image can contain once, so that the search only looks pixels up.
 
-A paddle has one of 360 directions where a contour starts, and one of a few dozen (the pixels of a ring around the
-current end) where it continues. For each direction there is a stroke (its pixels and gray values) and a mask (the
-stroke grown by the margin), as offsets into an image of row length `width`, which has `pad` spare pixels around it so
-that no look-up needs a bounds check.
+The first paddle of a contour has one of 360 directions. A later one has one of a few dozen, the pixels of a ring around
+the current end. Each direction has a stroke (its pixels and gray values) and a mask (the stroke dilated by the margin).
+Both are offsets into an image with rows of `width` pixels, of which `pad` on every side make bounds checks needless.
 
     tables = make_tables(parameters(32, "hard"), margin=1)
     begin, _, end = tables.mask_at[360]      # tables.masks[begin:end]: pixels of the first ring direction's mask
 
-Steps from one point of a contour to the next are kept as the reference has them, in float64 and not rounded, for it
-rounds up after adding the coordinate: 4 cos(pi / 2) is 2.4e-16, which moves a vertical contour by a pixel at column 2
-and is lost in rounding at column 5.
+Steps along a contour are float64 and not rounded, because the reference rounds up after it has added the coordinate:
+4 cos(pi / 2) is 2.4e-16, which moves a vertical contour by a pixel at column 2 and vanishes in rounding at column 5.
 """
 
 from __future__ import annotations
@@ -24,14 +22,15 @@ import numpy as np
 
 from levelfield.tasks._pathfinder.settings import Parameters
 
-COLLIDES = 204  # mask values below never collide: two masks do where they sum to 1.8 x 255
+COLLIDES = 204  # smaller mask values never collide: two masks collide where they sum to 1.8 x 255
 DEGREES = 360  # directions of a first paddle; ring direction k has index DEGREES + k
 
 
 class Tables(NamedTuple):
-    """What the compiled search reads; D directions: index 0..359 is index - 180 degrees, then the ring's K.
+    """The tables that the compiled search reads, for D directions: index 0..359 is index - 180 degrees, then K of a
+    ring.
 
-    A paddle is placed by one of its ends; offsets are relative to that pixel in an image with rows of `width`.
+    A paddle is placed by one of its ends. Offsets are relative to that pixel in an image with rows of `width`.
     """
 
     width: int
@@ -56,7 +55,7 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=32)
 def make_tables(p: Parameters, margin: int) -> Tables:
-    """About 50 ms; needs Pillow to draw."""
+    """Draws the strokes and makes the tables, in about 50 ms. It needs Pillow."""
     reach = p.length + math.ceil(p.thickness) + margin
     pad = reach + 1
     width = p.size + 2 * pad
@@ -97,13 +96,13 @@ def make_tables(p: Parameters, margin: int) -> Tables:
 
 
 def stroke_angles(p: Parameters, margin: int) -> np.ndarray:
-    """(D,) radians: where a stroke runs from the end it is placed by, with rows growing downwards."""
+    """Returns the angle of each stroke from the end that it is placed by: (D,) radians, with rows growing downwards."""
     _, headings = _ring(p.length + margin)
     return np.concatenate([_degrees(-180, 180), [_opposite(a) for a in headings]])
 
 
 def _degrees(low: int, high: int) -> np.ndarray:
-    """Radians, rounded as the reference's are: `np.deg2rad` differs in the last bit."""
+    """Converts degrees to radians, rounded as in the reference; `np.deg2rad` differs in the last bit."""
     return np.arange(low, high) * np.pi / 180
 
 
@@ -116,12 +115,15 @@ def _opposite(angle: float) -> float:
 
 
 def _steps(angles: Iterable[float], distance: int) -> np.ndarray:
-    """(n, 2) float64: down and right by `distance`. The C library's sines, so that every machine has the same bits."""
+    """Returns the steps of length `distance`, down and right: (n, 2) float64.
+
+    Sines are those of the C library, so that they have the same bits on every machine.
+    """
     return np.array([(float(distance) * math.sin(a), float(distance) * math.cos(a)) for a in angles])
 
 
 def _ring(radius: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels at `radius` around a point, one sample per pixel of arc: (K, 2) displacements and (K,) directions."""
+    """Returns the pixels at `radius` around a point, one per pixel of arc: (K, 2) displacements, (K,) directions."""
     turns = np.deg2rad(np.arange(0, 360, 360 / (2 * radius * np.pi)))
     at = np.stack([radius * np.sin(turns), radius * np.cos(turns)], axis=1)
     pixels = np.unique(np.floor(1000 + at).astype(np.int64) - 1000, axis=0)
@@ -129,7 +131,11 @@ def _ring(radius: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _continuations(leaving: np.ndarray, headings: np.ndarray, continuity: float) -> tuple[np.ndarray, ...]:
-    """For each direction the ring positions by falling weight cos^2(continuity x turn), 0 from 90 degrees on."""
+    """Sorts ring positions by falling weight cos^2(continuity x turn), which is 0 from 90 degrees on.
+
+    leaving: (D,), headings: (K,), both in radians. Returns the order (D, K), the cumulative weights (D, K), and the
+    number of positions with a weight above 0 (D,).
+    """
     turn = np.abs(headings[None, :] - leaving[:, None])
     turn = np.minimum(turn, 2 * np.pi - turn)
     weight = np.cos(np.minimum(turn * continuity, 0.5 * np.pi)) ** 2
@@ -140,14 +146,14 @@ def _continuations(leaving: np.ndarray, headings: np.ndarray, continuity: float)
 
 
 def _disc(radius: int) -> np.ndarray:
-    """(pixels, 2) displacements no longer than `radius`, nearest first."""
+    """Returns the displacements no longer than `radius`, nearest first: (pixels, 2)."""
     span = np.arange(-radius, radius + 1)
     points = np.array([(y, x) for y in span for x in span if y * y + x * x <= radius * radius])
     return points[np.argsort((points**2).sum(1), kind="stable")]
 
 
 def _draw(p: Parameters, margin: int, angle: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
-    """A stroke from the centre in direction `angle`, and its mask: (2 reach + 1)^2 uint8 each."""
+    """Draws a stroke from the centre in direction `angle`, and its mask: (2 reach + 1, 2 reach + 1) uint8 each."""
     from PIL import Image, ImageDraw
 
     scale, side = p.antialias, 2 * reach + 1
@@ -163,7 +169,7 @@ def _draw(p: Parameters, margin: int, angle: float, reach: int) -> tuple[np.ndar
 
 
 def _grow(image: np.ndarray, radius: int) -> np.ndarray:
-    """Each pixel becomes the largest within `radius`: (n, n) uint8."""
+    """Dilates an image: each pixel becomes the largest within `radius`. (n, n) uint8 -> the same shape."""
     n = len(image)
     padded = np.pad(image, radius)
     views = [padded[radius + y : radius + y + n, radius + x : radius + x + n] for y, x in _disc(radius)]
@@ -171,7 +177,10 @@ def _grow(image: np.ndarray, radius: int) -> np.ndarray:
 
 
 def _sparse(stamps: list[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The non-zero pixels of odd square stamps: (pixels, 2) offset from the centre and value, and (n, 2) begin, end."""
+    """Collects the non-zero pixels of square stamps of odd size.
+
+    Returns offset from the centre and value of each pixel, (pixels, 2), and where each stamp begins and ends, (n, 2).
+    """
     pixels = []
     for stamp in stamps:
         y, x = np.nonzero(stamp)
@@ -183,9 +192,9 @@ def _sparse(stamps: list[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _probe(mask: np.ndarray, box: int) -> np.ndarray:
-    """Displacements (n, 2) that must be free around a first paddle's outer end: its solid mask.
+    """Returns the displacements that must be free around a first paddle's outer end, (n, 2): those of its solid mask.
 
-    The reference keeps it in a square of `box` pixels either way, one pixel off the centre.
+    As in the reference, they are cut to a square of `box` pixels in every direction, one pixel off the centre.
     """
     points = np.argwhere(mask == 255) - len(mask) // 2 + 1
     return points[(np.abs(points) <= box).all(1)]
@@ -194,15 +203,15 @@ def _probe(mask: np.ndarray, box: int) -> np.ndarray:
 def _reaches_corners(probe: np.ndarray) -> bool:
     """Whether every corner of an image has a probe pixel inside the image.
 
-    The reference grows the occupied area with OpenCV and takes a corner that no mask pixel reaches for "no room at
-    all": such directions never start a contour there, and do not here, so that images are distributed alike.
+    The reference dilates the occupied area with OpenCV, and finds no room at all where a corner is reached by no mask
+    pixel. Such directions never start a contour there, so they do not here either: the distribution is the same.
     """
     y, x = probe[:, 0], probe[:, 1]
     return all(((sy * y >= 0) & (sx * x >= 0)).any() for sy in (-1, 1) for sx in (-1, 1))
 
 
 def _central(p: Parameters, probes: list[np.ndarray]) -> np.ndarray:
-    """(usable, 5): directions a long contour can start in, and the rectangle its outer end lies in."""
+    """Returns the directions in which a long contour can start, with the rectangle for its outer end: (usable, 5)."""
     low, high = 2 * p.seed_distance, p.size - 2 * p.seed_distance
     rows = []
     for direction, probe in enumerate(probes):
@@ -213,7 +222,7 @@ def _central(p: Parameters, probes: list[np.ndarray]) -> np.ndarray:
 
 
 def _marker(p: Parameters) -> np.ndarray:
-    """A filled circle, reduced as the strokes are: odd square uint8."""
+    """Draws a filled circle, reduced as the strokes are: a square of odd size, uint8."""
     from PIL import Image
 
     reach = math.ceil(p.radius) + 4

@@ -1,1 +1,1 @@
-"""Helpers of the speech task."""
+"""Holds helpers of the speech task."""

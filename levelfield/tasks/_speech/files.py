@@ -1,12 +1,12 @@
-"""Reads Google Speech Commands v0.02 from its archive or its folders, and says which split a clip belongs to.
+"""Reads Google Speech Commands v0.02 from its archive or its folders, and assigns each clip to a split.
 
     speech_commands_v0.02.tar.gz        or the tree it unpacks to
         yes/0a7c2a8d_nohash_0.wav       word / speaker _nohash_ take
         validation_list.txt  testing_list.txt
-        _background_noise_/             left out
+        _background_noise_/             ignored
 
-Archives are read as streams, once for the names and once for the sound; nothing is unpacked to disk. Where both lists
-are absent, `partition` gives the split that the release's own README computes from the speaker's name.
+An archive is read twice as a stream, for the names and for the sound; nothing is unpacked to disk. Where both lists are
+missing, `partition` computes the split from the speaker's name, as the release's README does.
 """
 
 from __future__ import annotations
@@ -37,35 +37,41 @@ COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 OTHERS = ("backward", "bed", "bird", "cat", "dog", "follow", "forward", "happy", "house", "learn", "marvin", "sheila")
 WORDS = tuple(sorted((*COMMANDS, *DIGITS, *OTHERS, "tree", "visual", "wow")))
-"""The 35 words; a word's place is its label."""
+"""The 35 words; the index of a word is its label."""
 
 Entry = tuple[str, Callable[[], bytes]]
-"""A file's name below the tree's root, and how to get its bytes."""
+"""A file's name relative to the root of the tree, and a function that reads its bytes."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Every clip's name, "yes/0a7c2a8d_nohash_0.wav", by split; sorted by the SHA-1 of the name, so that the first so
-    many are spread over words and speakers. `by`: what decided the split, "lists" or "hash"."""
+    """The names of all clips, such as "yes/0a7c2a8d_nohash_0.wav", by split.
+
+    They are sorted by the SHA-1 of the name, so that the first n are spread over words and speakers. by: what assigned
+    the splits, "lists" or "hash".
+    """
 
     names: Mapping[SplitName, tuple[str, ...]]
     by: str
 
 
 def speaker(name: str) -> str:
-    """ "yes/0a7c2a8d_nohash_0.wav" is by 0a7c2a8d."""
+    """Returns the speaker of a clip: 0a7c2a8d for "yes/0a7c2a8d_nohash_0.wav"."""
     return PurePosixPath(name).name.split("_nohash_")[0]
 
 
 def partition(name: str) -> SplitName:
-    """By SHA-1 of the speaker: a tenth of them validates, a tenth tests (`which_set` in the release's README)."""
+    """Assigns a clip to a split by the SHA-1 of its speaker: a tenth of speakers to val, a tenth to test.
+
+    Source: `which_set` in the release's README.
+    """
     bucket = int(hashlib.sha1(speaker(name).encode(), usedforsecurity=False).hexdigest(), 16) % BUCKETS
     percent = bucket * (100 / (BUCKETS - 1))
     return "val" if percent < 10 else "test" if percent < 20 else "train"
 
 
 def find(sources: Path | None, task: str, page: str) -> Path:
-    """The archive, or the folder with a folder for each word. Raises UserError where there is neither."""
+    """Finds the archive, or the folder with a folder for each word. Raises UserError where there is neither."""
     if sources is None:
         raise UserError(
             f"Task {task} needs Speech Commands v0.02: run `levelfield data prepare {task}`, or download "
@@ -86,7 +92,7 @@ def find(sources: Path | None, task: str, page: str) -> Path:
 
 
 def survey(at: Path, progress: Progress) -> Survey:
-    """Which clips there are and where they belong. Raises UserError for words and lists that are not as released."""
+    """Lists the clips and assigns them to splits. Raises UserError for words and lists that are not as released."""
     names: list[str] = []
     listed: dict[str, SplitName] = {}
     lists = 0
@@ -111,21 +117,21 @@ def survey(at: Path, progress: Progress) -> Survey:
 
 
 def clips(at: Path, wanted: Mapping[str, object]) -> Iterator[tuple[str, np.ndarray]]:
-    """The wanted clips in the order in which they lie, each (samples,) int16."""
+    """Yields name and sound, (samples,) int16, of the wanted clips, in the order in which they are stored."""
     for name, data in entries(at):
         if name in wanted:
             yield name, decode(data(), f"{name} in {at}")
 
 
 def decode(data: bytes, what: str) -> np.ndarray:
-    """A wav file's samples, (samples,) int16. Raises UserError for what is not 16-bit mono at 16 kHz."""
+    """Decodes a wav file: (samples,) int16. Raises UserError for anything but 16-bit mono at 16 kHz."""
     try:
         with wave.open(BytesIO(data)) as file:
             form = (file.getnchannels(), 8 * file.getsampwidth(), file.getframerate())
             count, frames = file.getnframes(), file.readframes(file.getnframes())
     except (wave.Error, EOFError, RuntimeError) as error:
         why = str(error) or "it ends too soon"
-        raise UserError(f"{what} is no readable wav file ({why}): get the release again.") from error
+        raise UserError(f"{what} is not a readable wav file ({why}): get the release again.") from error
     if form != (1, 16, RATE):
         raise UserError(
             f"{what} has {form[0]} channels of {form[1]} bits at {form[2]:,} Hz: clips are mono, 16, 16,000."
@@ -136,7 +142,7 @@ def decode(data: bytes, what: str) -> np.ndarray:
 
 
 def entries(at: Path) -> Iterator[Entry]:
-    """Wav files and lists of a folder, in order of name, or of an archive, as they come."""
+    """Yields the wav files and lists of a folder, sorted by name, or of an archive, in its order. Raises UserError."""
     if at.is_dir():
         for path in sorted([*at.glob("*/*.wav"), *(at / name for name in LISTS)]):
             name = path.relative_to(at).as_posix()
@@ -151,7 +157,7 @@ def entries(at: Path) -> Iterator[Entry]:
                     name = "/".join(parts[-2:] if member.name.endswith(".wav") else parts[-1:])
                     if member.isfile() and _is_wanted(name):
                         yield name, _extractor(archive, member)
-            while stream.read(2**20):  # to the checksum of the whole, which lies behind what a tar reader reads
+            while stream.read(2**20):  # up to the checksum of the archive, which is beyond what tarfile reads
                 pass
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, zlib.error) as error:
         raise UserError(f"{at} is truncated or damaged ({error}): download it again.") from error
@@ -172,7 +178,7 @@ def _open(at: Path) -> gzip.GzipFile | lzma.LZMAFile | BinaryIO:
 
 
 def _is_wanted(name: str) -> bool:
-    """Lists and clips; not noise, nor the hidden files that some systems add."""
+    """Whether a file is a list or a clip, rather than noise or a hidden file that some systems add."""
     folder, _, file = name.rpartition("/")
     return name in LISTS or (file.endswith(".wav") and folder != NOISE and not file.startswith("."))
 
@@ -180,6 +186,6 @@ def _is_wanted(name: str) -> bool:
 def _known(name: str, at: Path) -> str:
     if name.split("/")[0] not in WORDS or "_nohash_" not in name:
         raise UserError(
-            f"{at}: {name} is no clip of Speech Commands, which are WORD/SPEAKER_nohash_N.wav: take it out."
+            f"{at}: {name} is not a clip of Speech Commands, which are WORD/SPEAKER_nohash_N.wav: remove it."
         )
     return name

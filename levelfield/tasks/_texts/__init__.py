@@ -1,1 +1,1 @@
-"""Helpers of the text tasks."""
+"""Holds helpers of the text tasks."""

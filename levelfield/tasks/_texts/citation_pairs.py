@@ -2,8 +2,8 @@
 
     1.0<TAB>P09-1104<TAB>P07-1003<TAB>Better word alignments ...<TAB>Automatic evaluation ...
 
-Label, two paper ids, two texts; no header, and no quoting, as the release's own reader takes them. The train file has
-gigabytes, so a file is parsed in blocks: NumPy finds the tabs and line ends, and what is kept of a text is copied once.
+A row has a label, two paper ids and two texts. There is no header and no quoting, as for the release's own reader. The
+train file has gigabytes, so files are parsed in blocks: NumPy finds tabs and line ends, and each text is copied once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES: dict[SplitName, str] = {
 DEPTH = 3  # folders below the one given: lra_release/lra_release/tsv_data
 LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
 BLOCK = 16 * 2**20
-LONGEST_ROW = 256 * 2**20  # bytes without a line end, from which on a file is no table of papers
+LONGEST_ROW = 256 * 2**20  # bytes without a line end; more than that is not a table of papers
 TAB, LINE, RETURN = b"\t\n\r"
 
 Encode = Callable[[np.ndarray], np.ndarray]
@@ -37,9 +37,10 @@ Encode = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows of one file. x: symbols of both texts of each row, end to end; lengths: (2N,) of them; y: (N,) 0 or 1.
+    """The rows of one file.
 
-    papers: the two ids of each row. sizes: (N,) bytes of both texts in the file, before anything was cut off.
+    x: symbols of both texts of every row, end to end, (total,). lengths: (2N,) of the texts. y: (N,), 0 or 1. papers:
+    the two ids of each row. sizes: (N,), bytes of both texts in the file, before truncation.
     """
 
     x: np.ndarray
@@ -52,9 +53,10 @@ class Pairs:
 def read(
     sources: Path | None, counts: dict[SplitName, int], encode: Encode, progress: Progress
 ) -> dict[SplitName, Pairs]:
-    """The first `counts[split]` rows of each file: from TSV files, plain or .xz, or else from the archive, streamed.
+    """Reads the first `counts[split]` rows of each file, from TSV files, plain or .xz, or else from the archive.
 
-    Raises UserError where a file is absent, damaged or too short, and for the first bad row with its line.
+    The archive is streamed. Raises UserError where a file is missing, damaged or too short, and for the first bad row,
+    with its line.
     """
     if sources is None:
         raise UserError(
@@ -76,7 +78,7 @@ def read(
 
 
 def _find(sources: Path, names: tuple[str, ...]) -> Path | None:
-    """The file in the folder or up to DEPTH below it; large trees of pictures below that are not walked."""
+    """Finds a file in the folder or up to DEPTH levels below it. Deeper trees of pictures are not walked."""
     for depth in range(DEPTH + 1):
         for name in names:
             if found := sorted(sources.glob("*/" * depth + name)):
@@ -92,7 +94,7 @@ def _from_file(path: Path, count: int, encode: Encode, progress: Progress) -> Pa
 def _from_archive(
     path: Path, counts: dict[SplitName, int], encode: Encode, progress: Progress
 ) -> dict[SplitName, Pairs]:
-    """In one pass that ends with the third file; nothing is written to disk."""
+    """Reads the three files from the archive, in a pass that ends with the third, without writing to disk."""
     wanted: dict[str, SplitName] = {f"tsv_data/{NAMES[split]}": split for split in SPLITS}
     found: dict[SplitName, Pairs] = {}
     with release.damage(path):
@@ -105,7 +107,7 @@ def _from_archive(
 
 
 def parse(stream: IO[bytes], where: str, count: int, encode: Encode, progress: Progress) -> Pairs:
-    """The first `count` rows of a stream. `where` names it in messages."""
+    """Parses the first `count` rows of a stream, which messages call `where`. Raises UserError for a bad row."""
     x: list[np.ndarray] = []
     lengths, labels, sizes = (np.empty(shape, np.int64) for shape in (2 * count, count, count))
     papers: list[tuple[bytes, bytes]] = []
@@ -135,7 +137,7 @@ def parse(stream: IO[bytes], where: str, count: int, encode: Encode, progress: P
 
 
 def _blocks(stream: IO[bytes], where: str, count: int) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Whole rows, `count` in all: bytes, and the row's start, four tabs and end in them, (rows, 6)."""
+    """Yields `count` rows in blocks: the bytes, and the positions of each row's start, four tabs and end, (rows, 6)."""
     rest, done, mark = b"", 0, release.MARK
     while done < count:
         chunk = stream.read(BLOCK).removeprefix(mark)
@@ -156,7 +158,10 @@ def _blocks(stream: IO[bytes], where: str, count: int) -> Iterator[tuple[bytes, 
 
 
 def _bounds(buffer: np.ndarray, where: str, done: int, most: int) -> np.ndarray:
-    """Of at most `most` rows. Raises UserError for the first row that has not five columns."""
+    """Finds start, four tabs and end of at most `most` rows: (rows, 6). Raises UserError for a row without 5 columns.
+
+    done: rows before these, for the line number in messages.
+    """
     ends = np.flatnonzero(buffer == LINE)[:most]
     tabs = np.flatnonzero(buffer[: ends[-1]] == TAB)
     columns = np.diff(np.searchsorted(tabs, ends), prepend=0) + 1
@@ -171,7 +176,7 @@ def _bounds(buffer: np.ndarray, where: str, done: int, most: int) -> np.ndarray:
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:
-    """End to end, each part let go once it is copied, so that memory holds everything once and not twice."""
+    """Concatenates parts, and frees each once it is copied, so that memory holds everything once and not twice."""
     whole = np.empty(sum(map(len, parts)), np.uint8)
     at = len(whole)
     while parts:

@@ -1,12 +1,12 @@
-"""Finds the documents in whatever a user's text lies in: a file, a folder or an archive.
+"""Reads the documents of a user's text from a file, a folder or an archive.
 
-    documents(Path("books"))                 # every .txt and .jsonl below it, in order of their paths
-    documents(Path("books.tar.gz"))          # the same of what is in the archive
-    documents(Path("corpus.jsonl.xz"))       # a document per line, its field "text"
-    documents(Path("essays.json"))           # one such object, or a list of them; only where it is named by itself
+    documents(Path("books"))                 # every .txt and .jsonl file below it, in order of path
+    documents(Path("books.tar.gz"))          # the same files in an archive
+    documents(Path("corpus.jsonl.xz"))       # one document per line, in the field "text"
+    documents(Path("essays.json"))           # one such object or a list of them; only where the file itself is named
 
-Texts stay the bytes they are. Any of these may be compressed by gzip or xz. No more than MOST bytes are ever unpacked,
-whatever a small file says that it holds.
+Texts stay the bytes that they are. Files may be compressed with gzip or xz. At most MOST bytes are unpacked, whatever
+size a file claims.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from levelfield.spec import Progress, UserError
 
 ENDINGS, ARCHIVES = (".txt", ".jsonl"), (".tar", ".tgz", ".txz", ".zip")
 PACKED = (".gz", ".xz")
-MOST = 2**31  # bytes of text, all documents together: they are held in memory
-DAMAGED = (  # RuntimeError: of zipfile, for a password or a method that it does not have
+MOST = 2**31  # bytes of all documents together, which are held in memory
+DAMAGED = (  # RuntimeError is what zipfile raises for a password and for an unknown method
     gzip.BadGzipFile,
     lzma.LZMAError,
     zlib.error,
@@ -40,7 +40,7 @@ DAMAGED = (  # RuntimeError: of zipfile, for a password or a method that it does
 
 
 def documents(place: Path, progress: Progress) -> list[bytes]:
-    """Every document of a file or folder that is not empty. Raises UserError where there are none or one is damaged."""
+    """Reads all documents of a file or folder, except empty ones. Raises UserError for none and for a damaged one."""
     paths = (
         [place]
         if place.is_file()
@@ -69,12 +69,12 @@ def documents(place: Path, progress: Progress) -> list[bytes]:
 
 @dataclass
 class _Room:
-    """How many bytes may still be read."""
+    """Counts how many bytes may still be read."""
 
     left: int
 
     def read(self, file: IO[bytes] | gzip.GzipFile, name: str) -> bytes:
-        """The rest of a file. Raises UserError where that is too much, having read no more than there is room for."""
+        """Reads the rest of a file. Raises UserError where it is too large, after no more bytes than are allowed."""
         data = file.read(self.left + 1)
         if len(data) > self.left:
             raise UserError(f"{name} makes more than {MOST / 2**30:.3g} GiB of text: give a part of it.")
@@ -83,19 +83,19 @@ class _Room:
 
 
 def _hidden(name: str) -> bool:
-    """Such as the ._book.txt that macOS puts beside a book.txt, into archives too."""
+    """Whether a file is hidden, such as the ._book.txt that macOS puts beside a book.txt, even into archives."""
     return name.rpartition("/")[2].startswith(".")
 
 
 def _kind(name: str) -> str:
-    """ ".txt", ".jsonl", ".tar" and so on, without what compresses it; "" for any other file."""
+    """Returns the ending of a name without that of its compression, such as ".jsonl"; "" for unknown endings."""
     for packed in PACKED:
         name = name.removesuffix(packed)
     return next((ending for ending in (*ENDINGS, *ARCHIVES, ".json") if name.lower().endswith(ending)), "")
 
 
 def _in_file(path: Path, whole: bool, room: _Room) -> Iterator[bytes]:
-    """whole: a file that was named by itself is text whatever its ending."""
+    """Yields the documents of a file or archive. whole: read it as text even if its ending is unknown."""
     kind = _kind(path.name)
     if kind == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -114,7 +114,7 @@ def _in_file(path: Path, whole: bool, room: _Room) -> Iterator[bytes]:
 
 
 def _documents(name: str, file: IO[bytes], room: _Room, kinds: Sequence[str] = ENDINGS) -> Iterator[bytes]:
-    """Those of one file by its name; none of a file of another kind."""
+    """Yields the documents of an open file, read as its name demands; none if its ending is not among `kinds`."""
     kind = _kind(name)
     if kind not in kinds:
         return

@@ -3,8 +3,8 @@
     reviews = read(Path("downloads"), task="text")      # aclImdb_v1.tar.gz, or aclImdb/train/pos/0_9.txt, ...
     splits(reviews)["val"][0].stars                     # 9
 
-A whole copy is compared with the SHA-256 of the official texts: copies are in circulation in which names and counts
-are right and some reviews are others. The archive is read as one stream, without being unpacked.
+A complete copy is compared with the SHA-256 of the official texts, because copies exist in which names and counts are
+right and some reviews differ. The archive is read as a stream, without being unpacked.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SOURCE = (
     "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis (ACL), Large Movie Review Dataset v1.0. "
     f"Licence: none is stated on {PAGE}, which asks to cite the paper."
 )
-PIECE = 1 << 20  # bytes of an archive taken at a time
-PREFIX = 120  # bytes at a review's beginning that say whether two are the same review
+PIECE = 1 << 20  # bytes of an archive that are read at a time
+PREFIX = 120  # two reviews that agree in so many bytes at the beginning are the same
 SPLIT_RULE = (
     "test: the official test reviews, all of them. train and val: the official train reviews, without those that begin "
     f"with the {PREFIX} bytes of a test review (they are the same text); val is the tenth of them for which the "
@@ -58,8 +58,10 @@ CONTENT = {
 
 
 class Review(NamedTuple):
-    """One file, named split/kind/number_stars.txt. Stars 7 to 10 are positive, 1 to 4 negative; unlabelled reviews
-    have none, 0."""
+    """One file, named split/kind/number_stars.txt.
+
+    Stars 7 to 10 are positive and 1 to 4 negative; unlabelled reviews have 0.
+    """
 
     name: bytes
     split: str
@@ -77,9 +79,9 @@ def read(
     whole: bool = True,
     progress: Progress = no_progress,
 ) -> list[Review]:
-    """The reviews of both official splits in order of split, number and kind.
+    """Reads the reviews of both official splits, in order of split, number and kind.
 
-    whole: refuse a copy with too few. Raises UserError, one sentence, where files are absent, damaged or altered.
+    whole: the kinds of which no review may be missing. Raises UserError where files are missing, damaged or altered.
     """
     place = find(sources, task)
     total = 4 * PER_KIND + UNLABELLED * ("unsup" in kinds)
@@ -94,7 +96,7 @@ def read(
 
 
 def splits(reviews: Sequence[Review]) -> Mapping[SplitName, list[Review]]:
-    """By SPLIT_RULE. Unlabelled reviews join those of train that are not val."""
+    """Splits reviews by SPLIT_RULE. Unlabelled reviews are added to train."""
     tested = {r.text[:PREFIX] for r in reviews if r.split == "test"}
     parts: dict[SplitName, list[Review]] = {"train": [], "val": [], "test": []}
     for review in reviews:
@@ -109,7 +111,7 @@ def splits(reviews: Sequence[Review]) -> Mapping[SplitName, list[Review]]:
 
 
 def find(sources: Path | None, task: str) -> Path:
-    """The archive, or the folder that holds `train` and `test`. Raises UserError where there is neither."""
+    """Finds the archive, or the folder that contains `train` and `test`. Raises UserError where there is neither."""
     if sources is None:
         raise UserError(
             f"Task {task} needs the IMDb reviews: run `levelfield data prepare {task}`, or download "
@@ -128,7 +130,7 @@ def find(sources: Path | None, task: str) -> Path:
 
 
 def _files(place: Path, kinds: Sequence[str]) -> Iterator[tuple[re.Match[bytes], bytes]]:
-    """Name, taken apart by FILE, and content of the reviews in a folder or in a plain, gzip- or xz-compressed tar."""
+    """Yields name, as a match of FILE, and content of the reviews in a folder or in a plain, gzip or xz tar."""
     if place.is_dir():
         yield from _unpacked(place, kinds)
         return
@@ -140,7 +142,7 @@ def _files(place: Path, kinds: Sequence[str]) -> Iterator[tuple[re.Match[bytes],
 
 
 def _unpacked(place: Path, kinds: Sequence[str]) -> Iterator[tuple[re.Match[bytes], bytes]]:
-    """Without Path and file objects: for fifty thousand small files they take longer than reading."""
+    """Yields the reviews of a folder, without Path and file objects, which take longer than reading 50,000 files."""
     for folder in (f"{split}/{kind}" for split in CONTENT for kind in kinds):
         where = os.fsencode(place / folder)
         for file in sorted(os.listdir(where)) if os.path.isdir(where) else ():
@@ -168,14 +170,14 @@ def _plain(file: io.BufferedReader) -> io.BufferedIOBase:
 
 
 def _members(file: io.BufferedIOBase, kinds: Set[bytes]) -> Iterator[tuple[re.Match[bytes], bytes]]:
-    """Walks the tar as a stream; the archive's hundred thousand members take the standard module several seconds."""
+    """Yields the reviews of a tar, read as a stream; tarfile needs several seconds for its 100,000 members."""
     rest = b""
     while chunk := file.read(PIECE):
         block, start = rest + chunk, 0
         while start + 512 <= len(block):
-            if not block[start]:  # a block of zeros ends it
+            if not block[start]:  # a block of zeros is the end
                 return
-            size = int(block[start + 124 : start + 135], 8)  # ValueError where this is no header
+            size = int(block[start + 124 : start + 135], 8)  # raises ValueError where this is not a header
             begin = start + 512
             after = begin + -(-size // 512) * 512
             if after > len(block):
@@ -203,7 +205,7 @@ def _review(name: re.Match[bytes], text: bytes) -> Review:
 
 
 def _check(found: Sequence[Review], place: Path, whole: Sequence[str]) -> None:
-    """Raises UserError for a copy that lacks reviews of the kinds it should have all of, and for other texts."""
+    """Raises UserError for a copy that lacks reviews of the kinds in `whole`, and for altered texts."""
     wrong = next((r for r in found if r.kind in KINDS and (r.stars >= 7) != (r.kind == "pos")), None)
     if wrong is not None:
         raise UserError(
@@ -228,6 +230,6 @@ def _check(found: Sequence[Review], place: Path, whole: Sequence[str]) -> None:
 
 
 def content(reviews: Sequence[Review]) -> str:
-    """The SHA-256 that CONTENT is about."""
+    """Returns the SHA-256 of the reviews, which is CONTENT for the official ones."""
     pieces = [piece for review in sorted(reviews, key=attrgetter("name")) for piece in (review.name, review.text)]
     return hashlib.sha256(b"\0".join([*pieces, b""])).hexdigest()

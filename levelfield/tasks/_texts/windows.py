@@ -1,8 +1,9 @@
-"""What tasks on plain text share: bytes in windows, no labels, and the scores of rules that look back one byte.
+"""Defines the base of tasks on plain text: bytes in windows, without labels.
 
     windows([b"to be or", b"not"], length=5)         # sequences b"to be", b" or", b"not"
 
-A task on some text is `Windows` and a way to read the text into three lists of documents.
+A task on a text derives from `Windows` and reads the text into three lists of documents. Its baselines look back at
+most one byte.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import numpy as np
 
 from levelfield.spec import DRAW_ORDER, Examples, Progress, SplitName, Task, Tokens, Unlabelled, UserError, no_progress
 
-LATEST = 8  # windows of a document that a slice tells apart
+LATEST = 8  # the slice `window` counts up to it
 Texts = Mapping[SplitName, Sequence[bytes]]
 
 
 @dataclass(frozen=True)
 class Windows(Task):
-    """Text cut into windows of 2 to `length` bytes. most: windows of each split, the first so many; None for all."""
+    """Text cut into windows of 2 to `length` bytes. most: the first n windows of each split; None for all."""
 
     length: int = 1024
     most: int | None = None
@@ -50,18 +51,18 @@ class Windows(Task):
         return 1 / 256
 
     def at_length(self, length: int, examples: int | None = None) -> Self:
-        """The same text in other windows."""
+        """Returns the same text in windows of another length."""
         return replace(self, length=length, most=self.most if examples is None else examples)
 
     @abstractmethod
     def texts(self, sources: Path | None, progress: Progress) -> Texts:
-        """The documents of each split. Raises UserError where there are none."""
+        """Reads the documents of each split. Raises UserError where there are none."""
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         texts = self.texts(sources, progress)
         splits: dict[SplitName, Examples] = {}
         taken: set[bytes] = set()
-        for split in DRAW_ORDER:  # train gives way where a window repeats
+        for split in DRAW_ORDER:  # a window that repeats is dropped from the later split, so train comes last
             cut = windows(texts[split], self.length)
             new = [i for i in range(len(cut)) if not taken or cut.sequence(i).tobytes() not in taken][: self.most]
             if not new:
@@ -72,7 +73,7 @@ class Windows(Task):
         return splits
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Shares of next bytes that are the commonest of all (`label_prior`), and after the byte before (`bigram`)."""
+        """Returns the accuracies of the commonest byte (`label_prior`) and of the commonest after a byte (`bigram`)."""
         before, after = _pairs(train)
         counts = np.bincount(before.astype(np.int64) * 256 + after, minlength=256 * 256).reshape(256, 256)
         commonest = counts.sum(0).argmax()
@@ -82,7 +83,7 @@ class Windows(Task):
 
 
 def identify(texts: Sequence[bytes]) -> str:
-    """SHA-256 of the documents in order, each with its length before it in eight bytes."""
+    """Returns the SHA-256 of the documents in order, each preceded by its length in eight bytes."""
     state = hashlib.sha256()
     for text in texts:
         state.update(len(text).to_bytes(8, "big"))
@@ -91,8 +92,11 @@ def identify(texts: Sequence[bytes]) -> str:
 
 
 def windows(texts: Sequence[bytes], length: int) -> Examples:
-    """Each text in windows of `length` bytes and a shorter last one; slice `window`: the first of its text is 0, and so
-    on up to 8. A last window of one byte, which has no next byte, is left out."""
+    """Cuts each text into windows of `length` bytes and a shorter last one.
+
+    The slice `window` numbers the windows of a text, 0 to 8. A last window of one byte is left out, since it has no
+    next byte.
+    """
     kept = [t[:-1] if len(t) % length == 1 else t for t in texts]
     sizes = np.array([len(t) for t in kept], np.int64)
     counts = -(-sizes // length)
@@ -106,7 +110,7 @@ def windows(texts: Sequence[bytes], length: int) -> Examples:
 
 
 def _pairs(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """Every byte that has a next one in its window, and that next one."""
+    """Returns every byte that has a next one in its window, and those next bytes: (pairs,) each."""
     inside = np.ones(len(examples.x), bool)
     inside[examples.offsets[1:] - 1] = False
     at = np.flatnonzero(inside)
