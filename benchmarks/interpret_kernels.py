@@ -78,7 +78,7 @@ def main() -> None:
             supply()
             started = time.monotonic()
             inputs = case.inputs(torch.device("cpu"), getattr(torch, asked.dtype))
-            verdict = dispatch.judge(kernel, case.table, case.twin, inputs, asked.length)
+            verdict = dispatch.validate(kernel, case.table, case.twin, inputs, asked.length)
             print(f"{case.name}: {verdict.note or 'not asked'} ({time.monotonic() - started:.0f} s)", flush=True)
 
 

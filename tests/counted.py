@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -152,17 +153,15 @@ def in_python_by(function: Any, tensors: Any) -> int:
     """Additions and multiplications of the compiled loops that `function(*tensors)` runs."""
     tally = Tally()
 
-    def spread(loop: Any, blocks: int, *given: Any) -> None:
+    def parallel_for(loop: Any, blocks: int, *given: Any) -> None:
         module = sys.modules[loop.py_func.__module__]
         with in_python(module) as inner:
-            values = [x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in given]
-            getattr(module, loop.py_func.__name__)(
-                *(Array(x, inner) if isinstance(x, np.ndarray) else x for x in values), (0, blocks)
-            )
+            counting = pytree.tree_map_only(np.ndarray, lambda x: Array(x, inner), simd.as_arrays(given))
+            getattr(module, loop.py_func.__name__)(*counting, (0, blocks))
         tally.total += inner.total
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simd, "spread", spread)
+        patch.setattr(simd, "parallel_for", parallel_for)
         function(*tensors)
     return tally.total
 
@@ -185,7 +184,7 @@ class Referee(TorchDispatchMode):
 
     def _own(self, name: str, func: Any, args: Any) -> int:
         if name in ("selective", "selective_backward"):
-            body = {"selective": selective._run, "selective_backward": selective._pull}[name]
+            body = {"selective": selective._scan, "selective_backward": selective._scan_backward}[name]
             with Referee() as inside:
                 body._init_fn(*args)
             return inside.total

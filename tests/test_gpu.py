@@ -23,7 +23,7 @@ def test_on_a_gpu_every_kernel_agrees_or_is_missing(
     device, seen = torch.device("cuda"), []
     for case in (one for c in kernel_cases.CASES for one in (c, kernel_cases.from_state(c)) if one is not None):
         if kernel in case.table.kernels:
-            verdict = dispatch.judge(kernel, case.table, case.twin, case.inputs(device, dtype), length)
+            verdict = dispatch.validate(kernel, case.table, case.twin, case.inputs(device, dtype), length)
             seen += [(case.name, verdict)] if verdict.note else []
     with capsys.disabled():
         print(*(f"\n{name}, {length} steps, {dtype}: {verdict.note}" for name, verdict in seen))

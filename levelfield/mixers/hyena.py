@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.ops.conv.depthwise import causal_taps
+from levelfield.ops.conv.depthwise import causal_depthwise_conv
 from levelfield.ops.conv.fft import conv_last, fft_conv
 from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -142,7 +142,7 @@ class HyenaLayer(RecurrentLayer):
         """
         self._check(x.shape[1])
         u = self.project(x)
-        *gates, v = causal_taps(u, *self._taps(u.dtype)).chunk(self.order + 1, -1)
+        *gates, v = causal_depthwise_conv(u, *self._taps(u.dtype)).chunk(self.order + 1, -1)
         for gate, kernel in zip(gates[:0:-1], self._kernels(x), strict=True):
             u = v * gate
             v = fft_conv(u.transpose(1, 2), kernel).transpose(1, 2).to(u.dtype)
@@ -157,7 +157,7 @@ class HyenaLayer(RecurrentLayer):
         u, back = self.project(x), self.short.kernel_size[0] - 1
         before = u.new_zeros(len(u), back, u.shape[2]) if state is None else state["short"]
         joined = torch.cat([before, u], 1)
-        *gates, v = causal_taps(joined, *self._taps(u.dtype))[:, back:].chunk(self.order + 1, -1)
+        *gates, v = causal_depthwise_conv(joined, *self._taps(u.dtype))[:, back:].chunk(self.order + 1, -1)
         past = u.new_zeros(len(u), self.order - 1, 0, x.shape[2]) if state is None else state["inputs"]
         self._check(past.shape[2] + x.shape[1])
         kept, steps = [], x.shape[1]

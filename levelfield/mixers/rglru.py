@@ -25,7 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.ops.conv.depthwise import causal_taps
+from levelfield.ops.conv.depthwise import causal_depthwise_conv
 from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.rglru import gated_scan
@@ -122,7 +122,7 @@ class RGLRULayer(RecurrentLayer):
 
     def _convolved(self, u: Tensor) -> Tensor:
         assert self.conv_1d.bias is not None
-        return causal_taps(u, self.conv_1d.weight[:, 0], self.conv_1d.bias)
+        return causal_depthwise_conv(u, self.conv_1d.weight[:, 0], self.conv_1d.bias)
 
     def _last_inputs(self, u: Tensor, state: dict[str, Tensor] | None) -> Tensor:
         reach = self.conv_1d.kernel_size[0] - 1

@@ -118,11 +118,11 @@ def _vector(a: Shape, *_: Any, **__: Any) -> int:
     return 2 * math.prod(a)
 
 
-def _taps(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+def _depthwise_conv(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
     return 2 * weight[0] * math.prod(x)
 
 
-def _taps_backward(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+def _depthwise_conv_backward(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
     """The same for x and for the weights, whose sums are passed on every 64 steps."""
     return 4 * weight[0] * math.prod(x) + x[0] * -(-x[1] // 64) * (weight[0] + 1) * x[2]
 
@@ -160,19 +160,21 @@ def _low_rank_backward(change: Shape, column: Any, row: Any, start: Any, ends: S
     return lanes * _chunks(grad[1]) * (64 * (64 * states + 3 + 8 * kinds * states) + 2 * (4 * states - 1))
 
 
-def _faded(q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, early: bool, **_: Any) -> int:
+def _decay_per_key(
+    q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, exclusive: bool, **_: Any
+) -> int:
     """A number of the state and step: fade, enter (2) and be read (2); then sums over sixteen lanes."""
     keys, values, rows = q[3], v[3], math.prod(q[:3])
-    return rows * (values * (5 * keys + 31 + 2 * early) + 3 * keys + 1)
+    return rows * (values * (5 * keys + 31 + 2 * exclusive) + 3 * keys + 1)
 
 
-def _faded_backward(
-    q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, early: bool, *_: Any, **__: Any
+def _decay_per_key_backward(
+    q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, exclusive: bool, *_: Any, **__: Any
 ) -> int:
     """The states again with the gradients of q, and backwards those of states, k and v."""
     keys, values, rows = q[3], v[3], math.prod(q[:3])
     ends = q[0] * q[2] * -(-q[1] // 64) * 2 * keys * values
-    bonuses = 12 * keys + 4 * values + 2 if early else 0
+    bonuses = 12 * keys + 4 * values + 2 if exclusive else 0
     return rows * (values * (12 * keys + 31) + 5 * keys + bonuses) + ends
 
 
@@ -202,14 +204,14 @@ RULES: dict[Any, Rule] = {
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     _own.convolve: _convolve,
     _own.convolve_backward: _convolve_backward,
-    _own.taps: _taps,
-    _own.taps_backward: _taps_backward,
+    _own.depthwise_conv: _depthwise_conv,
+    _own.depthwise_conv_backward: _depthwise_conv_backward,
     _own.diagonal: _diagonal,
     _own.moments: _moments,
     _own.low_rank: _low_rank,
     _own.low_rank_backward: _low_rank_backward,
-    _own.faded: _faded,
-    _own.faded_backward: _faded_backward,
+    _own.decay_per_key: _decay_per_key,
+    _own.decay_per_key_backward: _decay_per_key_backward,
     _own.selective: _selective,
     _own.selective_backward: _selective_backward,
 }

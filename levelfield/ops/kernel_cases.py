@@ -1,10 +1,10 @@
-"""Every operator that a package's kernel may stand for, with its naive twin and inputs of common sizes.
+"""Lists every operator that a package's kernel may stand for, with its naive twin and inputs of common sizes.
 
     for case in CASES:
-        verdict = case.decide(torch.device("cuda"), torch.bfloat16)     # self-tests on that device, nothing remembered
+        verdict = case.decide(torch.device("cuda"), torch.bfloat16)     # a self-test on that device; nothing is cached
         print(case.name, verdict.note or "plain")
 
-For `levelfield list kernels` and for tests; layers reach kernels through their operators alone.
+`levelfield list kernels` and tests use this list; layers reach kernels only through their operators.
 """
 
 from __future__ import annotations
@@ -27,30 +27,34 @@ from levelfield.ops.vendor.dispatch import LENGTH, Verdict, decide
 
 @dataclass(frozen=True)
 class Case:
-    """An operator at some widths. Tensors stand as shapes, B = 1 and T = 1: types and widths are all that counts."""
+    """An operator at some widths. Tensors are given as shapes with B = 1 and T = 1: only types and widths matter."""
 
-    name: str  # its own, with what distinguishes it
+    name: str  # the operator's, with what distinguishes this case
     operator: str
     twin: Callable[..., Any]
     shapes: tuple[Any, ...]
-    serves: str  # mixers
+    serves: str  # the mixers that use it
 
     @property
     def table(self) -> Operator:
+        """The operator's kernels and arguments."""
         return OPERATORS[self.operator]
 
     def inputs(self, device: torch.device, dtype: torch.dtype) -> Arguments:
+        """The arguments, with zeros of the case's shapes for tensors."""
         return tuple(torch.zeros(x, device=device, dtype=dtype) if isinstance(x, tuple) else x for x in self.shapes)
 
     def decide(self, device: torch.device, dtype: torch.dtype, length: int = LENGTH) -> Verdict:
+        """Finds the kernel that would run there, by self-tests over `length` steps."""
         return decide(self.table, self.twin, self.inputs(device, dtype), length)
 
 
-def _fading(name: str, operator: str, keys: int, values: int, groups: int, serves: str, by_key: bool) -> Case:
-    decay = (1, 2, 1, keys) if by_key else (1, 2, 1)
+def _decayed(operator: str, keys: int, groups: int, serves: str) -> Case:
+    """Attention with decay: two heads of 64 value channels, whose queries and keys come in `groups`."""
+    decay = (1, 2, 1) if operator == "decay_by_head" else (1, 2, 1, keys)
     bonus = (2, keys) if operator.endswith("bonus") else None
-    shapes = ((1, groups, 1, keys), (1, groups, 1, keys), (1, 2, 1, values), decay, None, bonus)
-    return Case(name, operator, naive_decayed_attention, shapes, serves)
+    shapes = ((1, groups, 1, keys), (1, groups, 1, keys), (1, 2, 1, 64), decay, None, bonus)
+    return Case(operator, operator, naive_decayed_attention, shapes, serves)
 
 
 def _head(width: int) -> tuple[int, ...]:
@@ -58,12 +62,12 @@ def _head(width: int) -> tuple[int, ...]:
 
 
 CASES = (
-    _fading("decay_by_head", "decay_by_head", 64, 64, 1, "mamba2, linear, performer, mlstm", False),
-    _fading("decay_by_key", "decay_by_key", 32, 64, 2, "gla", True),
-    _fading("decay_by_key_with_bonus", "decay_by_key_with_bonus", 64, 64, 2, "rwkv6", True),
+    _decayed("decay_by_head", keys=64, groups=1, serves="mamba2, linear, performer, mlstm"),
+    _decayed("decay_by_key", keys=32, groups=2, serves="gla"),
+    _decayed("decay_by_key_with_bonus", keys=64, groups=2, serves="rwkv6"),
     Case("delta_rule", "delta_rule", naive_delta_rule, (*[_head(64)] * 3, (1, 1, 1), None, None), "deltanet"),
     Case(
-        "delta_rule, fading",
+        "delta_rule with decay",
         "delta_rule",
         naive_delta_rule,
         (*[_head(64)] * 3, (1, 1, 1), (1, 1, 1), None),
@@ -95,7 +99,7 @@ CASES = (
 
 
 def from_state(case: Case) -> Case | None:
-    """The same, going on from a state; None where kernels of the operator are not asked to."""
+    """The same case starting from a state, or None if the operator's kernels are never given one."""
     arguments = case.table.arguments
     if "state" not in arguments:
         return None

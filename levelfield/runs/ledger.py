@@ -58,8 +58,8 @@ def peak_memory(device: torch.device) -> dict[str, float]:
 
 def new_kernels() -> list[str]:
     """Which kernels ran, or were refused and why, since this was last asked; nothing where all was plain."""
-    notes = dispatch.notes()
-    dispatch.forget()
+    notes = dispatch.kernel_log()
+    dispatch.clear_log()
     return notes
 
 

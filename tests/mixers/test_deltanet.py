@@ -72,7 +72,7 @@ def test_blocking_for_caches_changes_nothing(strength: float | None, monkeypatch
     """Rows one by one and chunks two by two, as wide layers are computed."""
     inputs = _inputs(70, strength, batch=3)
     whole = _results(inputs, 16)
-    monkeypatch.setattr(chunks, "CPU_NUMBERS", 2 * 16 * 3 * 5)
+    monkeypatch.setattr(chunks, "CPU_BLOCK_ELEMENTS", 2 * 16 * 3 * 5)
     for found, expected in zip(_results(inputs, 16), whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 

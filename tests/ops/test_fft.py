@@ -114,20 +114,20 @@ def test_compiled_transforms_take_two_and_three_times_powers_of_two(length: int,
 def test_compiled_transform_is_the_fourier_transform_and_back(size: int) -> None:
     """Sixteen complex columns; the spectrum is in another order, so its values are compared sorted."""
     x = np.random.default_rng(size).standard_normal((size, 2, 16))
-    stages, turns, _ = fft.plan(size, x.dtype)
+    tables = fft.plan(size, x.dtype)
     work = x.flatten()
-    fft.transform(work, stages, turns)
+    fft.forward_fft(work, tables)
     found, expected = work.reshape(x.shape), np.fft.fft(x[:, 0] + 1j * x[:, 1], axis=0)
     order = [np.abs(expected[:, :1] - row).argmin() for row in (found[:, 0] + 1j * found[:, 1])[:, :1]]
     assert sorted(order) == list(range(size))
     np.testing.assert_allclose(found[:, 0] + 1j * found[:, 1], expected[order], rtol=0, atol=1e-12 * size)
-    fft.restore(work, stages, turns)
+    fft.inverse_fft(work, tables)
     np.testing.assert_allclose(work.reshape(x.shape) / size, x, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("length, block", [(1, 1024), (7, 3), (64, 16), (65, 64)])
 def test_gated_output_is_its_three_operations(monkeypatch: pytest.MonkeyPatch, length: int, block: int) -> None:
-    monkeypatch.setattr(glu, "CPU_BLOCK", block)
+    monkeypatch.setattr(glu, "CPU_BLOCK_STEPS", block)
     _same(glu.gelu_glu, glu.naive_gelu_glu, (_normal(2, 5, length), _normal(6, 5, seed=1), _normal(6, seed=2)))
 
 
@@ -194,8 +194,8 @@ def test_kernels_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch, blo
         return whole, diagonal.diagonal_kernel(poles * dt, readout, 75)
 
     before = both()
-    monkeypatch.setattr(dplr, "CPU_BLOCK", block)
-    monkeypatch.setattr(diagonal, "CPU_BLOCK", block)
+    monkeypatch.setattr(dplr, "CPU_BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(diagonal, "CPU_BLOCK_ELEMENTS", block)
     torch.testing.assert_close(both(), before)
 
 

@@ -32,9 +32,9 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels are considered on a CPU; nothing decided here outlives the test."""
     monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
     monkeypatch.delenv(dispatch.SWITCH, raising=False)
-    dispatch.reset()
+    dispatch.clear_cache()
     yield
-    dispatch.reset()
+    dispatch.clear_cache()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_kernel_that_agrees_is_used_from_then_on(install: Install) -> None:
         assert kernel.calls == expected
     want = naive_delta_rule(*inputs())
     torch.testing.assert_close((y, state), want, rtol=1e-4, atol=1e-5)
-    (note,) = dispatch.notes()
+    (note,) = dispatch.kernel_log()
     assert note.startswith("delta_rule: fla chunk_gated_delta_rule (off by ")
 
 
@@ -190,7 +190,7 @@ def test_a_kernel_that_differs_is_refused_with_the_reason(
     install(*GATED, kernel)
     plain = _without(delta_rule, inputs())
     torch.testing.assert_close(delta_rule(*inputs()), plain, rtol=0, atol=0)
-    (note,) = dispatch.notes()
+    (note,) = dispatch.kernel_log()
     assert note.startswith("delta_rule: plain; fla chunk_gated_delta_rule refused: ")
     assert reason in note
     assert "\n" not in note
@@ -207,7 +207,7 @@ def test_a_missing_package_says_nothing() -> None:
         pytest.skip(f"{part} is installed")
     plain = _without(delta_rule, inputs())
     torch.testing.assert_close(delta_rule(*inputs()), plain, rtol=0, atol=0)
-    assert dispatch.notes() == []
+    assert dispatch.kernel_log() == []
 
 
 def test_a_package_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_package_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(dispatch.importlib, "import_module", broken)
     delta_rule(*inputs())
-    assert dispatch.notes() == [
+    assert dispatch.kernel_log() == [
         "delta_rule: plain; fla chunk_gated_delta_rule refused: ImportError fla.ops.gated_delta_rule: undefined symbol"
     ]
 
@@ -234,7 +234,7 @@ def test_a_kernel_that_fails_later_gives_way(install: Install) -> None:
     results = [delta_rule(*inputs())[0] for _ in range(3)]
     assert len(calls) == 3
     torch.testing.assert_close(results[1:], [results[0]] * 2, rtol=1e-4, atol=1e-5)
-    assert any("then refused: RuntimeError out of shared memory" in note for note in dispatch.notes())
+    assert any("then refused: RuntimeError out of shared memory" in note for note in dispatch.kernel_log())
 
 
 def test_running_out_of_memory_is_not_hidden(install: Install) -> None:
@@ -277,7 +277,7 @@ def test_a_self_test_draws_nothing_from_the_global_generator(install: Install) -
     with torch.no_grad():
         delta_rule(*inputs())
     assert torch.equal(torch.get_rng_state(), before)
-    assert "fla chunk_gated_delta_rule" in dispatch.notes()[0]
+    assert "fla chunk_gated_delta_rule" in dispatch.kernel_log()[0]
 
 
 def selective_scan_fn(
@@ -296,13 +296,13 @@ def test_a_gradient_that_a_kernel_lacks_is_an_error_and_not_zero(install: Instal
     install("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn", selective_scan_fn)
     x, dt, b = torch.randn(1, 20, 3, requires_grad=True), torch.rand(1, 20, 3), torch.randn(1, 20, 2)
     y, state = selective_scan(x, dt, -torch.rand(3, 2), b, b)
-    assert "mamba_ssm selective_scan_fn (off by" in dispatch.notes()[0]
+    assert "mamba_ssm selective_scan_fn (off by" in dispatch.kernel_log()[0]
     y.sum().backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="no gradient of its last state"):
         state.sum().backward()
-    dispatch.forget()
+    dispatch.clear_log()
     selective_scan(x, dt, -torch.rand(3, 2), b, b, torch.zeros(1, 3, 2))
-    assert dispatch.notes() == []
+    assert dispatch.kernel_log() == []
 
 
 def causal_conv1d_fn(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
@@ -317,12 +317,12 @@ def test_short_convolutions_come_from_causal_conv1d(install: Install, biased: bo
     install("causal_conv1d", "causal_conv1d_fn", causal_conv1d_fn)
     x, weight, bias = torch.randn(2, 33, 6), torch.randn(6, 1, 4), torch.randn(6) if biased else None
     torch.testing.assert_close(short_conv(x, weight, bias), naive_short_conv(x, weight, bias), rtol=1e-5, atol=1e-5)
-    (note,) = dispatch.notes()
+    (note,) = dispatch.kernel_log()
     assert note.startswith("short_conv: causal_conv1d causal_conv1d_fn (off by")
-    dispatch.forget()
+    dispatch.clear_log()
     short_conv(x, weight, bias, torch.randn(2, 3, 6))
     short_conv(x, torch.randn(6, 1, 5), bias)
-    assert dispatch.notes() == []
+    assert dispatch.kernel_log() == []
 
 
 def test_the_tail_of_a_short_convolution_is_never_longer_than_what_was_read() -> None:
@@ -353,7 +353,7 @@ def test_windows_are_flex_attentions(past: int, shared: int, first: int, causal:
 def test_attention_with_padding_stays_plain() -> None:
     q = torch.randn(1, 2, 20, 4)
     attend_window(q, q, q, torch.ones(1, 20, dtype=torch.bool), False, 5)
-    assert dispatch.notes() == []
+    assert dispatch.kernel_log() == []
 
 
 def test_every_operator_of_the_table_has_a_case_whose_twin_takes_its_samples() -> None:
@@ -384,7 +384,7 @@ def test_the_ledger_names_what_ran_in_any_phase_and_reads_phases_without_the_fie
     first = {"steps": 3, "kernels": new_kernels()}
     assert new_kernels() == []
     install(*GATED, _raising)
-    dispatch.reset()
+    dispatch.clear_cache()
     delta_rule(*inputs())
     told = all_kernels([{"steps": 3}, first])
     assert "chunk_gated_delta_rule (off by" in told

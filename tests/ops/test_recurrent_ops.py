@@ -45,7 +45,7 @@ def test_short_convolutions_are_torchs(length: int, taps: int) -> None:
 def test_gated_norms_are_torchs(
     first: bool, weight: tuple[int, ...], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gated_norm, "CPU_NUMBERS", block)
+    monkeypatch.setattr(gated_norm, "CPU_BLOCK_ELEMENTS", block)
     inputs = _leaves((2, 7, 3, 4), (2, 7, 3, 4), weight)
     ours = _results(lambda y, gate, by: (gated_norm.gated_norm(y, gate, by, first),), inputs)
     _same(ours, _results(lambda y, gate, by: (gated_norm.naive_gated_norm(y, gate, by, first),), inputs))
@@ -55,7 +55,7 @@ def test_gated_norms_are_torchs(
 @pytest.mark.parametrize("length", [1, 37])
 def test_selective_scans_are_the_recurrence(length: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the rows and steps of a block are few."""
-    monkeypatch.setattr(selective, "CPU_NUMBERS", block)
+    monkeypatch.setattr(selective, "CPU_BLOCK_ELEMENTS", block)
     x, dt, a, b, c, state = _leaves((3, length, 4), (3, length, 4), (4, 3), (3, length, 3), (3, length, 3), (3, 4, 3))
     inputs = [x, dt.detach().square().requires_grad_(), (-a.detach().exp()).requires_grad_(), b, c, state]
     _same(_results(selective.selective_scan, inputs), _results(selective.naive_selective_scan, inputs))

@@ -12,10 +12,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from levelfield.ops.arithmetic import Operations
-from levelfield.ops.conv.depthwise import causal_taps, pull, shifted_pull, shifted_taps, taps
+from levelfield.ops.conv.depthwise import (
+    causal_depthwise_conv,
+    depthwise_conv,
+    depthwise_conv_backward,
+    shifted_conv,
+    shifted_conv_backward,
+)
 from levelfield.ops.ssm.mimo import mimo, naive_mimo
 from levelfield.ops.ssm.rglru import gated_scan, naive_gated_scan
-from levelfield.ops.ssm.scan import naive_scan, paired_pull, paired_states, scan
+from levelfield.ops.ssm.scan import naive_scan, paired_states, paired_states_backward, scan
 
 KINDS = pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=["real", "complex"])
 
@@ -56,7 +62,7 @@ def test_a_scan_is_its_loop(dtype: torch.dtype, constant: bool, reverse: bool, l
     (grad,) = torch.autograd.grad(
         (torch.view_as_real(y) if (y := h.detach().requires_grad_()).is_complex() else y).sin().sum(), y
     )
-    _same([h, *paired_pull(a, h, initial, grad, reverse)], loop)
+    _same([h, *paired_states_backward(a, h, initial, grad, reverse)], loop)
 
 
 @KINDS
@@ -122,7 +128,9 @@ def test_shared_states_are_their_loop(directions: int, length: int) -> None:
 @pytest.mark.parametrize("starts", [True, False])
 @pytest.mark.parametrize("length", [1, 37])
 def test_the_gated_scan_is_its_loop(starts: bool, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("levelfield.ops.ssm.rglru.CPU_BLOCK", 50)  # blocks that end within a sequence and span two
+    monkeypatch.setattr(
+        "levelfield.ops.ssm.rglru.CPU_BLOCK_ELEMENTS", 50
+    )  # blocks that end within a sequence and span two
     shape = (3, length, 5)
     rate = torch.rand(5, dtype=torch.float64, generator=Generator().manual_seed(4)) + 0.1
     inputs = [_draw(*shape), _draw(*shape, seed=1), _draw(*shape, seed=2), rate]
@@ -148,7 +156,7 @@ def test_taps_are_a_grouped_convolution(length: int, number: int) -> None:
         return F.conv1d(padded, weight.unsqueeze(1), bias, groups=3).transpose(1, 2)
 
     inputs = _draw(2, length, 3), _draw(3, number, seed=1), _draw(3, seed=2)
-    _same(_with_gradients(causal_taps, *inputs), _with_gradients(theirs, *inputs))
+    _same(_with_gradients(causal_depthwise_conv, *inputs), _with_gradients(theirs, *inputs))
 
 
 @pytest.mark.parametrize("length", [1, 2, 70])
@@ -157,13 +165,16 @@ def test_compiled_taps_are_shifted_copies(length: int, number: int) -> None:
     """Going on from steps before, on inputs that lie apart in memory."""
     x, before, weight = _draw(2, length, 6)[..., 1:4], _draw(2, number - 1, 3, seed=1), _draw(number, 3, seed=2)
     bias, grad = _draw(3, seed=3), _draw(2, 3, length, seed=4).transpose(1, 2)
-    _same([taps(x, before, weight, bias)], [shifted_taps(x, before, weight, bias)])
-    _same([*pull(x, before, weight, grad)], [*shifted_pull(x, before, weight, grad)])
+    _same([depthwise_conv(x, before, weight, bias)], [shifted_conv(x, before, weight, bias)])
+    _same([*depthwise_conv_backward(x, before, weight, grad)], [*shifted_conv_backward(x, before, weight, grad)])
 
 
 def test_taps_in_16_bits_are_rounded_once() -> None:
     x, weight, bias = _draw(2, 9, 3).bfloat16(), _draw(3, 4, seed=1).bfloat16(), _draw(3, seed=2).bfloat16()
-    assert torch.equal(causal_taps(x, weight, bias), causal_taps(x.float(), weight.float(), bias.float()).bfloat16())
+    assert torch.equal(
+        causal_depthwise_conv(x, weight, bias),
+        causal_depthwise_conv(x.float(), weight.float(), bias.float()).bfloat16(),
+    )
 
 
 def test_taps_are_counted_with_values_and_without() -> None:
@@ -171,7 +182,7 @@ def test_taps_are_counted_with_values_and_without() -> None:
     for mode in (nullcontext(), FakeTensorMode()):
         with mode, Operations() as counter:
             x, weight = torch.ones(2, 9, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True)
-            causal_taps(x, weight, torch.zeros(3)).sum().backward()
+            causal_depthwise_conv(x, weight, torch.zeros(3)).sum().backward()
             assert x.grad is not None and x.grad.shape == x.shape
         counts.append(counter.total)
     assert counts[0] == counts[1] == pytest.approx(6 * 4 * 2 * 9 * 3, rel=0.1)

@@ -68,7 +68,7 @@ def test_chunks_are_sums_over_pairs(length: int, chunk: int) -> None:
 
 def test_blocking_for_caches_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows one by one and chunks two by two, as wide layers are computed."""
-    monkeypatch.setattr(chunks, "CPU_NUMBERS", 2 * 16 * 3 * 4)
+    monkeypatch.setattr(chunks, "CPU_BLOCK_ELEMENTS", 2 * 16 * 3 * 4)
     _check(70, 16, batch=3)
 
 

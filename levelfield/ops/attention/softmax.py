@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from levelfield.ops.vendor.dispatch import attempt
+from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 256  # the fewest queries of a window that are worth a call of their own
 
@@ -62,7 +62,7 @@ def attend_window(
     Every step sees the `first` keys besides, in the causal direction if they are not after it. Equal to
     `naive_attend_window`.
     """
-    given = attempt("attend_window", naive_attend_window, (q, k, v, mask, causal, window, first))
+    given = try_kernel("attend_window", naive_attend_window, (q, k, v, mask, causal, window, first))
     if given is not None:
         return given
     length, asked, seen = k.shape[2], [], []

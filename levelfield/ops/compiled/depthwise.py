@@ -1,8 +1,8 @@
-"""A short causal convolution of each channel and its gradients as compiled loops, all channels of a step side by side.
+"""Computes a short causal convolution of each channel and its gradients, with all channels of a step side by side.
 
-A few multiplications for every number read: going through the steps in order, a window of the last rows stays in the
-nearest cache, and each number comes from memory once. All arrays are contiguous and of one type, float32 or float64.
-Letters: B batch, T steps, C channels, K taps.
+There are only a few multiplications for every number read, so memory sets the time. The loops go through the steps in
+order, so that the last few rows stay in the nearest cache and each number is read from memory once. All arrays are
+contiguous and of one type, float32 or float64. Letters: B batch, T steps, C channels, K taps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from levelfield.ops.compiled.simd import compiled
 
-TOGETHER = 64  # steps whose products are added up in the arrays' own type; sums of such sums are float64
+PARTIAL = 64  # steps whose products are summed in the arrays' own type; these partial sums are summed in float64
 
 
 @compiled
@@ -23,8 +23,8 @@ def _add_product(total: Any, a: Any, b: Any) -> None:
 
 
 @compiled
-def run(x: Any, before: Any, weight: Any, bias: Any, y: Any, rows: tuple[int, int]) -> None:
-    """y[t] = bias + sum_j weight[K - 1 - j] x[t - j] for some rows of the batch.
+def forward(x: Any, before: Any, weight: Any, bias: Any, y: Any, rows: tuple[int, int]) -> None:
+    """Writes y[t] = bias + sum_j weight[K - 1 - j] x[t - j] for a range of rows of the batch.
 
     x, y: (B, T, C); before: (B, K - 1, C), the steps in front of x; weight: (K, C); bias: (C,).
     """
@@ -40,21 +40,22 @@ def run(x: Any, before: Any, weight: Any, bias: Any, y: Any, rows: tuple[int, in
 
 
 @compiled
-def pull(
+def backward(
     x: Any, before: Any, weight: Any, grad: Any, grad_x: Any, grad_before: Any, grad_rows: Any, rows: tuple[int, int]
 ) -> None:
-    """Gradients of `run` from that of y; grad_before is given as zeros.
+    """Writes the gradients of `forward` from that of y, `grad`: (B, T, C).
 
-    grad_rows: (B, K + 1, C) float64: what each row of the batch adds to those of weight and, last, of bias.
+    grad_x: (B, T, C); grad_before: (B, K - 1, C), given as zeros; grad_rows: (B, K + 1, C) float64, what each row of
+    the batch contributes to the gradients of weight and, in the last place, of bias.
     """
     reach, length = len(weight) - 1, x.shape[1]
     sums = np.zeros((reach + 2, x.shape[2]), x.dtype)
     for i in range(rows[0], rows[1]):
         grad_rows[i] = 0
         for t in range(length):
-            given, here, now, pulled, own = grad[i, t], x[i, t], weight[reach], grad_x[i, t], sums[reach]
+            given, here, now, to_x, own = grad[i, t], x[i, t], weight[reach], grad_x[i, t], sums[reach]
             for c in range(len(given)):
-                pulled[c] = now[c] * given[c]
+                to_x[c] = now[c] * given[c]
                 own[c] += here[c] * given[c]
             for tap in range(reach):
                 seen = t + tap - reach
@@ -64,7 +65,7 @@ def pull(
             total = sums[reach + 1]
             for c in range(len(given)):
                 total[c] += given[c]
-            if t % TOGETHER == TOGETHER - 1 or t == length - 1:
+            if t % PARTIAL == PARTIAL - 1 or t == length - 1:
                 for tap in range(reach + 2):
                     for c in range(len(given)):
                         grad_rows[i, tap, c] += sums[tap, c]

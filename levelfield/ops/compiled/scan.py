@@ -1,17 +1,17 @@
-"""First-order linear recurrences and their gradients as compiled loops, all channels of a step side by side.
+"""Runs first-order linear recurrences and their gradients, with all channels of a step side by side.
 
-A scan does one multiplication per number it reads, so a CPU spends its time on memory: going through the steps in
-order, one row of channels after another, reads and writes each number once and keeps the state in the nearest cache.
-Complex numbers lie as torch has them, and cost no more per byte.
+A scan does one multiplication per number that it reads, so memory sets the time on a CPU. The loops go through the
+steps in order, one row of channels after another: each number is read and written once, and the state stays in the
+nearest cache. Complex numbers lie as torch has them, and take no more time per byte.
 
-All functions take arrays of one type, real or complex, and go from the first step to the last or, with `forwards`
-false, the other way. Coefficients are rows: one per batch row and step, or a single one for all.
+All arrays are of one type, real or complex. The recurrence runs from the first step to the last or, with `forwards`
+false, from the last to the first. Coefficients are rows: one per batch row and step, or a single row for all.
 Letters: B batch, T steps, N channels.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from levelfield.ops.compiled.simd import compiled
 
 
 @compiled
-def run(a: Any, b: Any, initial: Any, h: Any, forwards: bool, rows: tuple[int, int]) -> None:
-    """h[t] = a[t] h[t - 1] + b[t] for some rows of the batch. a: (B T or 1, N), b, h: (B, T, N), initial: (B, N)."""
+def forward(a: Any, b: Any, initial: Any, h: Any, forwards: bool, rows: tuple[int, int]) -> None:
+    """Writes h[t] = a[t] h[t - 1] + b[t] for a range of rows of the batch.
+
+    a: (B T or 1, N); b, h: (B, T, N); initial: (B, N).
+    """
     length, varies = b.shape[1], 1 if len(a) > 1 else 0
     state = np.empty(b.shape[2], b.dtype)
     for i in range(rows[0], rows[1]):
@@ -33,32 +36,35 @@ def run(a: Any, b: Any, initial: Any, h: Any, forwards: bool, rows: tuple[int, i
                 result[n] = state[n]
 
 
+class Gradients(NamedTuple):
+    a: Any  # (B T, N), or (B, N) of zeros where there is a single row of a
+    b: Any  # (B, T, N)
+    initial: Any  # (B, N)
+
+
 @compiled
-def pull(
-    a: Any, h: Any, initial: Any, grad: Any, grad_a: Any, grad_b: Any, grad_initial: Any,
-    forwards: bool, rows: tuple[int, int],
-) -> None:  # fmt: skip
-    """Gradients of `run` from that of h: grad_a is (B T, N), or (B, N) of zeros where there is one row of a."""
+def backward(a: Any, h: Any, initial: Any, grad: Any, grads: Any, forwards: bool, rows: tuple[int, int]) -> None:
+    """Writes the gradients of `forward` to `grads`, `Gradients`, from that of h, `grad`: (B, T, N)."""
     length, varies = h.shape[1], 1 if len(a) > 1 else 0
     for i in range(rows[0], rows[1]):
-        carried = grad_initial[i]
+        carried = grads.initial[i]
         carried[:] = 0
         for k in range(length):
             t, before = (length - 1 - k, length - 2 - k) if forwards else (k, k + 1)
             past = initial[i] if k == length - 1 else h[i, before]
             row = (i * length + t) * varies
-            factor, given, pulled = a[row], grad[i, t], grad_b[i, t]
+            factor, given, to_b = a[row], grad[i, t], grads.b[i, t]
             if varies:
-                own = grad_a[row]
+                own = grads.a[row]
                 for n in range(len(carried)):
                     g = given[n] + carried[n]
-                    pulled[n] = g
+                    to_b[n] = g
                     own[n] = g * np.conj(past[n])
                     carried[n] = g * np.conj(factor[n])
             else:
-                own = grad_a[i]
+                own = grads.a[i]
                 for n in range(len(carried)):
                     g = given[n] + carried[n]
-                    pulled[n] = g
+                    to_b[n] = g
                     own[n] += g * np.conj(past[n])
                     carried[n] = g * np.conj(factor[n])

@@ -1,12 +1,15 @@
-"""A vector of numbers as a value in compiled code: what sixteen channels do side by side, said once.
+"""Gives compiled code a SIMD vector as a value, so that one line of it acts on sixteen channels side by side.
 
-    @numba.njit
-    def scale(x, by):                       # x: a flat array, its size a multiple of LANES
-        for i in range(0, x.size, LANES):
+    @compiled
+    def scale(x, by, parts):                # x: a flat array, its size a multiple of LANES
+        for i in range(parts[0] * LANES, parts[1] * LANES, LANES):
             store(x, i, load(x, i) * by)
 
-numba's own vectoriser must first prove that reads and writes do not meet, which it cannot for the strided accesses of
-a Fourier transform; with registers as values there is nothing to prove. LLVM splits the vectors for narrower machines.
+    parallel_for(scale, len(x) // LANES, x, 2.0)
+
+LLVM's own vectoriser must first prove that reads and writes do not overlap, which it cannot for the strided accesses of
+a Fourier transform. With vectors as values nothing need be proved. LLVM splits them on machines with narrower
+registers.
 """
 
 from __future__ import annotations
@@ -20,20 +23,24 @@ from typing import Any
 import numba
 import numba.extending
 import torch
+import torch.utils._pytree as pytree
 from numba import types
 from numba.core.cgutils import get_or_insert_function, ir  # ir: llvmlite of this numba's version
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 from levelfield import jit
 
-intrinsic: Any = numba.extending.intrinsic  # what it makes is called without the first parameter
+intrinsic: Any = numba.extending.intrinsic  # the function that it returns is called without the first parameter
 
-LANES = 16  # one register of float32 with AVX-512, two with AVX2
+LANES = 16  # elements of a vector: one register of float32 with AVX-512, two with AVX2
 ROW = 2 * LANES  # a row of complex numbers: sixteen real parts, then sixteen imaginary parts
 
 
 class Lanes(types.Type):
-    """LANES numbers of one floating-point type. They are added, subtracted and multiplied, also by a plain number."""
+    """A vector of LANES numbers of one floating-point type.
+
+    Vectors can be added, subtracted and multiplied, with each other and with a scalar on the right.
+    """
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -49,7 +56,7 @@ class _Model(models.PrimitiveModel):
 
 @intrinsic
 def load(typing: Any, array: Any, start: Any) -> Any:
-    """array[start : start + LANES] of a flat array."""
+    """Reads array[start : start + LANES] of a flat array as a vector."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _place(context, builder, array, args, context.get_value_type(signature.return_type))
@@ -60,7 +67,7 @@ def load(typing: Any, array: Any, start: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, array: Any, start: Any, value: Any) -> Any:
-    """array[start : start + LANES] = value."""
+    """Writes a vector: array[start : start + LANES] = value."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _place(context, builder, array, args, args[2].type)
@@ -72,7 +79,7 @@ def store(typing: Any, array: Any, start: Any, value: Any) -> Any:
 
 @intrinsic
 def total(typing: Any, lanes: Any) -> Any:
-    """The sum of all lanes, a plain number."""
+    """The sum of a vector's elements, a scalar."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (vector,) = args
@@ -86,7 +93,7 @@ def total(typing: Any, lanes: Any) -> Any:
 
 @intrinsic
 def fetch(typing: Any, array: Any, at: Any) -> Any:
-    """Ask for the cache line of array[at], which need not exist."""
+    """Prefetches the cache line of array[at], which may lie beyond the array."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -115,11 +122,11 @@ def _define(op: Callable[..., Any], instruction: str) -> None:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         a, b = args
-        if b.type != a.type:  # the number in every lane
+        if b.type != a.type:  # a scalar, repeated in every lane
             none, first = ir.Constant(a.type, ir.Undefined), ir.IntType(32)(0)
             everywhere = ir.Constant(ir.VectorType(first.type, LANES), [0] * LANES)
             b = builder.shuffle_vector(builder.insert_element(none, b, first), none, everywhere)
-        # One rounding for a product and a sum where the processor can.
+        # A product and a sum may be rounded once, by a fused multiply-add, where the processor has one.
         return getattr(builder, instruction)(a, b, flags=("contract",))
 
     lower_builtin(op, Lanes, Lanes)(code)
@@ -134,9 +141,12 @@ _define(operator.mul, "fmul")
 compiled = partial(jit.compiled, error_model="numpy")  # divisions need no check, which would keep loops from vectors
 
 
-def spread(function: Callable[..., None], blocks: int, *arguments: Any) -> None:
-    """function(*arguments, (first, last)) for all blocks, in as many threads as torch would use; tensors as arrays."""
-    arrays = [x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in arguments]
+def parallel_for(function: Callable[..., None], blocks: int, *arguments: Any) -> None:
+    """Calls function(*arguments, (first, last)) over ranges of blocks, in as many threads as torch would use.
+
+    Tensors are passed as NumPy arrays, also those in NamedTuples.
+    """
+    arrays = as_arrays(arguments)
     threads = min(torch.get_num_threads(), blocks)
     if threads == 1:
         return function(*arrays, (0, blocks))
@@ -147,13 +157,18 @@ def spread(function: Callable[..., None], blocks: int, *arguments: Any) -> None:
     return None
 
 
-def to_blocks(z: torch.Tensor) -> torch.Tensor:
-    """(..., C, N) complex -> (blocks, ..., N, 2, LANES) real, zero where C is not a multiple of LANES."""
+def as_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with every tensor as a NumPy array over the same memory."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().numpy(), arguments)
+
+
+def to_simd_layout(z: torch.Tensor) -> torch.Tensor:
+    """(..., C, N) complex -> (blocks, ..., N, 2, LANES) real, with zeros where C is not a multiple of LANES."""
     parts = torch.nn.functional.pad(torch.view_as_real(z.resolve_conj()), (0, 0, 0, 0, 0, -z.shape[-2] % LANES))
     return parts.unflatten(-3, (-1, LANES)).movedim((-4, -3), (0, -1)).contiguous()
 
 
-# Rows of complex numbers are pairs (re, im) of Lanes
+# A row of complex numbers is a pair (re, im) of vectors.
 
 
 @compiled
@@ -179,10 +194,11 @@ def minus(a: Any, b: Any) -> Any:
 
 @compiled
 def times(a: Any, b: Any) -> Any:
-    """a b; the parts of b may be plain numbers."""
+    """The complex product a b. The parts of b may be scalars."""
     return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
 
 
 @compiled
 def times_conjugate(a: Any, b: Any) -> Any:
+    """The complex product a conj(b)."""
     return a[0] * b[0] + a[1] * b[1], a[1] * b[0] - a[0] * b[1]

@@ -1,11 +1,11 @@
-"""Long convolution along the sequence by FFT, one-sided or two-sided.
+"""Computes long convolutions along the sequence by FFT, one-sided or two-sided.
 
     y[t] = sum over j >= 0 of  forward[j] u[t - j]  +  backward[j] u[t + 1 + j]
 
-The forward kernel begins at lag 0 and the backward kernel at lag -1, so no lag is counted twice. A convolution layer
-spends its time moving memory, not computing: autograd's own backward keeps the input's spectrum, about twice the input.
-Here the backward keeps the input only and transforms it again; on a CPU both passes run compiled, in cache and without
-transposing (`levelfield.ops.compiled.fft`), about five times faster than torch's own operations.
+The forward kernel begins at lag 0 and the backward kernel at lag -1, so no lag is counted twice. A convolution layer is
+limited by memory: autograd's own backward pass would keep the input's spectrum, about twice the size of the input. Here
+the backward pass keeps only the input and transforms it again. On a CPU both passes are compiled; they stay in cache
+and transpose nothing (`levelfield.ops.compiled.fft`), which is about five times faster than torch's own operations.
 
     u = torch.randn(8, 4096, 256).transpose(1, 2)       # (batch, channels, steps), channels last in memory
     y = fft_conv(u, torch.randn(256, 4096))             # causal, one kernel per channel
@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-COMPILED = "cpu"  # the device whose convolution is compiled; others run torch's transforms
-BLOCK = 1 << 27  # padded elements transformed at a time there, which bounds the memory
+COMPILED = "cpu"  # the device whose convolution is compiled; others use torch's transforms
+BLOCK = 1 << 27  # padded elements that those transform at a time, which bounds their memory
 
 
 def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
-    """Convolve u: (B, C, T) with forward: (G, K) and, where given, backward: (G, K'); returns (B, C, T).
+    """Convolves u, (B, C, T), with forward, (G, K), and, where given, backward, (G, K'): (B, C, T).
 
-    Channel c uses kernel c % G, so G must divide C. Kernels may be shorter or longer than T; taps that cannot reach a
-    step are ignored. u is converted to the kernels' type (float32 or float64). On a CPU, u is read and y is laid out
-    with channels last in memory: pass on (B, T, C) by `.transpose(1, 2)`, nothing is copied. Raises ValueError on sizes
-    that do not fit. Equal to `naive_conv`.
+    Channel c uses kernel c % G, so G must divide C. Kernels may be shorter or longer than T; taps that reach no step
+    are ignored. u is converted to the kernels' type (float32 or float64). On a CPU both u and y have channels last in
+    memory, so that (B, T, C) can be passed in by `.transpose(1, 2)` without a copy. Raises ValueError if the sizes do
+    not fit. Equal to `naive_conv`.
     """
     if u.ndim != 3 or forward.ndim != 2 or u.shape[1] % forward.shape[0] or u.shape[2] == 0 or forward.shape[1] == 0:
         raise ValueError(f"u must be (B, C, T) and forward (G, K) with G dividing C: {u.shape} and {forward.shape}.")
@@ -52,9 +52,9 @@ def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tens
 
 
 def conv_last(u: Tensor, forward: Tensor, steps: int) -> Tensor:
-    """The last `steps` of `fft_conv(u, forward)`, (B, C, steps): what a layer needs that keeps all its inputs.
+    """The last `steps` of `fft_conv(u, forward)`: (B, C, steps), for generation from all inputs so far.
 
-    A single step is one sum over the taps, at a small part of a transform's cost.
+    u: (B, C, T); forward: (G, K). A single step is one sum over the taps, which costs far less than a transform.
     """
     if steps > 1:
         return fft_conv(u, forward)[..., -steps:]
@@ -63,7 +63,7 @@ def conv_last(u: Tensor, forward: Tensor, steps: int) -> Tensor:
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """(..., C, T) -> (..., T, C) in memory, with zeros up to whole blocks of channels."""
+    """(..., C, T) -> (..., T, C) in memory, with C padded by zeros to whole vectors."""
     from levelfield.ops.compiled.simd import LANES
 
     more = -x.shape[-2] % LANES
@@ -71,7 +71,7 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def naive_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
-    """`fft_conv` as the sum it is, one term per tap: (B, C, T) -> (B, C, T)."""
+    """`fft_conv` by its equation, one term per tap: (B, C, T) -> (B, C, T)."""
     copies, length = u.shape[1] // forward.shape[0], u.shape[2]
     total = torch.zeros_like(u)
     for lag in range(min(forward.shape[1], length)):
@@ -92,21 +92,22 @@ def transform_size(least: int) -> int:
 def _convolve(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
     from levelfield.ops.compiled import fft, simd
 
-    out, size = torch.empty_like(u), fft.size_for(u.shape[1])
-    plan = fft.plan(size, u.numpy().dtype)
-    simd.spread(fft.convolve, u.shape[2] // simd.LANES, u, forward, backward, out, size, *plan)
+    out, plan = torch.empty_like(u), fft.plan(fft.size_for(u.shape[1]), u.numpy().dtype)
+    simd.parallel_for(fft.convolve, u.shape[2] // simd.LANES, u, forward, backward, out, plan)
     return out
 
 
 @torch.library.custom_op("levelfield::convolve_backward", mutates_args=(), device_types="cpu")
-def _pull(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _convolve_backward(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     from levelfield.ops.compiled import fft, simd
 
-    pulled = torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)
-    size = fft.size_for(u.shape[1])
-    tensors, plan = (u, forward, backward, grad, *pulled), fft.plan(size, grad.numpy().dtype)
-    simd.spread(fft.pull, u.shape[2] // simd.LANES, *tensors, size, *plan)
-    return pulled
+    inputs, grads = (
+        fft.Inputs(u, forward, backward),
+        fft.Inputs(torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)),
+    )
+    plan = fft.plan(fft.size_for(u.shape[1]), grad.numpy().dtype)
+    simd.parallel_for(fft.convolve_backward, u.shape[2] // simd.LANES, inputs, grad, grads, plan)
+    return tuple(grads)
 
 
 @_convolve.register_fake
@@ -114,13 +115,16 @@ def _(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
     return torch.empty_like(u)
 
 
-@_pull.register_fake
+@_convolve_backward.register_fake
 def _(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(u), torch.empty_like(forward), torch.empty_like(backward)
 
 
 class _Compiled(torch.autograd.Function):
-    """u: (B, T, C), forward: (K <= T, C), backward: (K' <= T - 1, C) -> (B, T, C), C a multiple of LANES."""
+    """The compiled convolution: u, (B, T, C), with forward, (K <= T, C), and backward, (K' <= T - 1, C): (B, T, C).
+
+    C is a multiple of LANES.
+    """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
@@ -131,16 +135,16 @@ class _Compiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs: tuple[Tensor, ...] = ctx.saved_tensors
-        return _pull(*inputs, grads[0].contiguous())
+        return _convolve_backward(*inputs, grads[0].contiguous())
 
 
 class _Transformed(torch.autograd.Function):
-    """`_Compiled` in torch's operations, for other devices: u: (B, C, T) -> (B, C, T), any C."""
+    """The convolution in torch's operations, for other devices: u, (B, C, T) -> (B, C, T), for any C."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
         ctx.save_for_backward(u, forward, backward)
-        size, spectrum = _circle(u, forward, backward)
+        size, spectrum = _circular_spectrum(u, forward, backward)
         out = torch.empty_like(u)
         for rows in _batches(u, size):
             out[rows] = torch.fft.irfft(torch.fft.rfft(u[rows], n=size).mul_(spectrum), n=size)[..., : u.shape[2]]
@@ -150,7 +154,7 @@ class _Transformed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         u, forward, backward = ctx.saved_tensors
-        size, spectrum = _circle(u, forward, backward)
+        size, spectrum = _circular_spectrum(u, forward, backward)
         conjugate, total, grad_u = spectrum.conj_physical(), torch.zeros_like(spectrum), torch.empty_like(u)
         for rows in _batches(u, size):
             moved = torch.fft.rfft(grads[0][rows], n=size)
@@ -160,9 +164,12 @@ class _Transformed(torch.autograd.Function):
         return grad_u, taps[:, : forward.shape[1]], taps[:, size - backward.shape[1] :].flip(-1)
 
 
-def _circle(u: Tensor, forward: Tensor, backward: Tensor) -> tuple[int, Tensor]:
-    """Size of the transforms, and the spectrum of both kernels laid on one circle: (C, size // 2 + 1) complex."""
-    # Circular distance must tell every lag from every other: T - 1 forwards, K' backwards, both ways around.
+def _circular_spectrum(u: Tensor, forward: Tensor, backward: Tensor) -> tuple[int, Tensor]:
+    """The size of the transforms, and the spectrum of both kernels as one circular kernel: (C, size // 2 + 1) complex.
+
+    The backward kernel's taps lie at the end, in reverse.
+    """
+    # The size must tell apart all lags modulo itself: T - 1 forwards and K' backwards.
     size = transform_size(u.shape[2] + max(forward.shape[1] - 1, backward.shape[1]))
     gap = forward.new_zeros(len(forward), size - forward.shape[1] - backward.shape[1])
     return size, torch.fft.rfft(torch.cat([forward, gap, backward.flip(-1)], dim=1))

@@ -1,9 +1,9 @@
-"""A linear map whose matrix is zero outside of small square blocks on its diagonal: each few channels by themselves.
+"""Applies a block-diagonal matrix, which maps each few channels by themselves.
 
     by_blocks(x, weight)            # x: (..., n i), weight: (n, o, i) -> (..., n o)
 
-Products of such small matrices are slow, and those with the whole diagonal are mostly zeros. So a few neighbouring
-blocks are taken as one, about as wide as a product needs to be quick.
+Products of small matrices are slow, and a product with the whole matrix is mostly zeros. So a few neighbouring blocks
+are joined into one, about as wide as a product needs to be fast.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CHANNELS = 32  # of the blocks that are multiplied
+CHANNELS = 32  # input channels of a joined block
 
 
 def by_blocks(x: Tensor, weight: Tensor) -> Tensor:
-    """x: (..., n i), weight: (n, o, i) -> (..., n o). Block b maps channels b i .. b i + i - 1."""
+    """Maps x, (..., n i), by weight, (n, o, i), to (..., n o). Block b maps channels b i to b i + i - 1."""
     number, outputs, inputs = weight.shape
     joined = next(g for g in range(max(1, min(number, CHANNELS // inputs)), 0, -1) if number % g == 0)
     # (n / g, g, o, i) -> (n / g, g o, g i) with the g blocks on the diagonal

@@ -1,7 +1,7 @@
-"""Tables of constants, made once for each setting: angles of positions, windows.
+"""Caches tables of constants, such as angles of positions and windows, so that each is made once per setting.
 
-A table must have values and serve in training, whoever asks for it first: an inference mode, or a count of operators
-on tensors without values, would otherwise leave behind one that can never be used again.
+A table must hold values and be usable in training, even if it is first made in inference mode or while operators are
+counted on tensors without values. The decorator leaves those modes while a table is made.
 
     @table
     def angles(length: int, device: torch.device) -> Tensor: ...
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 def table(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """The function, whose last 16 results are kept. Its arguments must be hashable."""
+    """Caches the last 16 results of a function that makes tensors, of any shape. Its arguments must be hashable."""
 
     @wraps(make)
     def plainly(*args: P.args, **kwargs: P.kwargs) -> Tensor:

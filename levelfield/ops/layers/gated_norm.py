@@ -1,10 +1,10 @@
-"""A root-mean-square norm with a SiLU gate, before it or after it, at the end of a recurrent layer.
+"""Computes a root-mean-square norm with a SiLU gate before or after it, the end of a recurrent layer.
 
     gated_norm(y, gate, weight, first=True)      # Mamba-2:  norm(y silu(gate)) weight
     gated_norm(y, gate, weight, first=False)     # GLA:      norm(y) weight silu(gate)
 
-One pass over the numbers, in blocks that stay in a CPU's cache; the backward computes again what lies between.
-Letters: N rows, W numbers that are normed together.
+Each value is read once, in blocks that stay in a CPU's cache; the backward pass recomputes intermediate values.
+Letters: N rows, H heads or groups, W channels that are normalised together.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-CPU_NUMBERS = 1 << 16  # of a block: 256 KiB of float32
+CPU_BLOCK_ELEMENTS = 1 << 16  # in a block: 256 KiB of float32
 
 
 def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
-    """y, gate: (..., H, W), weight: (H, W) or (W,) -> (..., H, W), in float32 or wider. Equal to `naive_gated_norm`."""
+    """The gated norm of y, (..., H, W), in float32 or wider. Equal to `naive_gated_norm`.
+
+    gate: (..., H, W); weight: (H, W) or (W,); first: whether the gate comes before the norm.
+    """
     wide = torch.promote_types(y.dtype, torch.float32)
     with torch.autocast(y.device.type, enabled=False):
         out: Tensor = _GatedNorm.apply(  # pyright: ignore[reportAssignmentType]
@@ -30,19 +33,19 @@ def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float 
 
 
 def naive_gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
-    """`gated_norm` in torch's own operations."""
+    """`gated_norm` in torch's own operations: (..., H, W) -> (..., H, W)."""
     if first:
         return F.rms_norm(y * F.silu(gate), y.shape[-1:], None, eps) * weight
     return F.rms_norm(y, y.shape[-1:], None, eps) * weight * F.silu(gate)
 
 
 def _steps(x: Tensor) -> int:
-    """Rows of a block."""
-    return max(1, CPU_NUMBERS // x[0].numel()) if x.device.type == "cpu" and len(x) else max(1, len(x))
+    """The number of rows in a block of x, (N, H, W)."""
+    return max(1, CPU_BLOCK_ELEMENTS // x[0].numel()) if x.device.type == "cpu" and len(x) else max(1, len(x))
 
 
 class _GatedNorm(torch.autograd.Function):
-    """y, gate: (N, H, W)."""
+    """The gated norm of flat rows, a block at a time: y and gate, (N, H, W) each."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float) -> Tensor:
@@ -70,20 +73,22 @@ class _GatedNorm(torch.autograd.Function):
             inner = a * open_ if ctx.first else a
             scale = _scale(inner, ctx.eps)
             normed = inner * scale
-            pull = given if ctx.first else given * open_
-            grad_weight += (pull * normed).sum_to_size(weight.shape)
-            pull = pull * weight
+            grad_normed = given if ctx.first else given * open_
+            grad_weight += (grad_normed * normed).sum_to_size(weight.shape)
+            grad_normed = grad_normed * weight
             if not ctx.first:
                 torch.ops.aten.silu_backward.grad_input(given * normed * weight, z, grad_input=to_gate)
-            pull = pull.addcmul_(normed, (pull * normed).mean(-1, keepdim=True), value=-1).mul_(scale)
+            grad_normed = grad_normed.addcmul_(normed, (grad_normed * normed).mean(-1, keepdim=True), value=-1).mul_(
+                scale
+            )
             if ctx.first:
-                torch.ops.aten.silu_backward.grad_input(pull * a, z, grad_input=to_gate)
-                torch.mul(pull, open_, out=to_y)
+                torch.ops.aten.silu_backward.grad_input(grad_normed * a, z, grad_input=to_gate)
+                torch.mul(grad_normed, open_, out=to_y)
             else:
-                to_y.copy_(pull)
+                to_y.copy_(grad_normed)
         return grad_y, grad_gate, grad_weight, None, None
 
 
 def _scale(x: Tensor, eps: float) -> Tensor:
-    """1 / root mean square over the last axis: (..., 1)."""
+    """The inverse of the root mean square over the last axis: (..., W) -> (..., 1)."""
     return x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()

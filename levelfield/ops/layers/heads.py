@@ -1,4 +1,4 @@
-"""Queries, keys and values of several heads from one linear layer.
+"""Computes queries, keys and values of several heads from one linear layer.
 
 q, k, v = split_heads(x, qkv, heads=4)      # qkv: linear(D, 3 D); x: (B, T, D) -> (B, 4, T, D / 4) each
 """
@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 
 def split_heads(x: Tensor, qkv: nn.Linear, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, T, D) -> three of (B, H, T, d), which lie as (B, T, H, d) in memory.
+    """Queries, keys and values of x, (B, T, D): (B, H, T, d) each, which lie as (B, T, H, d) in memory.
 
-    A product for each of the three: a single one for all would leave them interleaved in memory.
+    Each has a matrix product of its own, because a single product would leave the three interleaved in memory.
     """
     weights = qkv.weight.chunk(3)
     biases = (None,) * 3 if qkv.bias is None else qkv.bias.chunk(3)

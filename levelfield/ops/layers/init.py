@@ -1,4 +1,4 @@
-"""Layers with torch's default initial values, drawn from a generator that is passed in.
+"""Builds layers with torch's default initial values, drawn from a generator that is passed in.
 
 `nn.Linear(...)` draws from the process-wide generator, so a model's weights would depend on whatever ran before it.
 These helpers build the layer on the meta device, where nothing is drawn, and fill it from `generator`: the same
@@ -20,21 +20,21 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def linear(inputs: int, outputs: int, generator: Generator, bias: bool = True) -> nn.Linear:
-    """(..., inputs) -> (..., outputs). Weight and bias uniform in +-1/sqrt(inputs)."""
+    """A linear layer, (..., inputs) -> (..., outputs), with weight and bias uniform in +-1/sqrt(inputs)."""
     layer = _unfilled(nn.Linear(inputs, outputs, bias=bias, device="meta"))
     fill_default(layer.weight, layer.bias if bias else None, generator)
     return layer
 
 
 def orthogonal_linear(inputs: int, outputs: int, generator: Generator, gain: float = 1.0) -> nn.Linear:
-    """(..., inputs) -> (..., outputs), no bias. Orthogonal rows or columns, whichever are fewer, of length `gain`."""
+    """A linear layer without bias whose rows or columns, whichever are fewer, are orthogonal and of length `gain`."""
     layer = _unfilled(nn.Linear(inputs, outputs, bias=False, device="meta"))
     nn.init.orthogonal_(layer.weight, gain, generator)
     return layer
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
-    """(..., inputs) -> (..., outputs) without bias: a last map that leaves the residual stream as it is at first."""
+    """A linear layer of zeros without bias: as a layer's last map it leaves the residual stream unchanged at first."""
     layer = _unfilled(nn.Linear(inputs, outputs, bias=False, device="meta"))
     nn.init.zeros_(layer.weight)
     return layer
@@ -43,14 +43,14 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
 def conv1d(
     inputs: int, outputs: int, kernel: int, generator: Generator, groups: int = 1, bias: bool = True
 ) -> nn.Conv1d:
-    """(B, inputs, T) -> (B, outputs, T - kernel + 1). Uniform in +-1/sqrt(kernel * inputs / groups)."""
+    """A convolution, (B, inputs, T) -> (B, outputs, T - kernel + 1), uniform in +-1/sqrt(kernel * inputs / groups)."""
     layer = _unfilled(nn.Conv1d(inputs, outputs, kernel, groups=groups, bias=bias, device="meta"))
     fill_default(layer.weight, layer.bias, generator)
     return layer
 
 
 def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
-    """(...) int64 ids -> (..., width). Standard normal."""
+    """An embedding of int64 ids, (...) -> (..., width), with standard normal entries."""
     layer = _unfilled(nn.Embedding(rows, width, device="meta"))
     with torch.no_grad():
         layer.weight.normal_(generator=generator)
@@ -58,15 +58,15 @@ def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
 
 
 def _unfilled(layer: Layer) -> Layer:
-    """The layer with memory for its parameters; `to_empty` does so too, but not where tensors are only counted."""
+    """The layer with memory for its parameters. Unlike `to_empty`, this also works where tensors are only counted."""
     for name, parameter in list(layer.named_parameters()):
         setattr(layer, name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
     return layer
 
 
 def fill_default(weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
-    """Torch's default for linear and convolution layers, in place. weight: (outputs, inputs, ...); bias: (outputs,)."""
-    # The bound is 1/sqrt(fan in) for both; torch reaches the weight's through a = sqrt(5), which rounds differently.
+    """Fills weight, (outputs, inputs, ...), and bias, (outputs,), as torch does for linear and convolution layers."""
+    # The bound is 1/sqrt(fan in) for both; torch computes the weight's through a = sqrt(5), which rounds differently.
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     if bias is not None:
         bound = 1 / math.sqrt(weight[0].numel())

@@ -1,9 +1,11 @@
-"""Walking along sequences in chunks, several at a time: as many as a CPU's cache holds, or nearly all on other devices.
+"""Cuts sequences into spans of chunks that are computed together.
 
-    for part in segments(batch, length, chunk=64, width=640, device=x.device):
-        pieces(x, part)                      # (rows, chunks, heads, size, X) of x: (B, T, H, X)
+On a CPU a span holds as many chunks as fit its cache; on other devices it holds nearly all of them:
 
-What is left of the length after whole chunks is a chunk of its own. Parts of the same rows come in order of time.
+    for span in chunk_spans((batch, length), chunk=64, width=640, device=x.device):
+        to_chunks(x, span)                      # (rows, chunks, heads, size, X) of x: (B, T, H, X)
+
+Steps left over after the whole chunks form a chunk of their own. Spans of the same rows come in order of time.
 """
 
 from __future__ import annotations
@@ -15,70 +17,74 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CPU_NUMBERS = 1 << 18  # of the widest array in a part: 1 MiB of float32
-DEVICE_NUMBERS = 1 << 26
+CPU_BLOCK_ELEMENTS = 1 << 18  # in the widest array of a span: 1 MiB of float32
+DEVICE_BLOCK_ELEMENTS = 1 << 26
 
 
-class Segment(NamedTuple):
-    """`chunks` chunks of `size` steps each of some rows; the last may reach beyond the sequence (`pieces` pads it)."""
+class ChunkSpan(NamedTuple):
+    """Consecutive chunks of `size` steps in some rows of a batch.
+
+    The last chunk may reach beyond the sequence; `to_chunks` pads it with zeros.
+    """
 
     rows: slice
     steps: slice
     chunks: int
     size: int
-    first: int  # number of its first chunk in the sequence
+    first: int  # index of its first chunk in the sequence
 
     @property
     def bounds(self) -> slice:
-        """Numbers of the states before, between and after its chunks."""
+        """Indices of the states before, between and after its chunks."""
         return slice(self.first, self.first + self.chunks + 1)
 
 
-def segments(
-    batch: int,
-    length: int,
+def chunk_spans(
+    shape: tuple[int, int],
     chunk: int,
     width: int,
     device: torch.device,
     rest_size: Callable[[int], int] = lambda rest: rest,
-) -> list[Segment]:
-    """Parts of (batch, length) with about so many numbers of `width` a step as a part may have.
+) -> list[ChunkSpan]:
+    """Spans that cover `shape`, (batch, steps), each of about as many elements as the device takes at a time.
 
-    rest_size: the size of the chunk that holds what is left of the length, given the steps in it.
+    width: elements per step of the widest array. rest_size: maps the steps left over after whole chunks to the size of
+    the chunk that holds them.
     """
-    budget = (CPU_NUMBERS if device.type == "cpu" else DEVICE_NUMBERS) // max(1, chunk * width)
+    batch, length = shape
+    budget = (CPU_BLOCK_ELEMENTS if device.type == "cpu" else DEVICE_BLOCK_ELEMENTS) // max(1, chunk * width)
     whole, rest = divmod(length, chunk)
     most = max(1, min(whole, budget))
     rows_at_once = max(1, min(batch, budget // most))
-    parts = []
+    spans = []
     for top in range(0, batch, rows_at_once):
         rows = slice(top, min(batch, top + rows_at_once))
         for first in range(0, whole, most):
             chunks = min(most, whole - first)
-            parts.append(Segment(rows, slice(first * chunk, (first + chunks) * chunk), chunks, chunk, first))
+            spans.append(ChunkSpan(rows, slice(first * chunk, (first + chunks) * chunk), chunks, chunk, first))
         if rest:
-            parts.append(Segment(rows, slice(whole * chunk, length), 1, rest_size(rest), whole))
-    return parts
+            spans.append(ChunkSpan(rows, slice(whole * chunk, length), 1, rest_size(rest), whole))
+    return spans
 
 
-def pieces(x: Tensor, part: Segment) -> Tensor:
-    """x: (B, T, H, X) -> (rows, chunks, H, size, X), a view where nothing is padded."""
-    cut = x[part.rows, part.steps]
-    missing = part.chunks * part.size - cut.shape[1]
+def to_chunks(x: Tensor, span: ChunkSpan) -> Tensor:
+    """(B, T, H, X) -> (rows, chunks, H, size, X), a view where nothing is padded."""
+    cut = x[span.rows, span.steps]
+    missing = span.chunks * span.size - cut.shape[1]
     if missing:
         cut = F.pad(cut, (0, 0, 0, 0, 0, missing))
-    return cut.unflatten(1, (part.chunks, part.size)).transpose(2, 3)
+    return cut.unflatten(1, (span.chunks, span.size)).transpose(2, 3)
 
 
-def place(x: Tensor, part: Segment, into: Tensor) -> None:
-    """The way back: x: (rows, chunks, H, size, X) into its place in (B, T, H, X), without what was padded."""
-    cut = into[part.rows, part.steps]
-    if cut.shape[1] == part.chunks * part.size:
-        cut.unflatten(1, (part.chunks, part.size)).copy_(x.transpose(2, 3))
+def from_chunks(x: Tensor, span: ChunkSpan, into: Tensor) -> None:
+    """Writes x, (rows, chunks, H, size, X), to the span's place in `into`, (B, T, H, X), without the padding."""
+    cut = into[span.rows, span.steps]
+    if cut.shape[1] == span.chunks * span.size:
+        cut.unflatten(1, (span.chunks, span.size)).copy_(x.transpose(2, 3))
     else:
         cut.copy_(x.transpose(2, 3).flatten(1, 2)[:, : cut.shape[1]])
 
 
-def count(length: int, chunk: int) -> int:
-    """Chunks in so many steps."""
+def chunk_count(length: int, chunk: int) -> int:
+    """The number of chunks that `length` steps fill, the last one perhaps in part."""
     return -(-length // chunk)

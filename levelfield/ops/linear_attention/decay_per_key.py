@@ -1,24 +1,23 @@
-"""`chunked.decayed_attention` with a decay for every key channel: gated linear attention, and RWKV-6 with `bonus`.
+"""Computes `decayed_attention` with a decay for every key channel: gated linear attention, and RWKV-6 with `bonus`.
 
 With L_i the sums of log-decays in a chunk, the score of steps j <= i is sum_k q_ik k_jk exp(L_ik - L_jk). As a product
-of q_i exp(L_i) and k_j exp(-L_j) it would overflow, so a chunk is halved until its blocks are SMALL (yang2024, section
-4.3, has two levels of it):
+of q_i exp(L_i) and k_j exp(-L_j) it would overflow. A chunk is therefore halved again and again, down to blocks of
+SMALL steps (yang2024, section 4.3, does so at two levels):
 
-    . . . .       the pairs between two halves meet at the border m between them,
-    . . . .           (q_i exp(L_i - L_m)) . (k_j exp(L_m - L_j)),      no exponent above 0, one matrix product;
-    x x . .       the pairs within a SMALL block (here of two) are taken by their distance: k_j decays step by step
-    x x . .           on its way to q_i, and nothing is exponentiated.
+    . . . .       Pairs of steps in different halves are referred to the border m between the halves:
+    . . . .           (q_i exp(L_i - L_m)) . (k_j exp(L_m - L_j)), with no exponent above 0, is one matrix product.
+    x x . .       Pairs within a block of SMALL steps (here two) are computed distance by distance: k_j is multiplied
+    x x . .           by one decay after another on its way to q_i, and nothing is exponentiated.
 
-With `bonus` a step is read before it decays and enters the state: L_i is then the sum up to the step before i, and the
-score of i = j is weighted by the bonus instead.
+With `bonus` the sum is exclusive, that is, a step is read before it decays and enters the state: L_i is then the sum up
+to the step before i, and the score of i = j is weighted by the bonus.
 
-As in `decay_by_head`, dL_i = q_i dq_i - k_i dk_i, channel by channel, summed from the end of each chunk.
+As in `decay_per_head.py`, dL_i = q_i dq_i - k_i dk_i, channel by channel, summed from the end of each chunk.
 Letters: B batch, T steps, H heads, K and V channels, n rows, m chunks, N = n m H, c steps in a chunk.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,29 +25,37 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from levelfield.ops.linear_attention.chunks import Segment, count, pieces, place, segments
-from levelfield.ops.linear_attention.decay_per_key_cpu import faded
+from levelfield.ops.layers.underflow import decay_factor, forgets_all
+from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_count, chunk_spans, from_chunks, to_chunks
+from levelfield.ops.linear_attention.decay_per_key_cpu import attend_by_key_cpu
 
-COMPILED = "cpu"  # the device that runs `faded` instead, while a head's state fits its cache
-LARGEST = 1 << 15  # numbers of such a state
-SMALL = 8
-GONE = -60.0  # a factor below e^-60 counts as that much: nothing, and CPUs are slow at numbers near the smallest ones
+COMPILED = "cpu"  # the device that runs `attend_by_key_cpu` instead, while a head's state fits its cache
+LARGEST = 1 << 15  # elements of such a state
+SMALL = 8  # steps of a block whose pairs are computed distance by distance
+
+
+class _Inputs(NamedTuple):
+    q: Tensor  # (B, T, H, K)
+    k: Tensor  # (B, T, H, K)
+    v: Tensor  # (B, T, H, V)
+    log_decay: Tensor  # (B, T, H, K)
+    bonus: Tensor | None  # (H, K)
 
 
 def attend_by_key(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor, chunk: int, bonus: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """q, k, log_decay: (B, T, H, K); v: (B, T, H, V); state: (B, H, K, V); bonus: (H, K) or None.
+    """The results, (B, T, H, V), and the state after the last step, (B, H, K, V).
 
-    -> (B, T, H, V) and the state. `chunk` is rounded up to a power of two, and does not matter to `faded`.
+    q, k, log_decay: (B, T, H, K); v: (B, T, H, V); state: (B, H, K, V); bonus: (H, K) or None. `chunk` is rounded up to
+    a power of two; the compiled recurrence on a CPU does not use it.
     """
     if q.device.type == COMPILED and q.shape[3] * v.shape[3] <= LARGEST:
-        return faded(q, k, v, log_decay, state, bonus)
-    chunk = _power_of_two(chunk)
-    inputs = (q, k, v, log_decay, state, bonus)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-        return _ByKey.apply(*inputs, chunk)  # pyright: ignore[reportReturnType]
-    y, last, _ = _forward(q, k, v, log_decay, state, bonus, chunk, keep=False)
+        return attend_by_key_cpu(q, k, v, log_decay, state=state, bonus=bonus)
+    chunk, inputs = _power_of_two(chunk), _Inputs(q, k, v, log_decay, bonus)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, state)):
+        return _ByKey.apply(*inputs, state, chunk)  # pyright: ignore[reportReturnType]
+    y, last, _ = _forward(inputs, state, chunk, keep=False)
     return y, last
 
 
@@ -57,141 +64,151 @@ def _power_of_two(number: int) -> int:
 
 
 class _Chunks(NamedTuple):
-    """The chunks of a part side by side, with the factors that link them to the states around."""
+    """The chunks of a span side by side, with the decays between their steps and the states around them."""
 
     q: Tensor  # (N, c, K)
     k: Tensor  # (N, c, K)
     v: Tensor  # (N, c, V)
     gate: Tensor  # exp(log_decay): (N, c, K)
-    read: Tensor  # float64 L that q_i is read with: (N, c, K)
-    kept: Tensor  # float64 L that k_j enters with: (N, c, K)
-    before: Tensor  # exp(read): (N, c, K)
-    after: Tensor  # exp(L_end - kept): (N, c, K)
+    log_read: Tensor  # float64 L with which q_i reads: (N, c, K)
+    log_written: Tensor  # float64 L with which k_j is written: (N, c, K)
+    before: Tensor  # exp(log_read): (N, c, K)
+    after: Tensor  # exp(L_end - log_written): (N, c, K)
     whole: Tensor  # exp(L_end): (n, m, H, K, 1)
 
+    @property
+    def shape(self) -> torch.Size:
+        """(n, m, H), whose product is N."""
+        return self.whole.shape[:3]
 
-def _chunks(part: Segment, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, early: bool) -> _Chunks:
-    cut = [pieces(x, part) for x in (q, k, v, log_decay)]
-    qs, ks, vs, steps = (x.flatten(0, 2) for x in cut)
-    kept = steps.double().cumsum(1)
-    read = kept - steps if early else kept
-    before, after, whole = (_fading(x, qs.dtype) for x in (read, kept[:, -1:] - kept, kept[:, -1]))
-    whole = whole.unflatten(0, cut[0].shape[:3]).unsqueeze(-1)
-    return _Chunks(qs, ks, vs, _fading(steps, qs.dtype), read, kept, before, after, whole)
+
+def _chunks(span: ChunkSpan, inputs: _Inputs) -> _Chunks:
+    cut = [to_chunks(x, span) for x in inputs[:4]]
+    q, k, v, steps = (x.flatten(0, 2) for x in cut)
+    log_written = steps.double().cumsum(1)
+    log_read = log_written if inputs.bonus is None else log_written - steps
+    end = log_written[:, -1:]
+    return _Chunks(
+        q=q,
+        k=k,
+        v=v,
+        gate=decay_factor(steps, q.dtype),
+        log_read=log_read,
+        log_written=log_written,
+        before=decay_factor(log_read, q.dtype),
+        after=decay_factor(end - log_written, q.dtype),
+        whole=decay_factor(end.squeeze(1), q.dtype).unflatten(0, cut[0].shape[:3]).unsqueeze(-1),
+    )
 
 
 def _halves(c: _Chunks, half: int) -> tuple[Tensor, Tensor]:
-    """exp(L_i - L_m) of second halves and exp(L_m - L_j) of first ones, blocks of 2 `half` steps: (N, g, half, K)."""
-    read, kept = (x.unflatten(1, (-1, 2, half)) for x in (c.read, c.kept))
-    border = kept[:, :, 0, -1:]
-    late, early = read[:, :, 1] - border, border - kept[:, :, 0]
-    return _fading(late, c.q.dtype), _fading(early, c.q.dtype)
+    """Decays to and from the border m between the halves of each block of 2 `half` steps: (N, g, half, K) each.
 
-
-def _fading(exponent: Tensor, kind: torch.dtype) -> Tensor:
-    return exponent.to(kind).clamp(min=GONE).exp_()
+    They are exp(L_i - L_m) of the second halves and exp(L_m - L_j) of the first ones.
+    """
+    read, written = (x.unflatten(1, (-1, 2, half)) for x in (c.log_read, c.log_written))
+    border = written[:, :, 0, -1:]
+    from_border, to_border = read[:, :, 1] - border, border - written[:, :, 0]
+    return decay_factor(from_border, c.q.dtype), decay_factor(to_border, c.q.dtype)
 
 
 def _levels(size: int) -> list[int]:
-    """Halves of blocks in a chunk, down to SMALL."""
+    """Steps of half a block, from half the chunk down to SMALL."""
     return [1 << p for p in range(size.bit_length() - 2, SMALL.bit_length() - 2, -1)]
 
 
 def _blocks(scores: Tensor, size: int) -> Tensor:
-    """Those on the diagonal of (N, c, c), as a view (N, g, size, size)."""
+    """The blocks on the diagonal of scores, as a view: (N, c, c) -> (N, g, size, size)."""
     number = scores.shape[1] // size
     return scores.view(-1, number, size, number, size).diagonal(0, 1, 3).movedim(-1, 1)
 
 
-def _travelling(x: Tensor, gate: Tensor, early: bool, forwards: bool) -> Iterator[Tensor]:
-    """x (N, g, s, K) at distance 1, 2, ...: of step j as it has decayed at i = j + distance, or of i seen from j.
+def _decaying(x: Tensor, gate: Tensor, exclusive: bool, forwards: bool) -> Iterator[Tensor]:
+    """Yields x, (N, g, s, K), with the decay over 1, 2, ... steps: (N, g, s - distance, K).
 
-    Each has `distance` steps fewer, of i forwards and of j backwards.
+    Forwards it is x of step j as it has decayed by step i = j + distance, at i; backwards it is x of step i, at j.
     """
     size = x.shape[2]
     for distance in range(1, size):
         x = x[:, :, :-1] if forwards else x[:, :, 1:]
         if forwards:
-            passed = gate[:, :, distance - early : size - early]
+            passed = gate[:, :, distance - exclusive : size - exclusive]
         else:
             passed = gate[:, :, 1 : size - distance + 1]
-        # Read early, a neighbour has not decayed at all.
-        if not early or distance > 1:
+        # In the exclusive form the step before has not decayed yet when it is read.
+        if not exclusive or distance > 1:
             x = x * passed
         yield x
 
 
 def _scores(c: _Chunks, bonus: Tensor | None) -> Tensor:
-    """(N, c, c), zero above the diagonal. bonus: (N, 1, K) or None."""
+    """Scores of all pairs of steps in each chunk: (N, c, c), zero above the diagonal. bonus: (N, 1, K) or None."""
     size = c.q.shape[1]
     scores = c.q.new_zeros(c.q.shape[0], size, size)
     for half in _levels(size):
-        late, early = _halves(c, half)
+        from_border, to_border = _halves(c, half)
         qs, ks = c.q.unflatten(1, (-1, 2, half))[:, :, 1], c.k.unflatten(1, (-1, 2, half))[:, :, 0]
-        _blocks(scores, 2 * half)[:, :, half:, :half] = (qs * late) @ (ks * early).mT
+        _blocks(scores, 2 * half)[:, :, half:, :half] = (qs * from_border) @ (ks * to_border).mT
     small = min(SMALL, size)
     band = _blocks(scores, small)
     same = c.q * c.k if bonus is None else c.q * c.k * bonus
     scores.diagonal(0, 1, 2).copy_(same.sum(-1))
     qs, ks, gate = (x.unflatten(1, (-1, small)) for x in (c.q, c.k, c.gate))
-    for distance, travelled in enumerate(_travelling(ks, gate, bonus is not None, True), 1):
-        band.diagonal(-distance, 2, 3).copy_((qs[:, :, distance:] * travelled).sum(-1))
+    for distance, decayed in enumerate(_decaying(ks, gate, bonus is not None, True), 1):
+        band.diagonal(-distance, 2, 3).copy_((qs[:, :, distance:] * decayed).sum(-1))
     return scores
 
 
-def _scores_backward(c: _Chunks, grad: Tensor, early: bool) -> tuple[Tensor, Tensor]:
-    """Gradients of q and k from that of the scores below the diagonal. grad: (N, c, c)."""
+def _scores_backward(c: _Chunks, grad: Tensor, exclusive: bool) -> tuple[Tensor, Tensor]:
+    """Gradients of q and k, (N, c, K) each, from that of the scores below the diagonal. grad: (N, c, c)."""
     size = c.q.shape[1]
     grad_q, grad_k = torch.zeros_like(c.q), torch.zeros_like(c.k)
     for half in _levels(size):
-        late, fading = _halves(c, half)
+        from_border, to_border = _halves(c, half)
         qs, ks, to_q, to_k = (x.unflatten(1, (-1, 2, half)) for x in (c.q, c.k, grad_q, grad_k))
         corner = _blocks(grad, 2 * half)[:, :, half:, :half]
-        to_q[:, :, 1].addcmul_(corner @ (ks[:, :, 0] * fading), late)
-        to_k[:, :, 0].addcmul_(corner.mT @ (qs[:, :, 1] * late), fading)
+        to_q[:, :, 1].addcmul_(corner @ (ks[:, :, 0] * to_border), from_border)
+        to_k[:, :, 0].addcmul_(corner.mT @ (qs[:, :, 1] * from_border), to_border)
     small = min(SMALL, size)
     band = _blocks(grad, small)
     qs, ks, gate, to_q, to_k = (x.unflatten(1, (-1, small)) for x in (c.q, c.k, c.gate, grad_q, grad_k))
-    both = zip(_travelling(ks, gate, early, True), _travelling(qs, gate, early, False), strict=True)
+    both = zip(_decaying(ks, gate, exclusive, True), _decaying(qs, gate, exclusive, False), strict=True)
     for distance, (from_k, from_q) in enumerate(both, 1):
-        pull = band.diagonal(-distance, 2, 3).unsqueeze(-1)
-        to_q[:, :, distance:].addcmul_(pull, from_k)
-        to_k[:, :, :-distance].addcmul_(pull, from_q)
+        grad_score = band.diagonal(-distance, 2, 3).unsqueeze(-1)
+        to_q[:, :, distance:].addcmul_(grad_score, from_k)
+        to_k[:, :, :-distance].addcmul_(grad_score, from_q)
     return grad_q, grad_k
 
 
-def _bonuses(bonus: Tensor | None, part: Segment, rows: int) -> Tensor | None:
-    """(H, K) -> (N, 1, K)."""
-    return None if bonus is None else bonus.repeat(rows * part.chunks, 1).unsqueeze(1)
+def _bonuses(bonus: Tensor | None, span: ChunkSpan, rows: int) -> Tensor | None:
+    """The bonus of every chunk's head: (H, K) -> (N, 1, K)."""
+    return None if bonus is None else bonus.repeat(rows * span.chunks, 1).unsqueeze(1)
 
 
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_decay: Tensor,
-    state: Tensor,
-    bonus: Tensor | None,
-    chunk: int,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """y, the last state, and with `keep` those before and after every chunk, (B, chunks + 1, H, K, V)."""
-    batch, length, heads = v.shape[:3]
+def _spans(inputs: _Inputs, chunk: int) -> list[ChunkSpan]:
+    (batch, length, heads), wide = inputs.v.shape[:3], max(inputs.q.shape[3], inputs.v.shape[3])
+    return chunk_spans((batch, length), chunk, heads * wide, inputs.v.device, _power_of_two)
+
+
+def _forward(inputs: _Inputs, state: Tensor, chunk: int, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The results, the last state, and the states at the bounds of chunks, (B, chunks + 1, H, K, V), if `keep`."""
+    v, bonus = inputs.v, inputs.bonus
+    batch, length = v.shape[:2]
     y = torch.empty_like(v, memory_format=torch.contiguous_format)
-    states = y.new_empty(batch, count(length, chunk) + 1 if keep else 0, *state.shape[1:])
+    states = y.new_empty(batch, chunk_count(length, chunk) + 1 if keep else 0, *state.shape[1:])
     carry = state.clone()
-    for part in segments(batch, length, chunk, heads * max(q.shape[3], v.shape[3]), v.device, _power_of_two):
-        c = _chunks(part, q, k, v, log_decay, bonus is not None)
-        shape = (*c.whole.shape[:3], *state.shape[2:])
-        bounds = y.new_empty(shape[0], part.chunks + 1, *shape[2:]) if not keep else states[part.rows, part.bounds]
-        bounds[:, 0] = carry[part.rows]
+    for span in _spans(inputs, chunk):
+        c = _chunks(span, inputs)
+        shape = (*c.shape, *state.shape[2:])
+        bounds = y.new_empty(shape[0], span.chunks + 1, *shape[2:]) if not keep else states[span.rows, span.bounds]
+        bounds[:, 0] = carry[span.rows]
         added = ((c.k * c.after).mT @ c.v).view(shape)
-        for i in range(part.chunks):
+        for i in range(span.chunks):
             torch.addcmul(added[:, i], bounds[:, i], c.whole[:, i], out=bounds[:, i + 1])
-        carry[part.rows] = bounds[:, -1]
-        near = _scores(c, _bonuses(bonus, part, shape[0])) @ c.v
+        carry[span.rows] = bounds[:, -1]
+        near = _scores(c, _bonuses(bonus, span, shape[0])) @ c.v
         near.baddbmm_(c.q * c.before, bounds[:, :-1].flatten(0, 2))
-        place(near.unflatten(0, shape[:3]), part, y)
+        from_chunks(near.unflatten(0, shape[:3]), span, y)
     return y, carry, states
 
 
@@ -203,11 +220,11 @@ class _ByKey(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         log_decay: Tensor,
-        state: Tensor,
         bonus: Tensor | None,
+        state: Tensor,
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
-        y, last, states = _forward(q, k, v, log_decay, state, bonus, chunk, keep=True)
+        y, last, states = _forward(_Inputs(q, k, v, log_decay, bonus), state, chunk, keep=True)
         ctx.save_for_backward(q, k, v, log_decay, bonus, states)
         ctx.chunk = chunk
         return y, last
@@ -215,41 +232,41 @@ class _ByKey(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, log_decay, bonus, states = ctx.saved_tensors
-        (batch, length, heads), wide = v.shape[:3], max(q.shape[3], v.shape[3])
-        out = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, log_decay))
-        grad_bonus = None if bonus is None else torch.zeros_like(bonus)
+        *tensors, states = ctx.saved_tensors
+        inputs = _Inputs(*tensors)
+        grad_bonus = None if inputs.bonus is None else torch.zeros_like(inputs.bonus)
+        out = _Inputs(
+            *(torch.empty_like(x, memory_format=torch.contiguous_format) for x in tensors[:4]), bonus=grad_bonus
+        )
         carry = grads[1].clone()
-        for part in reversed(segments(batch, length, ctx.chunk, heads * wide, v.device, _power_of_two)):
-            c = _chunks(part, q, k, v, log_decay, bonus is not None)
-            bounds, pull = states[part.rows, part.bounds], torch.empty_like(states[part.rows, part.bounds])
-            pull[:, -1] = carry[part.rows]
-            own = _pull_back(part, c, pieces(grads[0], part).flatten(0, 2), bounds, pull, bonus, out)
-            carry[part.rows] = pull[:, 0]
-            if grad_bonus is not None and own is not None:
-                grad_bonus += own.view(-1, *grad_bonus.shape).sum(0)
-        silent = log_decay < math.log(torch.finfo(log_decay.dtype).eps)  # a past that is gone: nothing but rounding
-        return *out[:3], out[3].masked_fill_(silent, 0), carry, grad_bonus, None
+        for span in reversed(_spans(inputs, ctx.chunk)):
+            bounds = states[span.rows, span.bounds]
+            around = _Bounds(bounds, torch.empty_like(bounds))
+            around.grads[:, -1] = carry[span.rows]
+            _span_backward(span, inputs, to_chunks(grads[0], span).flatten(0, 2), around, out)
+            carry[span.rows] = around.grads[:, 0]
+        out.log_decay.masked_fill_(forgets_all(inputs.log_decay), 0)
+        return *out, carry, None
 
 
-def _pull_back(
-    part: Segment,
-    c: _Chunks,
-    given: Tensor,
-    bounds: Tensor,
-    pull: Tensor,
-    bonus: Tensor | None,
-    out: tuple[Tensor, ...],
-) -> Tensor | None:
-    """Gradients of one part, into `out` (of q, k, v, log_decay) and `pull` (of the states, whose last is given).
+class _Bounds(NamedTuple):
+    """The states before, between and after the chunks of a span, and their gradients."""
 
-    Returns each chunk's gradient of the bonus, (N, K), where there is one.
+    states: Tensor  # (n, m + 1, H, K, V)
+    grads: Tensor  # (n, m + 1, H, K, V): the last is given, the others are written
+
+
+def _span_backward(span: ChunkSpan, inputs: _Inputs, given: Tensor, around: _Bounds, out: _Inputs) -> None:
+    """Writes the gradients of one span: those of the states to `around.grads`, those of the inputs to `out`.
+
+    given: the gradient of y, (N, c, V). The gradient of the bonus is added to what `out` holds.
     """
-    shape, weights = c.whole.shape[:3], _bonuses(bonus, part, c.whole.shape[0])
+    c, bonus, (bounds, grad_bounds) = _chunks(span, inputs), inputs.bonus, around
+    shape, weights = c.shape, _bonuses(bonus, span, c.shape[0])
     back = ((c.q * c.before).mT @ given).view_as(bounds[:, 1:])
-    for i in reversed(range(part.chunks)):
-        torch.addcmul(back[:, i], pull[:, i + 1], c.whole[:, i], out=pull[:, i])
-    ends = pull[:, 1:].flatten(0, 2)
+    for i in reversed(range(span.chunks)):
+        torch.addcmul(back[:, i], grad_bounds[:, i + 1], c.whole[:, i], out=grad_bounds[:, i])
+    ends = grad_bounds[:, 1:].flatten(0, 2)
     scores = given @ c.v.mT
     grad_q, grad_k = _scores_backward(c, scores, bonus is not None)
     grad_q.addcmul_(given @ bounds[:, :-1].flatten(0, 2).mT, c.before)
@@ -260,11 +277,13 @@ def _pull_back(
     to_q, to_k = (same * x if weights is None else same * x * weights for x in (c.k, c.q))
     seen, entered = c.q * grad_q, c.k * grad_k  # without i = j, where the two would cancel
     slope = -entered
-    slope[:, -1] += (bounds[:, 1:] * pull[:, 1:]).sum(-1).flatten(0, 2)
+    slope[:, -1] += (bounds[:, 1:] * grad_bounds[:, 1:]).sum(-1).flatten(0, 2)
     if bonus is None:
         slope += seen
     else:
-        slope[:, :-1] += seen[:, 1:]  # read early, a step does not see its own decay
-    for number, grad in enumerate((grad_q + to_q, grad_k + to_k, grad_v, slope.flip(1).cumsum(1).flip(1))):
-        place(grad.unflatten(0, shape), part, out[number])
-    return None if bonus is None else (same * c.q * c.k).sum(1)
+        slope[:, :-1] += seen[:, 1:]  # in the exclusive form a step is read without its own decay
+    found = (grad_q + to_q, grad_k + to_k, grad_v, slope.flip(1).cumsum(1).flip(1))
+    for grad, into in zip(found, out[:4], strict=True):
+        from_chunks(grad.unflatten(0, shape), span, into)
+    if out.bonus is not None:
+        out.bonus.add_((same * c.q * c.k).sum(1).view(-1, *out.bonus.shape).sum(0))

@@ -1,17 +1,17 @@
-"""Linear attention whose past fades: a matrix for a state, computed a chunk of steps at a time.
+"""Computes linear attention with decay, whose state is a matrix, a chunk of steps at a time.
 
     S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_t^T,     y_t = q_t S_t                  S: (K, V) per head
 
-The decay is one number a head and step (Mamba-2's SSD, dao2024) or one a key channel (GLA, yang2024; RWKV-6). Within a
-chunk the pairs of steps are products of small matrices; from chunk to chunk goes the state. So cost and memory are
-linear in T, and nothing of size (T, T) or (T, K, V) exists:
+The decay is one number per head and step (Mamba-2's SSD, dao2024) or one per key channel too (GLA, yang2024; RWKV-6).
+Within a chunk the pairs of steps are products of small matrices; between chunks only the state is passed on. So cost
+and memory are linear in T, and no array of size (T, T) or (T, K, V) is made:
 
     y, state = decayed_attention(q, k, v, log_decay)                # log_decay: (B, H, T) or (B, H, T, K), <= 0
     more, state = decayed_attention(*later, state)                  # goes on where it stopped
 
-Only differences of the logarithms in which no step is undone are exponentiated, none of them positive: decays may be as
-strong as they like. `ops/decay_by_head.py` and `ops/decay_by_key.py` do the work; on a CPU, decays by key are a
-compiled recurrence (`ops/faded.py`), and on a GPU a package's kernel may stand in (`ops/accelerated.py`).
+Only sums of log-decays over a range of steps are exponentiated, and none of these is positive, so decays may be of any
+strength. `decay_per_head.py` and `decay_per_key.py` do the work. On a CPU, decays per key are a compiled recurrence
+(`decay_per_key_cpu.py`), and on a GPU the kernel of another package may be used (`vendor/dispatch.py`).
 Letters: B batch, H heads, G groups of heads with the same q and k, T steps, K key channels, V value channels.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from levelfield.ops.linear_attention.decay_per_head import attend_by_head
 from levelfield.ops.linear_attention.decay_per_key import attend_by_key
-from levelfield.ops.vendor.dispatch import attempt
+from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 64
 
@@ -40,14 +40,14 @@ def decayed_attention(
 
     q, k: (B, H, T, K); v: (B, H, T, V); log_decay: (B, H, T) or (B, H, T, K), finite and none above 0; state: (B, H, K,
     V), or None for zeros. With log_decay (B, H, T), q and k may be (B, G, T, K), each shared by H / G heads in turn.
-    bonus: (H, K), only with log_decay (B, H, T, K): a step is then read before it enters the state, through a weight of
-    its own, y_t = q_t (S_{t-1} + diag(bonus) k_t v_t^T) (RWKV-6; peng2024, equation 19). Equal to
-    `naive_decayed_attention`. chunk: its steps, or None for what suits the sizes. Fastest where the arguments are
-    (B, T, H, X) in memory, as the result is.
+    bonus: (H, K), only with log_decay (B, H, T, K): a step is then read before it enters the state, with a weight of
+    its own, y_t = q_t (S_{t-1} + diag(bonus) k_t v_t^T) (RWKV-6; peng2024, equation 19). chunk: steps of a chunk, or
+    None for what suits the sizes. Equal to `naive_decayed_attention`. It is fastest where the arguments lie as
+    (B, T, H, X) in memory, as the result does.
     """
     by_key = "decay_by_key" if bonus is None else "decay_by_key_with_bonus"
     operator = "decay_by_head" if log_decay.dim() == 3 else by_key
-    given = attempt(operator, naive_decayed_attention, (q, k, v, log_decay, state, bonus))
+    given = try_kernel(operator, naive_decayed_attention, (q, k, v, log_decay, state, bonus))
     if given is not None:
         return given
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -55,13 +55,13 @@ def decayed_attention(
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3])
     if chunk is None:
-        # Pairs cost a step of each head so many numbers as a chunk has steps, the state as many as there are keys.
+        # Per head and step, the pairs of a chunk take as many numbers as it has steps, and the state as many as K.
         chunk = CHUNK // 2 if q.device.type == "cpu" and q.shape[3] <= CHUNK // 2 else CHUNK
     with torch.autocast(q.device.type, enabled=False):
         if log_decay.dim() == 3:
-            y, state = attend_by_head(q, k, v, log_decay, state.to(wide), chunk)
+            y, state = attend_by_head(q, k, v, log_decay, state=state.to(wide), chunk=chunk)
         else:
-            y, state = attend_by_key(q, k, v, log_decay, state.to(wide), chunk, bonus)
+            y, state = attend_by_key(q, k, v, log_decay, state=state.to(wide), chunk=chunk, bonus=bonus)
     return y.transpose(1, 2), state
 
 
@@ -73,7 +73,7 @@ def naive_decayed_attention(
     state: Tensor | None = None,
     bonus: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`decayed_attention` step by step, as its equation says."""
+    """`decayed_attention` by its equation, step by step. Arguments and results have the same shapes."""
     q, k = (x.repeat_interleave(v.shape[1] // x.shape[1], dim=1) for x in (q, k))
     decay = log_decay.exp() if log_decay.dim() == 4 else log_decay.exp().unsqueeze(-1)
     if state is None:

@@ -1,40 +1,52 @@
-"""The delta rule: a matrix of memory in which a step corrects what its key recalls, computed a chunk at a time.
+"""Computes the delta rule, which corrects what a matrix of memory recalls for each key, a chunk of steps at a time.
 
     S_t = a_t S_{t-1} + k_t u_t^T,    u_t = beta_t (v_t - k_t a_t S_{t-1}),    y_t = q_t S_t,    a_t = exp(log_decay_t)
 
-S: (K, V) per head. Without decay this is DeltaNet's (yang2024delta), with it Gated DeltaNet's (yang2025). With L_i the
+S: (K, V) per head. Without decay this is DeltaNet (yang2024delta), with it Gated DeltaNet (yang2025). Let L_i be the
 sum of log-decays from a chunk's first step through its step i, D_ij = exp(L_i - L_j), S the state before the chunk and
-e_i what is subtracted above without beta, the steps of a chunk are one triangular system (the WY form, yang2024delta
-section 3.2; yang2025 equation 8):
+e_i the error that step i corrects, u_i = beta_i e_i. The errors of a chunk solve one triangular system (the WY form;
+yang2024delta, section 3.2; yang2025, equation 8):
 
     e_i + sum_{j < i} D_ij (k_i . k_j) beta_j e_j = v_i - exp(L_i) k_i S
 
-whose inverse is taken for all chunks at once. What is left between chunks are three products of small matrices:
+Its matrix is inverted for all chunks at once, which leaves three products of small matrices from chunk to chunk:
 
     y, state = delta_rule(q, k, v, beta)                         # keys of unit length, beta in [0, 1]
     more, state = delta_rule(*later, state=state)                # goes on where it stopped
 
-The gradient of the decays comes as in `decay_by_head`: dL_i = dy_i . y_i - dv_i . v_i.
+The gradient of the decays is found as in `decay_per_head.py`: dL_i = dy_i . y_i - dv_i . v_i.
 Letters: B batch, H heads, T steps, K and V channels, m chunks, N rows of heads, c steps in a chunk.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from levelfield.ops.linear_attention.chunks import Segment, pieces, place, segments
-from levelfield.ops.vendor.dispatch import attempt
+from levelfield.ops.layers.underflow import LOG_UNDERFLOW, decay_factor, forgets_all
+from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_spans, from_chunks, to_chunks
+from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 64
-GONE = -60.0  # a factor below e^-60 counts as that much: nothing, and CPUs are slow at numbers near the smallest ones
 
-Kept = tuple[Tensor, Tensor, Tensor]
-"""Of a part: the states before, between and after its chunks, e, and the inverses."""
+
+class _Inputs(NamedTuple):
+    q: Tensor  # (B, T, H, K)
+    k: Tensor  # (B, T, H, K)
+    v: Tensor  # (B, T, H, V)
+    beta: Tensor  # (B, T, H)
+    log_decay: Tensor | None  # (B, T, H)
+
+
+class _Kept(NamedTuple):
+    """What the backward pass needs of a span besides the inputs."""
+
+    bounds: Tensor  # the states before, between and after its chunks: (m + 1, N, K, V)
+    errors: Tensor  # e: (m, N, c, V)
+    inverse: Tensor  # of the triangular matrices: (m, N, c, c)
 
 
 def delta_rule(
@@ -49,10 +61,10 @@ def delta_rule(
     """(B, H, T, V) and the state after the last step, (B, H, K, V), in float32 or wider.
 
     q, k: (B, H, T, K); v: (B, H, T, V); beta: (B, H, T); log_decay: (B, H, T), finite and none above 0, or None for no
-    decay; state: (B, H, K, V), or None for zeros. Steady where beta |k|^2 is at most 2. Equal to `naive_delta_rule`.
-    Fastest where the arguments are (B, T, H, X) in memory, as the result is.
+    decay; state: (B, H, K, V), or None for zeros. The recurrence is stable where beta |k|^2 is at most 2. Equal to
+    `naive_delta_rule`. It is fastest where the arguments lie as (B, T, H, X) in memory, as the result does.
     """
-    given = attempt("delta_rule", naive_delta_rule, (q, k, v, beta, log_decay, state))
+    given = try_kernel("delta_rule", naive_delta_rule, (q, k, v, beta, log_decay, state))
     if given is not None:
         return given
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -60,11 +72,11 @@ def delta_rule(
     log_decay = None if log_decay is None else log_decay.to(wide).transpose(1, 2)
     state = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state.to(wide)
     with torch.autocast(q.device.type, enabled=False):
-        inputs = (q, k, v, beta, log_decay, state)
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-            y, last = _DeltaRule.apply(*inputs, chunk)  # pyright: ignore[reportGeneralTypeIssues]
+        inputs = _Inputs(q, k, v, beta, log_decay)
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, state)):
+            y, last = _DeltaRule.apply(*inputs, state, chunk)  # pyright: ignore[reportGeneralTypeIssues]
         else:
-            y, last, _ = _forward(*inputs, chunk, keep=False)
+            y, last, _ = _forward(inputs, state, chunk, keep=False)
     return y.transpose(1, 2), last
 
 
@@ -76,7 +88,7 @@ def naive_delta_rule(
     log_decay: Tensor | None = None,
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`delta_rule` step by step, as its equation says."""
+    """`delta_rule` by its equation, step by step. Arguments and results have the same shapes."""
     if state is None:
         state = v.new_zeros(*v.shape[:2], q.shape[3], v.shape[3])
     out = []
@@ -91,7 +103,7 @@ def naive_delta_rule(
 
 
 class _Chunks(NamedTuple):
-    """The chunks of a part in order of time; the factors of decay are None where there is none."""
+    """The chunks of a span in order of time. The factors of decay are None where there is no decay."""
 
     both: Tensor  # q above k: (m, N, 2 c, K)
     v: Tensor  # (m, N, c, V)
@@ -107,7 +119,7 @@ class _Chunks(NamedTuple):
 
     @property
     def reading(self) -> Tensor:
-        """What q and k see of the state before: (m, N, 2 c, K)."""
+        """q and k as they read the state before the chunk, decayed: (m, N, 2 c, K)."""
         return _times(self.both, self.before)
 
     def scores(self) -> tuple[Tensor, Tensor]:
@@ -117,77 +129,68 @@ class _Chunks(NamedTuple):
         return rows[:, :, 0], rows[:, :, 1]
 
 
-def _cut(x: Tensor, part: Segment) -> Tensor:
-    """(B, T, H, X) -> (m, N, c, X)."""
-    cut = pieces(x, part).transpose(0, 1)
+def _cut(x: Tensor, span: ChunkSpan) -> Tensor:
+    """The chunks of a span, in order of time: (B, T, H, X) -> (m, N, c, X)."""
+    cut = to_chunks(x, span).transpose(0, 1)
     return cut.reshape(cut.shape[0], -1, *cut.shape[3:])
 
 
-def _chunks(part: Segment, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None) -> _Chunks:
-    both = torch.cat([_cut(q, part), _cut(k, part)], 2)
-    vs, betas = _cut(v, part), _cut(beta.unsqueeze(-1), part)
-    lower = torch.ones(part.size, part.size, dtype=v.dtype, device=v.device).tril_()
+def _chunks(span: ChunkSpan, inputs: _Inputs) -> _Chunks:
+    q, k, v, beta, log_decay = inputs
+    both = torch.cat([_cut(q, span), _cut(k, span)], 2)
+    vs, betas = _cut(v, span), _cut(beta.unsqueeze(-1), span)
+    lower = torch.ones(span.size, span.size, dtype=v.dtype, device=v.device).tril_()
     if log_decay is None:
-        return _Chunks(both, vs, betas, None, None, None, lower)
-    # Sums in float64: differences of large ones must not lose the small steps between them.
-    total = _cut(log_decay.unsqueeze(-1), part).double().cumsum(2)
-    before, after, whole = (_fading(x, v.dtype) for x in (total, total[:, :, -1:] - total, total[:, :, -1:]))
-    # Above the diagonal exponents are positive: held at 0, and struck out.
-    pairs = (total - total.mT).to(v.dtype).clamp_(GONE, 0).exp_().mul_(lower)
-    return _Chunks(both, vs, betas, before.repeat(1, 1, 2, 1), after, whole, pairs.unsqueeze(2))
-
-
-def _fading(exponent: Tensor, kind: torch.dtype) -> Tensor:
-    return exponent.to(kind).clamp(min=GONE).exp_()
+        return _Chunks(both, vs, betas, before=None, after=None, whole=None, pairs=lower)
+    # Sums are float64: the difference of two large sums must not lose the small decays between them.
+    total = _cut(log_decay.unsqueeze(-1), span).double().cumsum(2)
+    before, after, whole = (decay_factor(x, v.dtype) for x in (total, total[:, :, -1:] - total, total[:, :, -1:]))
+    # Above the diagonal exponents are positive; they are clamped to 0 and then masked out.
+    pairs = (total - total.mT).to(v.dtype).clamp_(LOG_UNDERFLOW, 0).exp_().mul_(lower)
+    return _Chunks(
+        both, vs, betas, before=before.repeat(1, 1, 2, 1), after=after, whole=whole, pairs=pairs.unsqueeze(2)
+    )
 
 
 def _times(x: Tensor, factor: Tensor | None) -> Tensor:
     return x if factor is None else x * factor
 
 
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    log_decay: Tensor | None,
-    state: Tensor,
-    chunk: int,
-    keep: bool,
-) -> tuple[Tensor, Tensor, list[Kept]]:
-    """y, the last state, and with `keep` what the backward needs of each part."""
+def _forward(inputs: _Inputs, state: Tensor, chunk: int, keep: bool) -> tuple[Tensor, Tensor, list[_Kept]]:
+    """The results, the last state, and, with `keep`, what the backward pass needs of each span."""
+    v = inputs.v
     y = torch.empty_like(v, memory_format=torch.contiguous_format)
     last, kept = state.clone(memory_format=torch.contiguous_format), []
-    for part in _parts(q, v, chunk):
-        c = _chunks(part, q, k, v, beta, log_decay)
+    for span in _spans(inputs, chunk):
+        c = _chunks(span, inputs)
         weights, overlap = c.scores()
-        eye = torch.eye(part.size, dtype=v.dtype, device=v.device).expand_as(overlap)
+        eye = torch.eye(span.size, dtype=v.dtype, device=v.device).expand_as(overlap)
         inverse = torch.linalg.solve_triangular(overlap * c.beta.mT, eye, upper=False, unitriangular=True)
-        bounds = v.new_empty(part.chunks + 1, *c.v.shape[1:2], *state.shape[2:])
-        bounds[0] = last[part.rows].flatten(0, 1)
+        bounds = v.new_empty(span.chunks + 1, *c.v.shape[1:2], *state.shape[2:])
+        bounds[0] = last[span.rows].flatten(0, 1)
         reading, entering = c.reading, (_times(c.k, c.after) * c.beta).mT
         e, seen = torch.empty_like(c.v), v.new_empty(*reading.shape[:3], v.shape[3])
-        for i in range(part.chunks):
+        for i in range(span.chunks):
             torch.bmm(reading[i], bounds[i], out=seen[i])
-            torch.bmm(inverse[i], c.v[i] - seen[i, :, part.size :], out=e[i])
+            torch.bmm(inverse[i], c.v[i] - seen[i, :, span.size :], out=e[i])
             passed = bounds[i] if c.whole is None else bounds[i] * c.whole[i]
             torch.baddbmm(passed, entering[i], e[i], out=bounds[i + 1])
-        last[part.rows] = bounds[-1].view_as(last[part.rows])
-        here = (weights @ (e * c.beta)).add_(seen[:, :, : part.size])
-        _put(here, part, y)
+        last[span.rows] = bounds[-1].view_as(last[span.rows])
+        here = (weights @ (e * c.beta)).add_(seen[:, :, : span.size])
+        _put(here, span, y)
         if keep:
-            kept.append((bounds, e, inverse))
+            kept.append(_Kept(bounds, e, inverse))
     return y, last, kept
 
 
-def _parts(q: Tensor, v: Tensor, chunk: int) -> list[Segment]:
-    batch, length, heads, values = v.shape
-    return segments(batch, length, chunk, heads * max(q.shape[3], values), v.device)
+def _spans(inputs: _Inputs, chunk: int) -> list[ChunkSpan]:
+    batch, length, heads, values = inputs.v.shape
+    return chunk_spans((batch, length), chunk, heads * max(inputs.q.shape[3], values), inputs.v.device)
 
 
-def _put(x: Tensor, part: Segment, into: Tensor) -> None:
-    """`_cut`, backwards: x: (m, N, c, X) into its place in (B, T, H, X)."""
-    place(x.unflatten(1, (-1, into.shape[2])).transpose(0, 1), part, into)
+def _put(x: Tensor, span: ChunkSpan, into: Tensor) -> None:
+    """The inverse of `_cut`: writes x, (m, N, c, X), to the span's place in `into`, (B, T, H, X)."""
+    from_chunks(x.unflatten(1, (-1, into.shape[2])).transpose(0, 1), span, into)
 
 
 class _DeltaRule(torch.autograd.Function):
@@ -202,41 +205,40 @@ class _DeltaRule(torch.autograd.Function):
         state: Tensor,
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
-        y, last, kept = _forward(q, k, v, beta, log_decay, state, chunk, keep=True)
-        ctx.save_for_backward(q, k, v, beta, log_decay, y, *(x for part in kept for x in part))
+        y, last, kept = _forward(_Inputs(q, k, v, beta, log_decay), state, chunk, keep=True)
+        ctx.save_for_backward(q, k, v, beta, log_decay, y, *(x for parts in kept for x in parts))
         ctx.chunk = chunk
         return y, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, beta, log_decay, y, *kept = ctx.saved_tensors
-        inputs = [q, k, v, beta, log_decay]
+        *tensors, y = ctx.saved_tensors[:6]
+        inputs, kept = _Inputs(*tensors), ctx.saved_tensors[6:]
         out = [None if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
-        pull = grads[1].clone(memory_format=torch.contiguous_format)
-        for number, part in reversed(list(enumerate(_parts(q, v, ctx.chunk)))):
-            c = _chunks(part, q, k, v, beta, log_decay)
-            bounds, e, inverse = kept[3 * number : 3 * number + 3]
-            ends = torch.empty_like(bounds)
-            ends[-1] = pull[part.rows].flatten(0, 1)
-            ours = _pull_back(c, _cut(grads[0], part), _cut(y, part), bounds, e, inverse, ends)
-            pull[part.rows] = ends[0].view_as(pull[part.rows])
+        carry = grads[1].clone(memory_format=torch.contiguous_format)
+        for number, span in reversed(list(enumerate(_spans(inputs, ctx.chunk)))):
+            c, parts = _chunks(span, inputs), _Kept(*kept[3 * number : 3 * number + 3])
+            ends = torch.empty_like(parts.bounds)
+            ends[-1] = carry[span.rows].flatten(0, 1)
+            ours = _span_backward(c, _cut(grads[0], span), _cut(y, span), parts, ends)
+            carry[span.rows] = ends[0].view_as(carry[span.rows])
             for found, into in zip(ours, out, strict=True):
                 if found is not None and into is not None:
-                    _put(found, part, into if into.dim() == 4 else into.unsqueeze(-1))
-        if log_decay is not None and out[4] is not None:
-            silent = log_decay < math.log(torch.finfo(log_decay.dtype).eps)  # a past that is gone: nothing but rounding
-            out[4].masked_fill_(silent, 0)
-        return *out, pull, None
+                    _put(found, span, into if into.dim() == 4 else into.unsqueeze(-1))
+        if inputs.log_decay is not None and out[4] is not None:
+            out[4].masked_fill_(forgets_all(inputs.log_decay), 0)
+        return *out, carry, None
 
 
-def _pull_back(
-    c: _Chunks, given: Tensor, y: Tensor, bounds: Tensor, e: Tensor, inverse: Tensor, ends: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients of q, k, v, beta and log_decay, (m, N, c, X) each, and of the states into `ends`, whose last is given.
+def _span_backward(c: _Chunks, given: Tensor, y: Tensor, kept: _Kept, ends: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of q, k, v, beta and log_decay, (m, N, c, X) each, from `given`, that of y: (m, N, c, V).
 
-    With Z that of e's right-hand side, every gradient is one of the rows [dy; -Z] with what q and k met.
+    ends: gradients of the states before, between and after the chunks, (m + 1, N, K, V); the last is given, the others
+    are written. With Z the gradient of the right-hand side of e's system, the rows [dy; -Z] are the gradients of what q
+    and k read, and every other gradient is a product with them.
     """
+    bounds, e, inverse = kept
     size, (weights, overlap), reading, leaving = c.v.shape[2], c.scores(), c.reading.mT, _times(c.k, c.after)
     rows = torch.cat([given, torch.empty_like(given)], 2)
     direct = weights.mT @ given

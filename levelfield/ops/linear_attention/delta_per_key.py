@@ -1,9 +1,10 @@
-"""The generalised delta rule of RWKV-7: a matrix that fades channel by channel and is corrected along one direction.
+"""Computes the generalised delta rule of RWKV-7: a matrix of memory that decays by channel and is then corrected.
 
     S_t = diag(exp(log_decay_t)) S_{t-1} + b_t (a_t S_{t-1}) + k_t^T v_t,     y_t = q_t S_t          S: (K, V) per head
 
-a is what is looked up, b what is done about it; a = -key, b = rate key is a delta rule. It is computed a chunk of steps
-at a time (the WY form, as in `delta.py`): with L_i the sum of log-decays in a chunk up to step i and S before it,
+a is the key that is looked up and b the direction in which the result is written back; with a = -key and b = rate * key
+this is a delta rule. It is computed a chunk of steps at a time (the WY form, as in `delta.py`). With L_i the sum of
+log-decays in a chunk up to step i, and S the state before the chunk,
 
     u_i = a_i S_{i-1} = a_i exp(L_{i-1}) S + sum_{j < i} (a_i exp(L_{i-1} - L_j)) . (b_j u_j + k_j v_j)
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from levelfield.ops.vendor.dispatch import attempt
+from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 32
 
@@ -38,11 +39,11 @@ def delta_by_key(
 ) -> tuple[Tensor, Tensor]:
     """(B, T, H, V) and the state after the last step, (B, H, K, V), in float32 or wider.
 
-    q, k, a, b, log_decay: (B, T, H, K), v: (B, T, H, V). log_decay lies between -1 and 0, as factors of the product
-    exp(L_i - L_m) exp(L_m - L_j), m in the middle of a chunk, would leave float32 otherwise. state: (B, H, K, V), or
-    None for zeros. Equal to `naive_delta_by_key`.
+    q, k, a, b, log_decay: (B, T, H, K), v: (B, T, H, V). log_decay must lie between -1 and 0: with m in the middle of
+    a chunk, the factors of exp(L_i - L_m) exp(L_m - L_j) would overflow float32 otherwise. state: (B, H, K, V), or None
+    for zeros. Equal to `naive_delta_by_key`.
     """
-    given = attempt("delta_by_key", naive_delta_by_key, (q, k, v, a, b, log_decay, state))
+    given = try_kernel("delta_by_key", naive_delta_by_key, (q, k, v, a, b, log_decay, state))
     if given is not None:
         return given
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -57,7 +58,7 @@ def delta_by_key(
 def naive_delta_by_key(
     q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, log_decay: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`delta_by_key` step by step, as its equation says."""
+    """`delta_by_key` by its equation, step by step. Arguments and results have the same shapes."""
     memory = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
     out = []
     for qt, kt, vt, at, bt, decay in zip(*(x.unbind(1) for x in (q, k, v, a, b, log_decay)), strict=True):
@@ -68,18 +69,24 @@ def naive_delta_by_key(
 
 
 def _cut(x: Tensor, chunk: int) -> Tensor:
-    """(B, T, H, X) -> (B, m, H, c, X). Steps of padding do nothing: they neither fade nor write."""
+    """(B, T, H, X) -> (B, m, H, c, X). Steps of padding change nothing: they neither decay nor write."""
     return F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % chunk)).unflatten(1, (-1, chunk)).transpose(2, 3)
 
 
 def _chunks(cut: list[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
+    """The results of all chunks, (B, m, H, c, V), and the last state.
+
+    cut: q, k, v, a, b and log_decay, as `_cut` returns them.
+
+    Decays within a chunk are taken to and from its middle, which halves the largest exponent.
+    """
     q, k, v, a, b, log_decay = cut
     size = q.shape[3]
     total = log_decay.cumsum(3)
     middle, end = total[..., size // 2, None, :], total[..., -1:, :]
-    fallen, risen = (total - middle).exp(), (middle - total).exp()
-    looked = a * (total - log_decay - middle).exp()  # a_i is met before step i fades
-    read, done, written = q * fallen, b * risen, k * risen
+    from_middle, to_middle = (total - middle).exp(), (middle - total).exp()
+    looked = a * (total - log_decay - middle).exp()  # a_i reads the state before step i decays it
+    read, done, written = q * from_middle, b * to_middle, k * to_middle
     rows = torch.cat([looked, read], 3)  # (B, m, H, 2 c, K)
     by_done, by_written = rows @ done.mT, rows @ written.mT
     inverse = _inverse(by_done[..., :size, :].tril(-1))
@@ -90,12 +97,12 @@ def _chunks(cut: list[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
     last = (end - middle).exp()
     leave_done, leave_written, whole = (done * last).mT, (written * last).mT @ v, end.exp().mT
     states, found = [], []
-    for push, u, leave, add, fade in zip(
+    for push, u, leave, add, decay in zip(
         *(x.unbind(1) for x in (pushed, own, leave_done, leave_written, whole)), strict=True
     ):
         states.append(state)
         found.append(torch.matmul(push, state) + u)
-        state = fade * state + leave @ found[-1] + add
+        state = decay * state + leave @ found[-1] + add
     y = seen[..., size:, :] @ torch.stack(states, 1)
     y = y + by_done[..., size:, :].tril() @ torch.stack(found, 1) + by_written[..., size:, :].tril() @ v
     return y, state

@@ -1,17 +1,17 @@
-"""Convolution kernels of diagonal state-space models, from products of small real matrices.
+"""Computes convolution kernels of diagonal state-space models by products of small real matrices.
 
-The kernel is a sum of exponentials, k[t] = Re sum_n c_n exp(a_n t). Written out it takes N x T complex exponentials,
-the dearest elementary function there is. With t = i J + j they factor, exp(a t) = exp(a i J) exp(a j), and N (I + J)
-exponentials and one real product do:
+The kernel is a sum of exponentials, k[t] = Re sum_n c_n exp(a_n t). Computed directly it takes N x T complex
+exponentials, which are slow. With t = i J + j they factor, exp(a t) = exp(a i J) exp(a j), so that N (I + J)
+exponentials and one real product suffice:
 
     k as an I x J table  =  (I x 2N: c exp(a i J))  @  (2N x J: exp(a j)),        I J >= T,  I, J near sqrt(T)
 
     log_a = torch.complex(-0.5 * dt, 3.0 * dt)                    # (H, N)
     k = diagonal_kernel(log_a, weight, 4096)                      # weight: (S, H, N) complex; k: (S, H, 4096)
 
-log_a may be float64 while the weight is float32: phases are then formed and wrapped in float64 and only the factors are
-rounded, which keeps step 60,000 as exact as step 6. On a CPU, where every channel has its own states the recurrence is
-run instead, compiled, from an exact power every 64 steps (`levelfield.ops.compiled.ssm_kernels`).
+log_a may be float64 while the weight is float32. Phases are then formed and reduced modulo 2 pi in float64, and only
+the factors are rounded, so that step 60,000 is as exact as step 6. On a CPU, where every channel has states of its own,
+the compiled recurrence runs instead, from an exact power every 64 steps (`levelfield.ops.compiled.ssm_kernels`).
 Letters: S kernels per channel (2 for two directions), H channels, N states, T steps.
 """
 
@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.layers.underflow import LOG_FACTOR_UNDERFLOW
+
 COMPILED = "cpu"  # the device whose diagonal kernel is compiled
-CPU_BLOCK = 1 << 16  # elements of one factor made at a time: 256 KiB of float32
-NEGLIGIBLE = -43.0  # log of a factor taken as zero: products of two stay clear of float32's slow subnormal numbers
+CPU_BLOCK_ELEMENTS = 1 << 16  # of one factor, made at a time: 256 KiB of float32
 SHARED_TABLE = 1 << 21  # elements of the shared table of exponentials held at a time: 8 MiB of float32
 
 
@@ -38,9 +39,9 @@ def diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
     Equal to `naive_diagonal_kernel`.
     """
     if weight.device.type == COMPILED:
-        from levelfield.ops.compiled.simd import to_blocks
+        from levelfield.ops.compiled.simd import to_simd_layout
 
-        out: Tensor = _Recurrence.apply(to_blocks(log_a.to(torch.cdouble)), to_blocks(weight), length)  # pyright: ignore[reportAssignmentType]
+        out: Tensor = _Recurrence.apply(to_simd_layout(log_a.to(torch.cdouble)), to_simd_layout(weight), length)  # pyright: ignore[reportAssignmentType]
         return out[:, :length, : weight.shape[1]].transpose(1, 2)
     parts = (torch.view_as_real(z.resolve_conj()) for z in (log_a, weight.transpose(0, 1)))
     kernel: Tensor = _Diagonal.apply(*parts, length)  # pyright: ignore[reportAssignmentType]
@@ -48,7 +49,7 @@ def diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
 
 
 def naive_diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
-    """`diagonal_kernel` and `shared_kernel` by running the recurrence x <- exp(log_a) x step by step."""
+    """`diagonal_kernel` or `shared_kernel` by the recurrence x <- exp(log_a) x, step by step: (S, H, T)."""
     state, out = weight, []
     for _ in range(length):
         out.append(state.real.sum(-1))
@@ -57,10 +58,10 @@ def naive_diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
 
 
 def shared_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
-    """`diagonal_kernel` where all channels share the states: log_a: (N,) complex, weight: (S, H, N) -> (S, H, T).
+    """`diagonal_kernel` where all channels share the states: (S, H, T), as in DLR (amos2025, equation 3).
 
-    One real product (S H x 2N) @ (2N x T) whose right factor is made, used and dropped a block of steps at a time, in
-    the backward too, so that memory does not grow with N x T. The kernel of DLR (amos2025, equation 3).
+    log_a: (N,) complex; weight: (S, H, N). It is one real product (S H x 2N) @ (2N x T), whose right factor is made a
+    block of steps at a time, in the backward pass too, so that memory does not grow with N x T.
     """
     kinds, channels, states = weight.shape
     flat = torch.cat([weight.real, -weight.imag], dim=-1).reshape(kinds * channels, 2 * states)
@@ -69,7 +70,7 @@ def shared_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
 
 
 def columns_for(length: int) -> int:
-    """J: the power of two next above sqrt(T), so that I = ceil(T / J) is near sqrt(T) too."""
+    """J, the smallest power of two that is at least sqrt(T), so that I = ceil(T / J) is near sqrt(T) too."""
     return 1 << max(0, math.ceil(math.log2(length) / 2))
 
 
@@ -78,17 +79,17 @@ def _diagonal(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor
     from levelfield.ops.compiled import simd, ssm_kernels
 
     out = weight.new_empty(weight.shape[1], ssm_kernels.whole(length), len(weight) * simd.LANES)
-    simd.spread(ssm_kernels.diagonal, len(weight), step, jump, weight, out)
+    simd.parallel_for(ssm_kernels.diagonal, len(weight), step, jump, weight, out)
     return out
 
 
 @torch.library.custom_op("levelfield::moments", mutates_args=(), device_types="cpu")
 def _moments(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of g a^t and of t g a^t, as weight is."""
+    """The sums of g a^t and of t g a^t, of the same shape as weight."""
     from levelfield.ops.compiled import simd, ssm_kernels
 
     plain, timed = torch.zeros_like(weight), torch.zeros_like(weight)
-    simd.spread(ssm_kernels.moments, len(weight), step, jump, grad, plain, timed)
+    simd.parallel_for(ssm_kernels.moments, len(weight), step, jump, grad, plain, timed)
     return plain, timed
 
 
@@ -105,7 +106,10 @@ def _(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor,
 
 
 class _Recurrence(torch.autograd.Function):
-    """log_a: (blocks, N, 2, 16) float64, weight: (blocks, S, N, 2, 16) -> (S, T or a little more, 16 blocks)."""
+    """The kernel by the compiled recurrence: (S, T in whole chunks, 16 blocks).
+
+    log_a: (blocks, N, 2, 16) float64; weight: (blocks, S, N, 2, 16).
+    """
 
     @staticmethod
     def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
@@ -126,13 +130,16 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _polar(log: Tensor) -> Tensor:
-    """exp of a complex logarithm, (..., 2, 16) real and imaginary parts."""
+    """The exponential of complex numbers, given and returned as (..., 2, 16), real and imaginary parts."""
     re, im = log.unbind(-2)
     return re.exp().unsqueeze(-2) * torch.stack([im.cos(), im.sin()], -2)
 
 
 class _Diagonal(torch.autograd.Function):
-    """log_a: (H, N, 2), weight: (H, S, N, 2) real views -> (H, S, T), a block of channels at a time."""
+    """The kernel by two factors, a block of channels at a time: (H, S, T).
+
+    log_a: (H, N, 2) and weight: (H, S, N, 2), real views.
+    """
 
     @staticmethod
     def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
@@ -155,23 +162,23 @@ class _Diagonal(torch.autograd.Function):
         for block, (fine, coarse) in _factors(log_a, length, weight.dtype):
             w, rows = weight[block].unsqueeze(2), coarse.shape[1]
             table = torch.nn.functional.pad(grad[block], (0, rows * columns - length)).reshape(w.shape[0], -1, columns)
-            # The table is Re(left fine) = left conj(conj(fine)): gradients are those of the conjugated factors.
+            # The table is Re(left fine) = left conj(conj(fine)), so these are gradients of the conjugated factors.
             left = _times(w, coarse.unsqueeze(1))
             left[..., 1].neg_()
-            pull_left = torch.bmm(table, fine.flatten(2)).view_as(left)
-            pull_left[..., 1].neg_()
-            pull_fine = torch.bmm(table.transpose(1, 2), left.flatten(3).flatten(1, 2)).view_as(fine)
-            pull_coarse = _times(w, pull_left, conjugate=True).sum(1)
-            grad_weight[block] = _times(coarse.unsqueeze(1), pull_left, conjugate=True).sum(2)
-            grad_log_a[block] = _slope(fine, pull_fine, 1) + _slope(coarse, pull_coarse, columns)
+            grad_left = torch.bmm(table, fine.flatten(2)).view_as(left)
+            grad_left[..., 1].neg_()
+            grad_fine = torch.bmm(table.transpose(1, 2), left.flatten(3).flatten(1, 2)).view_as(fine)
+            grad_coarse = _times(w, grad_left, conjugate=True).sum(1)
+            grad_weight[block] = _times(coarse.unsqueeze(1), grad_left, conjugate=True).sum(2)
+            grad_log_a[block] = _slope(fine, grad_fine, 1) + _slope(coarse, grad_coarse, columns)
         return grad_log_a, grad_weight, None
 
 
 def _factors(log_a: Tensor, length: int, dtype: torch.dtype) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
-    """Blocks of channels with exp(log_a j), (h, J, N, 2), and exp(log_a i J), (h, I, N, 2)."""
+    """Yields blocks of channels with their factors exp(log_a j), (h, J, N, 2), and exp(log_a i J), (h, I, N, 2)."""
     channels, states = log_a.shape[:2]
     columns = columns_for(length)
-    step = max(1, CPU_BLOCK // (2 * states * columns)) if log_a.device.type == "cpu" else channels
+    step = max(1, CPU_BLOCK_ELEMENTS // (2 * states * columns)) if log_a.device.type == "cpu" else channels
     near = torch.arange(columns, device=log_a.device)
     far = columns * torch.arange(-(-length // columns), device=log_a.device)
     for start in range(0, channels, step):
@@ -180,15 +187,15 @@ def _factors(log_a: Tensor, length: int, dtype: torch.dtype) -> Iterator[tuple[s
 
 
 def _exponentials(log_a: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
-    """exp(log_a t), real and imaginary parts last: (..., N, 2) and (L,) -> (..., L, N, 2) of type `dtype`.
+    """The exponentials exp(log_a t), real and imaginary parts last: (..., N, 2) and steps, (L,) -> (..., L, N, 2).
 
-    Whole turns are taken off before the phase is rounded to `dtype`.
+    The phase is reduced modulo 2 pi before it is rounded to `dtype`.
     """
     times = steps.to(log_a.dtype).unsqueeze(-1)
     turns = (log_a[..., 1] / (2 * math.pi)).unsqueeze(-2) * times
     phase = turns.sub_(torch.round(turns)).mul_(2 * math.pi).to(dtype)
     decay = (log_a[..., 0].unsqueeze(-2) * times).to(dtype)
-    size = torch.exp(decay).masked_fill_(decay < NEGLIGIBLE, 0)
+    size = torch.exp(decay).masked_fill_(decay < LOG_FACTOR_UNDERFLOW, 0)
     out = size.new_empty(*size.shape, 2)
     torch.mul(size, torch.cos(phase), out=out[..., 0])
     torch.mul(size, phase.sin_(), out=out[..., 1])
@@ -201,15 +208,15 @@ def _times(a: Tensor, b: Tensor, conjugate: bool = False) -> Tensor:
     return torch.view_as_real((first.conj() if conjugate else first) * torch.view_as_complex(b))
 
 
-def _slope(power: Tensor, pull: Tensor, stride: int) -> Tensor:
-    """Gradient of log_a through power = exp(log_a stride l): (h, L, N, 2) twice -> (h, N, 2)."""
+def _slope(power: Tensor, grad: Tensor, stride: int) -> Tensor:
+    """The gradient of log_a, (h, N, 2), through power = exp(log_a stride l), (h, L, N, 2), from that of power."""
     times = stride * torch.arange(power.shape[1], device=power.device).to(power.dtype)
-    product = _times(power, pull, conjugate=True)
+    product = _times(power, grad, conjugate=True)
     return torch.einsum("l,hlnr->hnr", times, product)
 
 
 class _Shared(torch.autograd.Function):
-    """decay, angle: (N,), weight: (R, 2N) -> (R, T)."""
+    """The kernel of shared states: decay and angle, (N,) each, and weight, (R, 2N) -> (R, T)."""
 
     @staticmethod
     def forward(ctx: Any, decay: Tensor, angle: Tensor, weight: Tensor, length: int) -> Tensor:
@@ -230,16 +237,20 @@ class _Shared(torch.autograd.Function):
         for start, table in _tables(decay, angle, grad.shape[1], weight.dtype):
             part = grad[:, start : start + table.shape[1]]
             grad_weight.addmm_(part, table.T)
-            pull = weight.T @ part  # gradient of the table
+            grad_table = weight.T @ part
             times = torch.arange(start, start + table.shape[1], device=part.device).to(part.dtype)
-            re, im, pull_re, pull_im = table[:states], table[states:], pull[:states], pull[states:]
-            slope[0] += (pull_re * re).addcmul_(pull_im, im) @ times
-            slope[1] += (pull_im * re).addcmul_(pull_re, im, value=-1) @ times
+            re, im = table[:states], table[states:]
+            grad_re, grad_im = grad_table[:states], grad_table[states:]
+            slope[0] += (grad_re * re).addcmul_(grad_im, im) @ times
+            slope[1] += (grad_im * re).addcmul_(grad_re, im, value=-1) @ times
         return slope[0], slope[1], grad_weight, None
 
 
 def _tables(decay: Tensor, angle: Tensor, length: int, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of the table exp(log_a t) over consecutive steps: first step, (2N, block) real over imaginary parts."""
+    """Yields blocks of the table exp(log_a t) over consecutive steps: the first step, and (2N, block).
+
+    Real parts stand above imaginary parts.
+    """
     states = decay.shape[0]
     block = min(length, max(1, SHARED_TABLE // (2 * states)))
     log_a = torch.stack([decay, angle], dim=-1)

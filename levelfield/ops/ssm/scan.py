@@ -1,15 +1,16 @@
-"""First-order linear recurrences along the steps, real or complex: the core of diagonal recurrent layers.
+"""Computes first-order linear recurrences along the steps, real or complex, the core of diagonal recurrent layers.
 
     h[t] = a[t] h[t - 1] + b[t]
 
     h = scan(a, b)                              # a: (N,) for all steps, or (B, T, N) like b
-    h = scan(a, b, initial=h[:, -1])            # goes on
+    h = scan(a, b, initial=h[:, -1])            # continues
     h = scan(a, b, reverse=True)                # from the last step to the first
 
-Only a and h are kept for the backward, which is the same recurrence run the other way. On a CPU both are compiled loops
-at the speed of memory (`levelfield.ops.compiled.scan`); elsewhere, steps are combined in pairs, then pairs of pairs, so
-that the depth is the logarithm of T. Nothing is divided by a product of coefficients: they may be zero. Letters: B
-batch, T steps, N channels.
+The backward pass keeps only a and h, and is the same recurrence in the other direction. On a CPU both are compiled
+loops at the speed of memory (`levelfield.ops.compiled.scan`). On other devices steps are combined in pairs, then in
+pairs of pairs, so that the depth is the logarithm of T. Coefficients may be zero, because nothing is divided by their
+products.
+Letters: B batch, T steps, N channels.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CHUNK = 32  # steps combined before what they amount to is passed on, where nothing is compiled
+CHUNK = 32  # steps combined before their result is passed on, where nothing is compiled
 
 
 def scan(a: Tensor, b: Tensor, initial: Tensor | None = None, reverse: bool = False) -> Tensor:
-    """The states h: (B, T, N). a: (N,) or (B, T, N), b: (B, T, N), initial: (B, N), or None for zeros.
+    """The states h: (B, T, N). a: (N,) or (B, T, N); b: (B, T, N); initial: (B, N), or None for zeros.
 
-    All of one type: float32, float64 or their complex ones. Raises ValueError on other shapes and types. Equal to
-    `naive_scan`.
+    All are of one type: float32, float64 or their complex counterparts. Raises ValueError on other shapes and types.
+    Equal to `naive_scan`.
     """
     if b.ndim != 3 or a.shape not in (b.shape, b.shape[2:]) or b.shape[1] == 0:
         raise ValueError(f"b must be (B, T, N) and a (N,) or (B, T, N), not {tuple(b.shape)} and {tuple(a.shape)}.")
@@ -42,7 +43,7 @@ TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def naive_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, reverse: bool = False) -> Tensor:
-    """`scan`, step by step."""
+    """`scan` step by step. Arguments and result have the same shapes."""
     state = b.new_zeros(b.shape[0], b.shape[2]) if initial is None else initial
     steps = [state] * b.shape[1]
     for t in reversed(range(b.shape[1])) if reverse else range(b.shape[1]):
@@ -52,16 +53,18 @@ def naive_scan(a: Tensor, b: Tensor, initial: Tensor | None = None, reverse: boo
 
 
 def paired_states(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
-    """`scan` on checked arguments, in torch's operations."""
+    """`scan` in torch's operations, on checked arguments of its shapes: (B, T, N)."""
     if reverse:
         return _paired(_flip(a), b.flip(1), initial).flip(1)
     return _paired(a, b, initial)
 
 
-def paired_pull(a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a, b and initial from that of h."""
+def paired_states_backward(
+    a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of a, b and initial, in their shapes, from that of h, `grad`: (B, T, N)."""
     if reverse:
-        grad_a, grad_b, grad_initial = paired_pull(_flip(a), h.flip(1), initial, grad.flip(1), False)
+        grad_a, grad_b, grad_initial = paired_states_backward(_flip(a), h.flip(1), initial, grad.flip(1), False)
         return _flip(grad_a), grad_b.flip(1), grad_initial
     before = torch.cat([initial.unsqueeze(1), h[:, :-1]], 1).conj()
     turned = a.conj()
@@ -71,15 +74,15 @@ def paired_pull(a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bo
     return grad_a, grad_b, first * grad_b[:, 0]
 
 
-# Operators of our own, because passes that count work run them on tensors without values, which no loop can read.
+# Custom operators, because passes that count work run them on tensors without values, which no loop can read.
 states = torch.library.custom_op(
     "levelfield::states", mutates_args=(), schema="(Tensor a, Tensor b, Tensor initial, bool reverse) -> Tensor"
 )(paired_states)
-pull = torch.library.custom_op(
+states_backward = torch.library.custom_op(
     "levelfield::states_backward",
     mutates_args=(),
     schema="(Tensor a, Tensor h, Tensor initial, Tensor grad, bool reverse) -> (Tensor, Tensor, Tensor)",
-)(paired_pull)
+)(paired_states_backward)
 
 
 def _flip(a: Tensor) -> Tensor:
@@ -87,12 +90,16 @@ def _flip(a: Tensor) -> Tensor:
 
 
 def _paired(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
+    """`paired_states` forwards: the initial state enters with the first step."""
     a = a.expand(1, b.shape[1], -1) if a.ndim == 1 else a
     return _combine(a, torch.cat([b[:, :1] + (a[:, 0] * initial).unsqueeze(1), b[:, 1:]], 1))
 
 
 def _combine(a: Tensor, b: Tensor) -> Tensor:
-    """States from zero. a: (B or 1, T, N), b: (B, T, N): chunk by chunk, then over the chunks' ends, and so on."""
+    """States from an initial state of zero: (B, T, N). a: (B or 1, T, N); b: (B, T, N).
+
+    Each chunk is computed first, then the recurrence over the chunks' ends in the same way.
+    """
     length = b.shape[1]
     if length <= CHUNK:
         return _double(a, b)[1]
@@ -102,7 +109,10 @@ def _combine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _double(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Running products of a, and states from zero, along the last axis but one: each step joins twice as many."""
+    """Cumulative products of a and states from zero along the last axis but one, of shapes like a and b.
+
+    Every pass doubles the number of steps that are combined.
+    """
     span = 1
     while span < b.shape[-2]:
         b = torch.cat([b[..., :span, :], b[..., span:, :] + a[..., span:, :] * b[..., :-span, :]], -2)
@@ -113,25 +123,28 @@ def _double(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @states.register_kernel("cpu")
 def _states_compiled(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
-    from levelfield.ops.compiled import scan as sweep
+    from levelfield.ops.compiled import scan as scan_loop
     from levelfield.ops.compiled import simd
 
     h = torch.empty_like(b, memory_format=torch.contiguous_format)
     arrays = (a.reshape(-1, a.shape[-1]).contiguous(), b.contiguous(), initial.contiguous(), h)
-    simd.spread(sweep.run, len(b), *arrays, not reverse)
+    simd.parallel_for(scan_loop.forward, len(b), *arrays, not reverse)
     return h
 
 
-@pull.register_kernel("cpu")
-def _pull_compiled(a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-    from levelfield.ops.compiled import scan as sweep
+@states_backward.register_kernel("cpu")
+def _states_backward_compiled(
+    a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    from levelfield.ops.compiled import scan as scan_loop
     from levelfield.ops.compiled import simd
 
     rows, initial = a.reshape(-1, a.shape[-1]).contiguous(), initial.contiguous()
     grad_a = torch.empty_like(rows) if a.ndim == 3 else torch.zeros_like(initial)
     grad_b, grad_initial = torch.empty_like(h), torch.empty_like(initial)
-    arrays = (rows, h, initial, grad.resolve_conj().contiguous(), grad_a, grad_b, grad_initial)
-    simd.spread(sweep.pull, len(h), *arrays, not reverse)
+    arrays = (rows, h, initial, grad.resolve_conj().contiguous())
+    grads = scan_loop.Gradients(grad_a, grad_b, grad_initial)
+    simd.parallel_for(scan_loop.backward, len(h), *arrays, grads, not reverse)
     return grad_a.view(a.shape) if a.ndim == 3 else grad_a.sum(0), grad_b, grad_initial
 
 
@@ -140,7 +153,7 @@ def _(a: Tensor, b: Tensor, initial: Tensor, reverse: bool) -> Tensor:
     return torch.empty_like(b, memory_format=torch.contiguous_format)
 
 
-@pull.register_fake
+@states_backward.register_fake
 def _(a: Tensor, h: Tensor, initial: Tensor, grad: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
     return a.new_empty(a.shape), h.new_empty(h.shape), initial.new_empty(initial.shape)
 
@@ -151,7 +164,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return *pull(*ctx.saved_tensors, grad, ctx.reverse), None
+    return *states_backward(*ctx.saved_tensors, grad, ctx.reverse), None
 
 
 states.register_autograd(_backward, setup_context=_keep)

@@ -1,11 +1,12 @@
-"""Which kernels of which packages may stand for which of our operators, and how our arguments become theirs.
+"""Lists the kernels of other packages that may stand for our operators, and adapts our arguments to theirs.
 
-Every adapter takes what the naive twin takes, in its order, and gives what it gives. What is written here is a claim;
-`ops/accelerated.py` checks it on the machine before a kernel is used. `docs/kernels.md` says which claims were checked
-where, and which kernels were left out and why.
+Every adapter takes the arguments of the naive twin, in its order, and returns results of the same form. Each entry is a
+claim, which `vendor/dispatch.py` checks on the machine before the kernel is used. `docs/kernels.md` says which claims
+were checked where, and which kernels were left out and why.
 
-Packages are imported by name at the first call that could use them, never with levelfield: that takes seconds, and they
-need a GPU's compiler. Letters: B batch, H heads, G heads of keys, T steps, K and V channels, E channels, N states.
+Packages are imported by name at the first call that could use them, never with levelfield, because importing them takes
+seconds and needs a GPU's compiler.
+Letters: B batch, H heads, G heads of keys, T steps, K and V channels, E channels, N states.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 Arguments = tuple[Any, ...]
-"""Of a naive twin, all of them by position: tensors, numbers, and None."""
+"""The arguments of a naive twin, all by position: tensors, numbers, and None."""
 
 
 def anything(inputs: Arguments) -> bool:
+    """Accepts all arguments: what `Kernel.takes` is by default."""
     return True
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function of a package. adapt(function, *inputs) calls it the way the naive twin is called."""
+    """A function of a package. adapt(function, *inputs) calls it with the arguments of the naive twin."""
 
     package: str
     module: str
     function: str
     adapt: Callable[..., Any]
     takes: Callable[[Arguments], bool] = anything
-    limits: str = ""  # what it does not take, in words
+    limits: str = ""  # what it does not take, for `levelfield list kernels`
 
     def __str__(self) -> str:
         return f"{self.module.split('.')[0]} {self.function}"
@@ -45,35 +47,38 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Operator:
-    """One of ours: its candidates in order of preference, and what a self-test needs to know about it."""
+    """One of our operators: its candidates in order of preference, and what a self-test needs to know about it."""
 
     kernels: tuple[Kernel, ...]
     arguments: tuple[str, ...]
     results: tuple[str, ...]
-    steps: int  # the first argument's dimension of time
+    steps: int  # index of the time dimension of the first argument
     widths: Callable[[Arguments], tuple[int, ...]]  # the sizes that kernels are compiled for
     sample: Callable[[Arguments, int, Generator], Arguments]  # small inputs of the same widths, of so many steps
     flat: tuple[str, ...] = ()  # results without a gradient
 
 
-# Attention that fades: q, k, v, log_decay, state, bonus, heads before steps
+# Attention with decay: q, k, v, log_decay, state, bonus; heads before steps
 
 
 def _simple_gla(function: Any, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Any, bonus: None) -> Any:
     q, k = (x.repeat_interleave(v.shape[1] // x.shape[1], 1) for x in (q, k))
-    return _turned(function, (*_alike(q, k, v), log_decay.float()), state)
+    return _call_fla(function, (*_alike(q, k, v), log_decay.float()), state)
 
 
 def _gla(function: Any, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Any, bonus: None) -> Any:
-    return _turned(function, (*_alike(q, k, v), log_decay.float()), state)
+    return _call_fla(function, (*_alike(q, k, v), log_decay.float()), state)
 
 
 def _rwkv6(function: Any, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Any, bonus: Tensor) -> Any:
-    return _turned(function, (*_alike(q, k, v), log_decay.float()), state, bonus.float())
+    return _call_fla(function, (*_alike(q, k, v), log_decay.float()), state, bonus.float())
 
 
-def _turned(function: Any, parts: tuple[Tensor, ...], state: Tensor | None, *more: Tensor) -> tuple[Tensor, Tensor]:
-    """flash-linear-attention has steps before heads, scales the scores unless told not to, and keeps states (K, V)."""
+def _call_fla(function: Any, parts: tuple[Tensor, ...], state: Tensor | None, *more: Tensor) -> tuple[Tensor, Tensor]:
+    """Calls flash-linear-attention, which has steps before heads and scales the scores unless told not to.
+
+    parts: (B, H, T, X) or (B, H, T) each -> (B, H, T, V) and the last state, (B, H, K, V).
+    """
     wide = torch.promote_types(parts[0].dtype, torch.float32)
     turned = (x.transpose(1, 2).contiguous() for x in parts)
     start = None if state is None else state.float()
@@ -82,7 +87,7 @@ def _turned(function: Any, parts: tuple[Tensor, ...], state: Tensor | None, *mor
 
 
 def _alike(*parts: Tensor) -> list[Tensor]:
-    """In the widest of their types."""
+    """The tensors in the widest of their types, in their shapes."""
     kind = parts[0].dtype
     for x in parts:
         kind = torch.promote_types(kind, x.dtype)
@@ -106,17 +111,17 @@ def _decayed_sample(inputs: Arguments, length: int, draw: Generator) -> Argument
 
 
 def log_decays(shape: tuple[int, ...], draw: Generator) -> Tensor:
-    """From hardly any to e^-30 in a step, as mixers have them."""
+    """Random log-decays of the given shape, as mixers have them: from almost none to e^-30 in a step."""
     return -torch.empty(shape).uniform_(-8, 3.4, generator=draw).exp()
 
 
-# The delta rule: q, k, v, beta, log_decay, state, heads before steps
+# The delta rule: q, k, v, beta, log_decay, state; heads before steps
 
 
 def _delta(
     function: Any, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: None, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    return _turned(function, (*_alike(q, k, v), beta), state)
+    return _call_fla(function, (*_alike(q, k, v), beta), state)
 
 
 def _plain_delta(inputs: Arguments) -> bool:
@@ -126,9 +131,9 @@ def _plain_delta(inputs: Arguments) -> bool:
 def _gated_delta(
     function: Any, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Theirs has the decays before beta. Without decays these are zeros, which change nothing."""
+    """Puts the decays before beta, as the kernel has them; where there are none, zeros change nothing."""
     decays = torch.zeros_like(beta, dtype=torch.float32) if log_decay is None else log_decay.float()
-    return _turned(function, (*_alike(q, k, v), decays, beta.float()), state)
+    return _call_fla(function, (*_alike(q, k, v), decays, beta.float()), state)
 
 
 def _delta_widths(inputs: Arguments) -> tuple[int, ...]:
@@ -144,7 +149,7 @@ def _delta_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments:
     return q, k, v, beta, decay, state
 
 
-# RWKV-7's: q, k, v, a, b, log_decay, state, steps before heads
+# RWKV-7's delta rule: q, k, v, a, b, log_decay, state; steps before heads
 
 
 def _rwkv7(
@@ -170,7 +175,7 @@ def _by_key_widths(inputs: Arguments) -> tuple[int, ...]:
 
 
 def _by_key_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments:
-    """Decays lie between -1 and 0, as the plain operator wants them."""
+    """Inputs whose log-decays lie between -1 and 0, as the plain operator requires."""
     keys, values = _by_key_widths(inputs)
     q, k, a = (torch.randn(2, length, 2, keys, generator=draw) for _ in range(3))
     a = F.normalize(a, dim=-1)
@@ -187,7 +192,7 @@ def _by_key_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments
 def _selective(
     function: Any, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: None
 ) -> tuple[Tensor, Tensor]:
-    """Theirs has channels before steps, and keeps the parameters in float32."""
+    """Puts channels before steps, as the kernel has them, with the parameters in float32."""
     wide = torch.promote_types(x.dtype, torch.float32)
     u, step, into, out = (part.transpose(1, 2).contiguous() for part in _alike(x, dt, b, c))
     y, last = function(u, step, a.float(), into, out, return_last_state=True)
@@ -196,7 +201,7 @@ def _selective(
 
 
 class _NoGradient(torch.autograd.Function):
-    """The kernel forgets the gradient of its last state; whoever asks for it must not be given zeros."""
+    """The kernel drops the gradient of its last state; asking for it is an error here, rather than zero."""
 
     @staticmethod
     def forward(ctx: Any, last: Tensor, source: Tensor) -> Tensor:
@@ -242,11 +247,11 @@ def _taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tenso
     return weight[:, 0].to(x.dtype).contiguous(), None if bias is None else bias.to(x.dtype)
 
 
-MOST_TAPS = 16  # as many as the fewest steps that come here, of which the tail is taken
+MOST_TAPS = 16  # the fewest steps that a kernel is given, from which the tail is taken
 
 
 def _tail(x: Tensor, taps: int) -> Tensor:
-    """The last W - 1 of at least as many steps."""
+    """The last W - 1 steps of x, which has at least as many: (B, W - 1, C)."""
     return x[:, x.shape[1] - taps + 1 :]
 
 
@@ -266,8 +271,11 @@ def _conv_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments:
 
 
 def _flex(function: Any, q: Tensor, k: Tensor, v: Tensor, mask: None, causal: bool, window: int, first: int) -> Tensor:
-    """Which blocks are seen is worked out once for each size; without a compiler the kernel holds all scores."""
-    seen = _window_blocks(q.shape[2], k.shape[2], causal, window, first, q.device)
+    """Attention in a window by flex attention, compiled on a GPU: otherwise the kernel would hold all scores.
+
+    The blocks that are visible are computed once for each size.
+    """
+    seen = _window_blocks(q.shape[2], k.shape[2], causal, window=window, first=first, device=q.device)
     run = _compiled(function) if q.device.type == "cuda" else function
     q, k, v = _alike(q, k, v)
     return run(q, k, v, block_mask=seen, enable_gqa=q.shape[1] != k.shape[1])
@@ -275,7 +283,7 @@ def _flex(function: Any, q: Tensor, k: Tensor, v: Tensor, mask: None, causal: bo
 
 @lru_cache
 def _compiled(function: Any) -> Any:
-    """Raises where sizes change so often that torch would fall back to the uncompiled form."""
+    """The compiled function, which raises where sizes vary so much that torch would run it uncompiled."""
     return torch.compile(function, fullgraph=True)
 
 
@@ -297,7 +305,7 @@ def _window_widths(inputs: Arguments) -> tuple[int, ...]:
 
 
 def _window_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments:
-    """Of as many keys as queries, or some more; the window is short of the length."""
+    """Inputs with as many keys as queries, or a few more, and with a window shorter than the sequence."""
     q, k, v, _, causal, window, first = inputs
     _, shared, past = _window_widths(inputs)
     asked = torch.randn(2, 2 * shared, length, q.shape[3], generator=draw)
@@ -305,92 +313,91 @@ def _window_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments
     return asked, keys, values, None, causal, min(window, length // 3), min(first, 5)
 
 
-FADING = ("q", "k", "v", "log_decay", "state", "bonus")
-CORRECTED = ("q", "k", "v", "a", "b", "log_decay", "state")
-ON = ("y", "state")
+DECAYED = ("q", "k", "v", "log_decay", "state", "bonus")
+DELTA_BY_KEY = ("q", "k", "v", "a", "b", "log_decay", "state")
+RESULTS = ("y", "state")
 FLA = "flash-linear-attention"
 
 
-def _fading(kernel: Kernel) -> Operator:
-    return Operator((kernel,), FADING, ON, 2, _decayed_widths, _decayed_sample)
+def _decayed(kernel: Kernel) -> Operator:
+    return Operator((kernel,), DECAYED, RESULTS, steps=2, widths=_decayed_widths, sample=_decayed_sample)
 
+
+_SIMPLE_GLA = Kernel(FLA, "fla.ops.simple_gla", "chunk_simple_gla", _simple_gla)
+_GLA = Kernel(FLA, "fla.ops.gla", "chunk_gla", _gla)
+_RWKV6 = Kernel(FLA, "fla.ops.rwkv6", "chunk_rwkv6", _rwkv6)
+_RWKV7 = Kernel(FLA, "fla.ops.rwkv7", "chunk_rwkv7", _rwkv7)
+_DELTA = Kernel(FLA, "fla.ops.delta_rule", "chunk_delta_rule", _delta, takes=_plain_delta, limits="decays, and float32")
+_GATED_DELTA = Kernel(FLA, "fla.ops.gated_delta_rule", "chunk_gated_delta_rule", _gated_delta)
+_SELECTIVE_SCAN = Kernel(
+    "mamba-ssm",
+    "mamba_ssm.ops.selective_scan_interface",
+    "selective_scan_fn",
+    _selective,
+    takes=lambda x: x[5] is None,
+    limits="a state to start from",
+)
+_CAUSAL_CONV1D = Kernel(
+    "causal-conv1d",
+    "causal_conv1d",
+    "causal_conv1d_fn",
+    _conv_channels_first,
+    takes=lambda x: x[3] is None and 2 <= x[1].shape[2] <= 4,
+    limits="inputs to start from, or other than 2 to 4 taps",
+)
+_FLA_CONV1D = Kernel(
+    FLA,
+    "fla.modules.causal_conv1d",
+    "causal_conv1d",
+    _conv_channels_last,
+    takes=lambda x: x[3] is None and 2 <= x[1].shape[2] <= MOST_TAPS,
+    limits=f"inputs to start from, or other than 2 to {MOST_TAPS} taps",
+)
+_FLEX = Kernel(
+    "torch",
+    "torch.nn.attention.flex_attention",
+    "flex_attention",
+    _flex,
+    takes=lambda x: x[3] is None,
+    limits="padding",
+)
 
 OPERATORS: dict[str, Operator] = {
-    "decay_by_head": _fading(Kernel(FLA, "fla.ops.simple_gla", "chunk_simple_gla", _simple_gla)),
-    "decay_by_key": _fading(Kernel(FLA, "fla.ops.gla", "chunk_gla", _gla)),
-    "decay_by_key_with_bonus": _fading(Kernel(FLA, "fla.ops.rwkv6", "chunk_rwkv6", _rwkv6)),
+    "decay_by_head": _decayed(_SIMPLE_GLA),
+    "decay_by_key": _decayed(_GLA),
+    "decay_by_key_with_bonus": _decayed(_RWKV6),
     "delta_rule": Operator(
-        (
-            Kernel(FLA, "fla.ops.delta_rule", "chunk_delta_rule", _delta, _plain_delta, "decays, and float32"),
-            Kernel(FLA, "fla.ops.gated_delta_rule", "chunk_gated_delta_rule", _gated_delta),
-        ),
-        ("q", "k", "v", "beta", "log_decay", "state"),
-        ON,
-        2,
-        _delta_widths,
-        _delta_sample,
+        (_DELTA, _GATED_DELTA),
+        arguments=("q", "k", "v", "beta", "log_decay", "state"),
+        results=RESULTS,
+        steps=2,
+        widths=_delta_widths,
+        sample=_delta_sample,
     ),
-    "delta_by_key": Operator(
-        (Kernel(FLA, "fla.ops.rwkv7", "chunk_rwkv7", _rwkv7),), CORRECTED, ON, 1, _by_key_widths, _by_key_sample
-    ),
+    "delta_by_key": Operator((_RWKV7,), DELTA_BY_KEY, RESULTS, steps=1, widths=_by_key_widths, sample=_by_key_sample),
     "selective_scan": Operator(
-        (
-            Kernel(
-                "mamba-ssm",
-                "mamba_ssm.ops.selective_scan_interface",
-                "selective_scan_fn",
-                _selective,
-                lambda x: x[5] is None,
-                "a state to start from",
-            ),
-        ),
-        ("x", "dt", "a", "b", "c", "state"),
-        ON,
-        1,
-        _selective_widths,
-        _selective_sample,
+        (_SELECTIVE_SCAN,),
+        arguments=("x", "dt", "a", "b", "c", "state"),
+        results=RESULTS,
+        steps=1,
+        widths=_selective_widths,
+        sample=_selective_sample,
         flat=("state",),
     ),
     "short_conv": Operator(
-        (
-            Kernel(
-                "causal-conv1d",
-                "causal_conv1d",
-                "causal_conv1d_fn",
-                _conv_channels_first,
-                lambda x: x[3] is None and 2 <= x[1].shape[2] <= 4,
-                "inputs to start from, or other than 2 to 4 taps",
-            ),
-            Kernel(
-                FLA,
-                "fla.modules.causal_conv1d",
-                "causal_conv1d",
-                _conv_channels_last,
-                lambda x: x[3] is None and 2 <= x[1].shape[2] <= MOST_TAPS,
-                f"inputs to start from, or other than 2 to {MOST_TAPS} taps",
-            ),
-        ),
-        ("x", "weight", "bias", "tail"),
-        ("y", "tail"),
-        1,
-        _conv_widths,
-        _conv_sample,
+        (_CAUSAL_CONV1D, _FLA_CONV1D),
+        arguments=("x", "weight", "bias", "tail"),
+        results=("y", "tail"),
+        steps=1,
+        widths=_conv_widths,
+        sample=_conv_sample,
     ),
     "attend_window": Operator(
-        (
-            Kernel(
-                "torch",
-                "torch.nn.attention.flex_attention",
-                "flex_attention",
-                _flex,
-                lambda x: x[3] is None,
-                "padding",
-            ),
-        ),
-        ("q", "k", "v", "mask", "causal", "window", "first"),
-        ("y",),
-        2,
-        _window_widths,
-        _window_sample,
+        (_FLEX,),
+        arguments=("q", "k", "v", "mask", "causal", "window", "first"),
+        results=("y",),
+        steps=2,
+        widths=_window_widths,
+        sample=_window_sample,
     ),
 }

@@ -1,16 +1,18 @@
-"""Kernels of other packages in place of our plain operators: only on a GPU, and only where they agree with us.
+"""Runs kernels of other packages in place of our plain operators: only on a GPU, and only where the results agree.
 
-    given = accelerated.attempt("delta_rule", naive_delta_rule, (q, k, v, beta, log_decay, state))
+    given = try_kernel("delta_rule", naive_delta_rule, (q, k, v, beta, log_decay, state))
     if given is not None:
-        return given                       # flash-linear-attention's; otherwise the plain operator goes on
+        return given                       # flash-linear-attention's result; otherwise the plain operator runs
 
-At the first call of an operator with new types and widths, its candidates (`ops/adapters.py`) are imported in turn and
-tried on small random inputs of those types and widths: values and all gradients must be those of the naive twin, which
-runs in float64 on the CPU. The first that agrees is used from then on. A package that is missing is passed over in
-silence; one that is there and fails leaves its reason in `notes`, which the ledger keeps.
+At the first call of an operator with new types and widths, its candidates (`vendor/adapters.py`) are imported in turn
+and validated on small random inputs of those types and widths: values and all gradients must be those of the naive
+twin, which runs in float64 on the CPU. The first candidate that agrees is used from then on. A package that is not
+installed is skipped silently; one that is installed and fails leaves its reason in `kernel_log`, which goes to the
+ledger.
 
-Always plain: other devices, float64, a few steps (a launch is not worth it), tensors without values and passes that
-count operators (FLOPs never depend on a kernel), and everything with LEVELFIELD_KERNELS=plain.
+The plain operator always runs on other devices, in float64, for a few steps (where launching a kernel takes longer),
+for tensors without values and in passes that count operators (FLOPs never depend on a kernel), and everywhere with
+LEVELFIELD_KERNELS=plain.
 """
 
 from __future__ import annotations
@@ -30,34 +32,37 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from levelfield.ops.vendor.adapters import OPERATORS, Arguments, Kernel, Operator
 
-DEVICES = {"cuda"}  # tests of the mechanism add "cpu"
+DEVICES = {"cuda"}  # where kernels may run; tests of the mechanism add "cpu"
 SWITCH = "LEVELFIELD_KERNELS"
-FEWEST = 16  # steps
-LENGTH = 131  # steps of a self-test: two chunks of 64 and some that fill none
+FEWEST = 16  # steps that are worth a kernel
+LENGTH = 131  # steps of a self-test: two chunks of 64 and a part of a third
 TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 2e-2, torch.float16: 2e-2}
-"""Of a value, |ours - theirs| / |ours|; a gradient may be off by twice as much. Their products round float32 to ten
-bits (TF32), and that of float32 is the tolerance of flash-linear-attention's own tests."""
+"""Largest relative error of a value, |ours - theirs| / |ours|, by type; a gradient may be off by twice as much.
+
+The kernels round factors of float32 products to ten bits (TF32), so float32 has the tolerance of
+flash-linear-attention's own tests.
+"""
 
 Naive = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one kernel, or on all of an operator: what is called, or None for the plain operator; and why."""
+    """What is called for an operator, or None for the plain operator, and why."""
 
     call: Callable[..., Any] | None
     note: str  # empty where there is nothing to say
 
 
 _verdicts: dict[tuple[Any, ...], Verdict] = {}
-_notes: set[str] = set()
+_log: set[str] = set()
 
 
-def attempt(operator: str, naive: Naive, inputs: Arguments) -> Any:
-    """What the chosen kernel makes of `inputs`, in the form of `naive(*inputs)`; None where the plain operator is to
-    run.
+def try_kernel(operator: str, naive: Naive, inputs: Arguments) -> Any:
+    """The chosen kernel's result, in the form of `naive(*inputs)`, or None where the plain operator is to run.
 
-    inputs: the positional arguments of the naive twin. Raises only what a GPU without memory raises.
+    inputs: the positional arguments of the naive twin, whose docstring gives their shapes. Raises only
+    `torch.OutOfMemoryError`.
     """
     first = inputs[0]
     if first.device.type not in DEVICES or not _ordinary(inputs):
@@ -73,10 +78,10 @@ def attempt(operator: str, naive: Naive, inputs: Arguments) -> Any:
             result = verdict.call(*inputs)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever a stranger's kernel raises, the plain operator can still run
+        except Exception as error:  # a kernel may raise anything, and the plain operator can still run
             verdict = _verdicts[key] = Verdict(None, f"{verdict.note}, then refused: {_reason(error)}")
     if verdict.note:
-        _notes.add(f"{operator}: {verdict.note}")
+        _log.add(f"{operator}: {verdict.note}")
     return result
 
 
@@ -84,7 +89,7 @@ def decide(table: Operator, naive: Naive, inputs: Arguments, length: int = LENGT
     """The first candidate that passes its self-test at inputs of the same types, widths and device as these."""
     notes = []
     for kernel in table.kernels:
-        verdict = judge(kernel, table, naive, inputs, length)
+        verdict = validate(kernel, table, naive, inputs, length)
         if verdict.note:
             notes.append(verdict.note)
         if verdict.call is not None:
@@ -92,8 +97,8 @@ def decide(table: Operator, naive: Naive, inputs: Arguments, length: int = LENGT
     return Verdict(None, "plain; " + "; ".join(notes) if notes else "")
 
 
-def judge(kernel: Kernel, table: Operator, naive: Naive, inputs: Arguments, length: int = LENGTH) -> Verdict:
-    """One candidate's self-test."""
+def validate(kernel: Kernel, table: Operator, naive: Naive, inputs: Arguments, length: int = LENGTH) -> Verdict:
+    """The verdict of one candidate's self-test, over `length` steps."""
     if not kernel.takes(inputs):
         return Verdict(None, "")
     try:
@@ -122,7 +127,7 @@ def judge(kernel: Kernel, table: Operator, naive: Naive, inputs: Arguments, leng
 def self_test(
     call: Callable[..., Any], table: Operator, naive: Naive, inputs: Arguments, length: int
 ) -> tuple[float, str, str]:
-    """The largest relative error of results and gradients, where it was, and what is wrong ("" where nothing is)."""
+    """The largest relative error of results and gradients, where it occurs, and what is wrong ("" if nothing is)."""
     sample = table.sample(inputs, length, torch.Generator().manual_seed(length))
     ours = [x.detach().to(given.dtype) if isinstance(x, Tensor) else x for x, given in zip(sample, inputs, strict=True)]
     theirs = [x.to(inputs[0].device) if isinstance(x, Tensor) else x for x in ours]
@@ -134,7 +139,7 @@ def self_test(
     for name, right in want.items():
         error = _distance(got[name], right)
         allowed = 2 * limit if name.startswith("gradient") else limit
-        if not error <= allowed:  # also where it is not a number
+        if not error <= allowed:  # true of NaN as well
             return error, name, f"{name} off by {error:.0e}"
         if error >= worst:
             worst, where = error, name
@@ -142,7 +147,7 @@ def self_test(
 
 
 def _results(function: Callable[..., Any], inputs: list[Any], table: Operator) -> dict[str, Tensor]:
-    """Values, and the gradients of a fixed mixture of them, by name, all in float64 on the CPU."""
+    """Results by name, and the gradients of a fixed weighted sum of them, all float64 on the CPU."""
     leaves = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
     out = function(*leaves)
     out = out if isinstance(out, tuple) else (out,)
@@ -162,19 +167,20 @@ def _results(function: Callable[..., Any], inputs: list[Any], table: Operator) -
 
 
 def _weights(like: Tensor, number: int) -> Tensor:
+    """The weights of result `number` in that sum: float64 of the same shape."""
     generator = torch.Generator().manual_seed(number)
     return torch.randn(like.shape, dtype=torch.float64, generator=generator)
 
 
 def _distance(got: Tensor, want: Tensor) -> float:
-    """Relative to the size of `want`; infinite where shapes differ."""
+    """The error of `got` relative to the norm of `want`, infinite where their shapes differ."""
     if got.shape != want.shape:
         return torch.inf
     return float((got - want).norm() / want.norm().clamp(min=1e-30))
 
 
 def _ordinary(inputs: Arguments) -> bool:
-    """Tensors with values, in a pass that nobody watches or compiles; and kernels are not switched off."""
+    """True for tensors with values in a pass that is neither counted nor compiled, unless kernels are switched off."""
     real = all(type(x) in (Tensor, torch.nn.Parameter) for x in inputs if isinstance(x, Tensor))
     watched = _get_current_dispatch_mode() is not None or torch.compiler.is_compiling()
     return real and not watched and os.environ.get(SWITCH) != "plain"
@@ -192,30 +198,33 @@ def _version(kernel: Kernel) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line of at most 120 characters."""
+    """The error as one line of at most 120 characters."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__} {lines[0]}".strip()[:120]
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Of what packages say at every call, such as that float32 is slow."""
+    """Suppresses the warnings that packages repeat at every call, such as that float32 is slow."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def notes() -> list[str]:
-    """What ran, or was refused and why, since `forget`: "gla: fla chunk_gla 0.6.0 (off by 8e-04 in gradient of q)"."""
-    return sorted(_notes)
+def kernel_log() -> list[str]:
+    """Which kernels ran, or were refused and why, since `clear_log`.
+
+    A line reads like "gla: fla chunk_gla 0.6.0 (off by 8e-04 in gradient of q)".
+    """
+    return sorted(_log)
 
 
-def forget() -> None:
-    """Empties `notes`; verdicts stand."""
-    _notes.clear()
+def clear_log() -> None:
+    """Empties `kernel_log`; verdicts stay."""
+    _log.clear()
 
 
-def reset() -> None:
-    """Forgets verdicts too, for tests."""
+def clear_cache() -> None:
+    """Empties `kernel_log` and drops all verdicts, for tests."""
     _verdicts.clear()
-    _notes.clear()
+    _log.clear()
