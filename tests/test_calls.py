@@ -31,22 +31,6 @@ PENDING = frozenset(
         "levelfield/ops/attention/relative.py",
         "levelfield/ops/attention/rotary.py",
         "levelfield/ops/attention/windowed_bias.py",
-<<<<<<< HEAD
-        "levelfield/ops/kernel_cases.py",
-        "levelfield/ops/linear_attention/decay_per_head.py",
-        "levelfield/ops/linear_attention/decay_per_key.py",
-        "levelfield/ops/linear_attention/decayed.py",
-        "levelfield/ops/linear_attention/delta.py",
-        "levelfield/ops/linear_attention/feature_map.py",
-        "levelfield/ops/linear_attention/mlstm.py",
-        "levelfield/ops/linear_attention/undecayed.py",
-        "levelfield/ops/ssm/dplr.py",
-        "levelfield/ops/ssm/selective.py",
-        "levelfield/ops/vendor/adapters.py",
-=======
-        "levelfield/run.py",
-        "levelfield/train.py",
->>>>>>> 0a9950f (Operators go by the field's words: backward, decay, chunk spans, parallel_for; compiled loops take NamedTuples, and underflow has one file)
     }
 )
 

@@ -65,16 +65,6 @@ PENDING = frozenset(
         "levelfield/ops/attention/windowed_bias.py",
         "levelfield/ops/conv/short.py",
         "levelfield/ops/layers/gated_norm.py",
-<<<<<<< HEAD
-        "levelfield/ops/layers/glu.py",
-        "levelfield/ops/layers/head_norm.py",
-        "levelfield/ops/layers/token_shift.py",
-        "levelfield/ops/layers/unit_norm.py",
-        "levelfield/ops/linear_attention/chunks.py",
-        "levelfield/ops/linear_attention/decay_per_head.py",
-        "levelfield/ops/linear_attention/decay_per_key.py",
-=======
->>>>>>> 0a9950f (Operators go by the field's words: backward, decay, chunk spans, parallel_for; compiled loops take NamedTuples, and underflow has one file)
         "levelfield/ops/linear_attention/decay_per_key_cpu.py",
         "levelfield/ops/linear_attention/delta.py",
         "levelfield/ops/linear_attention/undecayed.py",

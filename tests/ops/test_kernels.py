@@ -369,7 +369,8 @@ def test_every_operator_of_the_table_has_a_case_whose_twin_takes_its_samples() -
 
 def test_decays_reach_the_operator_by_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("levelfield.ops.linear_attention.decayed.attempt", lambda operator, *_: asked.append(operator))
+    name = "levelfield.ops.linear_attention.decayed.try_kernel"
+    monkeypatch.setattr(name, lambda operator, *_: asked.append(operator))
     q, by_head, by_key = torch.randn(1, 2, 20, 4), -torch.rand(1, 2, 20), -torch.rand(1, 2, 20, 4)
     decayed_attention(q, q, q, by_head)
     decayed_attention(q, q, q, by_key)

@@ -153,14 +153,7 @@ def _delta_sample(inputs: Arguments, length: int, draw: Generator) -> Arguments:
 
 
 def _rwkv7(
-    function: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    a: Tensor,
-    b: Tensor,
-    log_decay: Tensor,
-    state: Tensor | None,
+    function: Any, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, log_decay: Tensor, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k, v, a, b = (x.contiguous() for x in _alike(q, k, v, a, b))
