@@ -1,4 +1,4 @@
-"""The only evaluation loop: a network and a split in, one score per example out.
+"""Evaluates a network on a split, which gives one score per example; there is no other evaluation loop.
 
 scores = evaluate(net, split, Classify(), task.input, batch=64, seed=0)
 scores.mean, scores.stderr
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitScores:
-    """values: (N,) in the split's order; weights: (N,), the steps scored in each example (1 for a label); sound: (N,)
-    bool, False where an output was no finite number."""
+    """The scores of a split, in its order.
+
+    values: (N,); weights: (N,), the steps scored in each example (1 for a label); sound: (N,) bool, False where an
+    output was NaN or infinite.
+    """
 
     values: np.ndarray
     weights: np.ndarray
@@ -33,28 +36,31 @@ class SplitScores:
 
     @property
     def mean(self) -> float:
-        """Weighted; NaN where nothing was scored."""
+        """The weighted mean; NaN where nothing was scored."""
         return float(np.average(self.values, weights=self.weights)) if self.weights.any() else math.nan
 
     @property
     def stderr(self) -> float:
-        """Standard error of the mean over examples; NaN for fewer than two."""
+        """The standard error of the mean over examples; NaN for fewer than two."""
         if len(self.values) < 2 or not self.weights.any():
             return math.nan
         share = self.weights / self.weights.sum()
-        with np.errstate(invalid="ignore"):  # of errors that are infinite
+        with np.errstate(invalid="ignore"):  # squares of infinite errors
             return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
 
     @property
     def fault(self) -> str:
-        """The status of what cannot be ranked: "diverged" where an output was no number, "undefined" where nothing was
-        scored; "" where all is well."""
+        """The status of what cannot be ranked.
+
+        It is "diverged" where an output was NaN or infinite, "undefined" where nothing was scored, and "" where all is
+        well.
+        """
         if not self.sound.all():
             return "diverged"
         return "" if math.isfinite(self.mean) else "undefined"
 
     def part(self, here: np.ndarray) -> SplitScores:
-        """Of the examples where `here`, (N,) bool, is True."""
+        """The scores of the examples where `here`, (N,) bool, is True."""
         return SplitScores(self.values[here], self.weights[here], self.sound[here])
 
 
@@ -64,7 +70,7 @@ def evaluate(
 ) -> SplitScores:
     """Scores every example once, in eval mode, shortest first so that batches carry little padding.
 
-    Hidden steps are drawn from (seed, batch), so two evaluations of one split hide the same ones.
+    Masks are drawn from (seed, batch), so two evaluations of one split hide the same steps.
     """
     was_training = net.training
     net.eval()
@@ -80,13 +86,16 @@ def evaluate(
 
 
 def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
-    """Scores of the task's own output (its label or value) on the device the network lies on."""
+    """Scores the task's own output (its label or value) on the device where the network lies."""
     device = next(net.parameters()).device
     return evaluate(net, SplitOnDevice(examples, device), default_objective(task), task.input, batch=batch, seed=0)
 
 
 def score_row(task: Task, scores: SplitScores, at: str) -> Row:
-    """The test score at a place, as a row; without a standard error where there is none."""
+    """The test score as a row of results; it has no standard error where there is none.
+
+    at: the location that the row names.
+    """
     metric = default_objective(task).metric
     unit = "fraction" if metric == "accuracy" else ""
     row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values))

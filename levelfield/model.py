@@ -1,9 +1,10 @@
-"""From specs to a network: input encoder, residual backbone of mixers, pooling, heads.
+"""Builds the network of a phase: input encoder, residual backbone of mixers, pooling and heads.
 
     x -> encoder -> [x + mixer(norm(x)), x + feedforward(norm(x))] * depth -> norm -> heads["label"] | heads["denoise"]
 
-Every architecture gets the same encoder, the same residual blocks and the same heads; what differs is the mixer.
-Moving from one phase to the next keeps all but the heads (`Net.load_trunk`).
+Every architecture gets the same encoder, the same residual blocks and the same heads; what differs is the mixer. Moving
+from one phase to the next keeps all but the heads (`Net.load_trunk`). Letters: B sequences, T steps, C channels of the
+input, D width.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from levelfield.spec.protocol import Head
 
 
 class Encoder(nn.Module):
-    """Ids (B, T) or values (B, T, C) to (B, T, D), with summed positions where the model has them.
+    """Maps ids (B, T) or values (B, T, C) to (B, T, D), and adds positions where the model has them.
 
-    For values, steps hidden by a masked objective arrive as zeros plus a flag, as in amos2025. The flag's column of
+    For values, steps that a masked objective hides arrive as zeros plus a flag, as in amos2025. The flag's column of
     the input projection is a vector of its own here (`hidden`), so the other weights have one shape in every phase.
     """
 
@@ -45,13 +46,13 @@ class Encoder(nn.Module):
             if model.max_positions is None:
                 raise UserError("Learned positions need a table size: set Model(max_positions=...).")
             self.table = nn.Parameter(torch.randn(model.max_positions, model.width))
-        self.hidden = None
-        if mask_flag and not isinstance(spec, Tokens):  # last, so that all else is drawn alike with and without it
+        self.hidden = None  # the mask flag; its name is stored with the weights
+        if mask_flag and not isinstance(spec, Tokens):  # last, so that all other weights are drawn the same without it
             bound = 1 / math.sqrt(spec.channels + 1)
             self.hidden = nn.Parameter(torch.empty(model.width).uniform_(-bound, bound))
 
     def forward(self, x: Tensor, masked: Tensor | None, start: int = 0) -> Tensor:
-        """x: (B, T) or (B, T, C), from step `start` on; masked: (B, T) bool or None -> (B, T, D)."""
+        """Returns (B, T, D) for x: (B, T) or (B, T, C), from step `start` on; masked: (B, T) bool or None."""
         y = self.embed(x)
         if self.hidden is not None and masked is not None:
             y = y + masked.unsqueeze(-1) * self.hidden
@@ -59,14 +60,14 @@ class Encoder(nn.Module):
         if self.table is not None:
             y = y + self.table[start:end]
         elif self.positions == "sinusoidal":
-            rows = 1 << (end - 1).bit_length() if start else end  # a table serves many steps from a state on
+            rows = 1 << (end - 1).bit_length() if start else end  # from a state on, one table serves many steps
             y = y + sinusoids(rows, y.shape[2], y.device)[start:end].to(y.dtype)
         return y
 
 
 @table
 def sinusoids(length: int, width: int, device: torch.device, base: float = 10000.0) -> Tensor:
-    """(length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
+    """Sinusoidal positions, (length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
     pairs = (width + 1) // 2
     rates = base ** (-2 * torch.arange(pairs, device=device, dtype=torch.float64) / width)
     angles = torch.arange(length, device=device, dtype=torch.float64)[:, None] * rates
@@ -74,7 +75,7 @@ def sinusoids(length: int, width: int, device: torch.device, base: float = 10000
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation over the real steps of all sequences. x: (B, T, D), mask: (B, T) or None."""
+    """Batch normalisation of x: (B, T, D) over the real steps of all sequences; mask: (B, T) or None."""
 
     def __init__(self, width: int, eps: float | None = None) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class BatchNorm(nn.Module):
 
 
 class StepNorm(nn.Module):
-    """Layer or root-mean-square normalisation of each step by itself. x: (B, T, D)."""
+    """Layer or root-mean-square normalisation of x: (B, T, D), each step by itself."""
 
     def __init__(self, kind: Literal["layer", "rms", "scale"], width: int, eps: float | None = None) -> None:
         super().__init__()
@@ -107,11 +108,11 @@ def _norm(block: Block, width: int) -> nn.Module:
     return BatchNorm(width, block.eps) if block.norm == "batch" else StepNorm(block.norm, width, block.eps)
 
 
-PLAIN = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class FeedForward(nn.Module):
-    """(B, T, D) -> (B, T, D), each step by itself, through `hidden` channels."""
+    """A feed-forward network through `hidden` channels, (B, T, D) -> (B, T, D), each step by itself."""
 
     def __init__(self, width: int, hidden: int, activation: str, bias: bool = True) -> None:
         super().__init__()
@@ -125,11 +126,14 @@ class FeedForward(nn.Module):
             gate = self.gate(x)
             gate = F.silu(gate) if self.activation == "swiglu" else F.gelu(gate, approximate="tanh")
             return self.down(gate * self.up(x))
-        return self.down(PLAIN[self.activation](self.up(x)))
+        return self.down(ACTIVATIONS[self.activation](self.up(x)))
 
 
 class ResidualBlock(nn.Module):
-    """x + mixer(norm(x)), then x + feedforward(norm(x)); with prenorm=False the norms come after the sums."""
+    """Computes x + mixer(norm(x)), then x + feedforward(norm(x)); with prenorm=False the norms come after the sums.
+
+    x: (B, T, D) -> the same shape; mask: (B, T) bool, True at real steps, or None.
+    """
 
     def __init__(self, mixer: nn.Module, block: Block, width: int) -> None:
         super().__init__()
@@ -146,18 +150,21 @@ class ResidualBlock(nn.Module):
         return self._around(x, self.mixer(y, mask, *self._stream(x)), mask)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next steps, as of `RecurrentLayer`. Raises UserError where the mixer is none."""
+        """The outputs of the next steps and the state after them; x: (B, n, D) -> the same shape.
+
+        The state is that of `RecurrentLayer`. Raises UserError where the mixer is not recurrent.
+        """
         if not isinstance(self.mixer, RecurrentLayer):
-            raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is no recurrent layer.")
+            raise UserError(f"{type(self.mixer).__name__} cannot go on from a state: it is not a recurrent layer.")
         y, state = self.mixer.step(self.norm(x, None) if self.prenorm else x, state, *self._stream(x))
         return self._around(x, y, None), state
 
     def _stream(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What the mixer is shown besides its input."""
+        """What the mixer is shown besides its input: the residual stream, (B, T, D), or nothing."""
         return (x,) if isinstance(self.mixer, ResidualGate) else ()
 
     def _around(self, x: Tensor, mixed: Tensor, mask: Tensor | None) -> Tensor:
-        """What comes after the mixer: its residual and the feed-forward."""
+        """What comes after the mixer, whose output is `mixed`: its residual and the feed-forward. All are (B, T, D)."""
         x = x + self.dropout(mixed)
         if not self.prenorm:
             x = self.norm(x, mask)
@@ -170,14 +177,14 @@ class ResidualBlock(nn.Module):
 
 @dataclass(frozen=True)
 class State:
-    """Where a causal network stands: how many steps it has seen, and what each layer carries of them."""
+    """What a causal network has seen: how many steps, and the state that each layer carries of them."""
 
     steps: int
     layers: tuple[dict[str, Tensor], ...]
 
 
 class Net(nn.Module):
-    """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into one head's outputs."""
+    """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into the outputs of one head."""
 
     def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, mask_flag: bool, seed: int) -> None:
         super().__init__()
@@ -207,7 +214,11 @@ class Net(nn.Module):
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, head.outputs))
 
     def hidden_states(self, x: Tensor, mask: Tensor | None, masked: Tensor | None = None) -> Tensor:
-        """x: (B, T) ids or (B, T, C) values; mask: (B, T) True at real steps -> (B, T, D)."""
+        """The hidden states of the last layer, (B, T, D).
+
+        x: (B, T) ids or (B, T, C) values; mask: (B, T) bool, True at real steps, or None; masked: (B, T) bool, True at
+        steps that the objective hides, or None.
+        """
         self._check_length(x.shape[1])
         y = self.encoder(x, masked)
         for block in self.blocks:
@@ -215,11 +226,11 @@ class Net(nn.Module):
         return y if self.norm is None else self.norm(y, mask)
 
     def step(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """`hidden_states` of the next n >= 1 steps of a causal model in eval mode, and the state after them.
+        """Hidden states of the next n >= 1 steps of a causal model in eval mode, (B, n, D), and the state after them.
 
-        x: (B, n) ids or (B, n, C) values without padding; state: None at the start -> (B, n, D). In pieces of any
-        sizes equal to `hidden_states` at once. Raises UserError where the model is not causal or a mixer carries no
-        state.
+        x: (B, n) ids or (B, n, C) values without padding; state: None at the start. Steps may come in pieces of any
+        sizes; together they equal `hidden_states` of all. Raises UserError where the model is not causal, is in
+        training mode, or has a mixer that is not recurrent.
         """
         if not self.model.causal:
             raise UserError(f"{self.model.label} is bidirectional and cannot go on from a state: set causal=True.")
@@ -240,7 +251,11 @@ class Net(nn.Module):
             raise UserError(f"{self.model.label} takes at most {bound} steps, not {length}: raise its bound.")
 
     def head(self, name: str, hidden_states: Tensor, mask: Tensor | None) -> Tensor:
-        """Maps hidden_states (B * documents, T, D) to (B, outputs), or to (B * documents, T, outputs) per step."""
+        """The outputs of a head, (B, outputs), or (B * documents, T, outputs) where it answers at every step.
+
+        hidden_states: (B * documents, T, D), where the inputs of an example follow one another; mask: (B * documents,
+        T) bool, or None.
+        """
         kind = self.kinds[name]
         if kind.per == "step":
             return self.heads[name](hidden_states)
@@ -251,7 +266,7 @@ class Net(nn.Module):
         return self.heads[name](pooled.flatten(1))
 
     def rules(self) -> dict[str, ParamRule]:
-        """Full parameter name -> rule, as the mixers declare them."""
+        """The rules that the mixers declare for their parameters, by full parameter name."""
         found = {}
         for layer, block in enumerate(self.blocks):
             config = self.model.mixers[layer % len(self.model.mixers)]
@@ -262,24 +277,25 @@ class Net(nn.Module):
         return found
 
     def load_trunk(self, weights: Mapping[str, Tensor]) -> None:
-        """Take everything but heads and the hidden flag from another phase's weights; the heads stay fresh."""
+        """Takes everything but heads and the mask flag from another phase's weights; the heads stay fresh."""
         trunk = {k: v for k, v in weights.items() if not _of_phase(k)}
         own = {k: v for k, v in self.state_dict().items() if not _of_phase(k)}
-        _check_alike(trunk, own)
+        _check_same_parameters(trunk, own)
         self.load_state_dict({**self.state_dict(), **trunk})
 
     def load_whole(self, weights: Mapping[str, Tensor]) -> None:
-        """Take all weights. Raises UserError where they are of another model or phase."""
-        _check_alike(weights, self.state_dict())
+        """Takes all weights. Raises UserError where they are of another model or phase."""
+        _check_same_parameters(weights, self.state_dict())
         self.load_state_dict(dict(weights))
 
 
 def _of_phase(name: str) -> bool:
-    """Whether a parameter belongs to one phase only."""
+    """Tells whether a parameter belongs to one phase only."""
     return name.startswith("heads.") or name == "encoder.hidden"
 
 
-def _check_alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+def _check_same_parameters(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Raises UserError where names or shapes differ."""
     if odd := sorted(weights.keys() ^ own.keys()):
         raise UserError(f"These weights belong to another model or phase: '{odd[0]}' does not match.")
     for name, value in weights.items():
@@ -288,7 +304,7 @@ def _check_alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> No
 
 
 def pool(hidden_states: Tensor, mask: Tensor | None, how: str) -> Tensor:
-    """(B, T, D) -> (B, D) over the real steps: their mean, their maximum, or the last of them."""
+    """Returns (B, D) for hidden states (B, T, D): the mean or the maximum of the real steps, or the last of them."""
     if how == "last":
         if mask is None:
             return hidden_states[:, -1]

@@ -1,4 +1,4 @@
-"""What a phase optimises: a head, a view of the batch, a loss and a score.
+"""Defines what a phase optimises: a head, what the model sees of a batch, a loss and a score.
 
     Classify()                     a label per sequence
     Regress()                      numbers per sequence
@@ -7,8 +7,9 @@
     Causal()                       predict the next step
     Sum((Classify(), Masked(0.3, random=1/3, scope="all")))     several heads on one forward pass
 
-Masked and causal losses follow amos2025 as its code does it (all selected steps are hidden, none kept; one mask for
-all channels of a step); the sum follows miralles2025 section 3 and appendix A.4.
+Masked and causal losses follow amos2025 as its code does it (all selected steps are hidden, none kept; one mask for all
+channels of a step); the sum follows miralles2025, section 3 and appendix A.4. Letters: B examples, T steps, C channels
+of the input, N examples of a split, P scored places.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInput:
-    """What the model sees of a batch. x as `encode` gives it; masked: (B, T) bool, or None where nothing is."""
+    """What the model sees of a batch: x as `encode` gives it; masked: (B, T) bool, the hidden steps, or None."""
 
     x: Tensor
     masked: Tensor | None = None
@@ -44,10 +45,10 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per example with its weight: values (B,), weights (B,). Their weighted mean is the score.
+    """One number for each example, and its weight: values (B,), weights (B,). Their weighted mean is the score.
 
-    sound: (B,) bool, False where an output that is scored is no finite number. It is then right nowhere, and an error
-    is no number either.
+    sound: (B,) bool, False where an output that is scored is NaN or infinite. Such an output is never right, and an
+    error of it is no number either.
     """
 
     values: Tensor
@@ -56,7 +57,10 @@ class Scores:
 
 
 class Trainable(Objective):
-    """An objective that can be trained: what every one below implements."""
+    """An objective that can be trained: what every one below implements.
+
+    outputs: (B, outputs) of a head per sequence, (B * documents, T, outputs) of a head per step.
+    """
 
     key: str
     metric: str
@@ -76,21 +80,23 @@ class Trainable(Objective):
 
     @abstractmethod
     def head(self, spec: Input, output: Output) -> Head:
-        """Raises UserError where the objective does not fit the task."""
+        """The head that the objective needs. Raises UserError where the objective does not fit the task."""
 
     def units(self, examples: Examples) -> np.ndarray:
-        """How many each example has of what the loss is a mean over, (N,): one, where that is examples."""
+        """What the loss is a mean over, counted in each example: (N,), all ones where that is examples."""
         return np.ones(len(examples))
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
+    def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         """The clean input, unless an objective hides some of it."""
         return ModelInput(encode(batch.raw, batch.mask, spec))
 
     @abstractmethod
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor: ...
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
+        """The mean loss over the batch, a scalar."""
 
     @abstractmethod
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores: ...
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
+        """The score of each example, (B,)."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +111,10 @@ class Classify(Trainable):
             raise UserError("Classify needs a task with labels; use Regress for values.")
         return Head(self.key, output.classes, "sequence")
 
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         return F.cross_entropy(outputs.float(), batch.y.long())
 
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         sound = outputs.isfinite().all(-1)
         right = ((outputs.argmax(-1) == batch.y) & sound).double()
         return Scores(right, torch.ones_like(right), sound)
@@ -126,10 +132,10 @@ class Regress(Trainable):
             raise UserError("Regress needs a task with values; use Classify for labels.")
         return Head(self.key, output.dims, "sequence")
 
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         return F.mse_loss(outputs.float(), batch.y.float().view_as(outputs))
 
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         error = (outputs.double() - batch.y.double().view_as(outputs)).square().mean(-1)
         return Scores(-error, torch.ones_like(error), outputs.isfinite().all(-1))
 
@@ -147,14 +153,14 @@ class ClassifySteps(Trainable):
         return Head(self.key, output.classes, "step")
 
     def units(self, examples: Examples) -> np.ndarray:
-        """Steps that are asked."""
+        """The steps that ask for a label, (N,)."""
         return np.diff(np.concatenate([[0], np.cumsum(examples.y >= 0)])[examples.offsets])
 
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         asked = batch.y >= 0
         return F.cross_entropy(outputs[asked].float(), batch.y[asked].long()) if asked.any() else outputs.sum() * 0.0
 
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         asked = batch.y >= 0
         finite = outputs.isfinite().all(-1)
         right = ((outputs.argmax(-1) == batch.y) & asked & finite).double().sum(1)
@@ -164,7 +170,7 @@ class ClassifySteps(Trainable):
 
 @dataclass(frozen=True)
 class StepObjective(Trainable):
-    """Shared by Masked and Causal: predicting raw symbols (loss "ce") or normalised values (loss "l1") of steps."""
+    """What Masked and Causal share: they predict symbols (loss "ce") or normalised values (loss "l1") of steps."""
 
     loss_kind: Literal["ce", "l1"] = "ce"
 
@@ -184,23 +190,23 @@ class StepObjective(Trainable):
         return Head(self.key, spec.channels * spec.levels, "step")
 
     def units(self, examples: Examples) -> np.ndarray:
-        """Steps, of which any may be scored."""
+        """The steps of each example, (N,), of which any may be scored."""
         return examples.sizes
 
     @abstractmethod
-    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
+    def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
         """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and sequences (P,)."""
 
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
-        picked, raw, _ = self.targets(outputs, batch, view)
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
+        picked, raw, _ = self.targets(outputs, batch, shown)
         if not len(raw):
             return outputs.sum() * 0.0
         if self.loss_kind == "l1":
             return (picked.float() - _values(raw, spec)).abs().mean()
         return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
 
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
-        picked, raw, sequence = self.targets(outputs, batch, view)
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
+        picked, raw, sequence = self.targets(outputs, batch, shown)
         finite = picked.isfinite().all(-1)
         if self.loss_kind == "ce":
             guess = _by_level(picked, raw).argmax(-1)
@@ -216,12 +222,12 @@ class StepObjective(Trainable):
 
 @dataclass(frozen=True)
 class Masked(StepObjective):
-    """Hide a share of the steps and predict them.
+    """Hides a share of the steps and predicts them.
 
     ratio: chance of each step to be selected, in (0, 1). block: steps are selected in aligned runs of this many.
-    random: share of the selected steps that show a uniformly drawn id (specials included) instead of the mask
-    symbol; tokens only. scope: "hidden" averages the loss over selected steps, "all" over every real step
-    (as miralles2025's code does).
+    random: share of the selected steps that show a uniformly drawn id (specials included) instead of the mask symbol;
+    tokens only. scope: "hidden" averages the loss over selected steps, "all" over every real step (as miralles2025's
+    code does).
     """
 
     ratio: float = 0.15
@@ -239,7 +245,7 @@ class Masked(StepObjective):
     def masks_inputs(self) -> bool:
         return True
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
+    def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         x = encode(batch.raw, batch.mask, spec)
         size, length = batch.raw.shape[:2]
         drawn = _uniform((size, -(-length // self.block)), generator, x.device)
@@ -253,17 +259,17 @@ class Masked(StepObjective):
             shown = torch.where(masked & (_uniform(x.shape, generator, x.device) < self.random), noise, shown)
         return ModelInput(shown, masked)
 
-    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
-        assert view.masked is not None
-        everywhere = batch.mask if batch.mask is not None else torch.ones_like(view.masked)
-        where = everywhere if self.scope == "all" else view.masked
+    def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
+        assert shown.masked is not None
+        everywhere = batch.mask if batch.mask is not None else torch.ones_like(shown.masked)
+        where = everywhere if self.scope == "all" else shown.masked
         example, step = where.nonzero(as_tuple=True)
         return outputs[example, step], batch.raw[example, step], example
 
 
 @dataclass(frozen=True)
 class Causal(StepObjective):
-    """Predict step t + 1 from steps 0..t, for every t that has a next step. Needs a causal model."""
+    """Predicts step t + 1 from steps 0 to t, for every t that has a next step. Needs a causal model."""
 
     key = "next"
 
@@ -272,10 +278,10 @@ class Causal(StepObjective):
         return "causal"
 
     def units(self, examples: Examples) -> np.ndarray:
-        """Steps that have a next one."""
+        """The steps of each example that have a next one, (N,)."""
         return (examples.lengths - 1).reshape(-1, examples.documents).sum(1)
 
-    def targets(self, outputs: Tensor, batch: Batch, view: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
+    def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
         last = batch.lengths - 1
         steps = torch.arange(batch.raw.shape[1], device=outputs.device)
         example, step = (steps < last[:, None]).nonzero(as_tuple=True)
@@ -284,9 +290,9 @@ class Causal(StepObjective):
 
 @dataclass(frozen=True)
 class Sum(Trainable):
-    """Several objectives on one forward pass, weighted; the first one is scored, on clean input.
+    """Trains several objectives on one forward pass, weighted; the first one is scored, on clean input.
 
-    In training all parts see the view of the part that hides (at most one may).
+    In training all parts see the input of the part that hides steps (at most one may).
     """
 
     of: tuple[Trainable, ...]
@@ -325,46 +331,49 @@ class Sum(Trainable):
     def head(self, spec: Input, output: Output) -> Head:
         return self.of[0].head(spec, output)
 
-    def view(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
+    def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         hiding = next((p for p in self.of if p.masks_inputs), self.of[0])
-        return hiding.view(batch, spec, generator)
+        return hiding.model_input(batch, spec, generator)
 
-    def loss(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Tensor:
-        return self.of[0].loss(outputs, batch, view, spec)
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
+        return self.of[0].loss(outputs, batch, shown, spec)
 
-    def score(self, outputs: Tensor, batch: Batch, view: ModelInput, spec: Input) -> Scores:
-        return self.of[0].score(outputs, batch, view, spec)
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
+        return self.of[0].score(outputs, batch, shown, spec)
 
 
 def heads(objective: Trainable, task: TaskForm) -> tuple[Head, ...]:
-    """One head per part of the objective."""
+    """Returns one head for each part of the objective."""
     return tuple(replace(part.head(task.input, task.output), documents=task.documents) for part in objective.parts)
 
 
 def training_loss(
     net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
 ) -> Tensor:
-    """The scalar that is minimised: one forward pass, every head's loss, weighted. shares: what each part's mean over
-    this batch counts for beside other batches (`Batches.share`); all the same where it is left out."""
-    view = objective.view(batch, spec, generator)
-    hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
+    """The scalar that is minimised: one forward pass, the loss of every head, weighted.
+
+    shares: how much the mean of each part over this batch counts beside other batches (`Batches.share`); all the same
+    where it is left out.
+    """
+    shown = objective.model_input(batch, spec, generator)
+    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
     losses = []
     for part, weight, share in zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False):
         outputs = net.head(part.key, hidden_states, batch.mask)
-        losses.append(weight * share * part.loss(outputs, batch, view, spec))
+        losses.append(weight * share * part.loss(outputs, batch, shown, spec))
     return torch.stack(losses).sum()
 
 
 def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
-    """Scores of the objective that is selected on: the first part, on its own view (clean for a label)."""
+    """The scores, (B,), of the part that selects checkpoints, the first, on its own input (clean for a label)."""
     scored = objective.parts[0]
-    view = scored.view(batch, spec, generator)
-    hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
-    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, view, spec)
+    shown = scored.model_input(batch, spec, generator)
+    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
+    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, shown, spec)
 
 
 def default_objective(task: TaskForm) -> Trainable:
-    """What a task is scored by."""
+    """The objective by which a task is scored."""
     match task.output:
         case Label():
             return Classify()
@@ -377,15 +386,15 @@ def default_objective(task: TaskForm) -> Trainable:
 
 
 def _uniform(shape: Sequence[int], generator: Generator, device: torch.device) -> Tensor:
-    """Drawn on the CPU, so that a GPU run hides the same steps."""
+    """Uniform draws in [0, 1) of this shape, made on the CPU so that a GPU run hides the same steps."""
     return torch.rand(tuple(shape), generator=generator).to(device)
 
 
 def _values(raw: Tensor, spec: Input) -> Tensor:
-    """raw: (P,) or (P, C) -> normalised (P, C)."""
+    """Normalised values (P, C) of raw ones, (P,) or (P, C)."""
     return encode(raw[:, None], None, spec).squeeze(1)
 
 
 def _by_level(outputs: Tensor, raw: Tensor) -> Tensor:
-    """(P, C * levels) -> (P, C, levels), or (P, symbols) -> (P, 1, symbols)."""
+    """Outputs (P, C * levels) as (P, C, levels), or (P, symbols) as (P, 1, symbols)."""
     return outputs.unflatten(-1, (1 if raw.dim() == 1 else raw.shape[1], -1))

@@ -1,4 +1,4 @@
-"""Protocols: how a model comes to be trained, as tuples of phases.
+"""Defines protocols, which say how a model comes to be trained: each is a tuple of phases.
 
     scratch(recipe)                          labels only
     spt_masked(pretrain, finetune, ratio)    denoise the task's own training inputs, then fine-tune (amos2025)
@@ -26,7 +26,7 @@ DENOISE = Masked(ratio=0.3, random=1 / 3, scope="all")
 
 
 def scratch(recipe: Recipe, objective: Trainable | None = None) -> Protocol:
-    """One phase on labels from fresh weights."""
+    """One phase on labels, from fresh weights."""
     return Protocol("scratch", (Phase(objective or Classify(), recipe),))
 
 
@@ -39,7 +39,7 @@ def spt_masked(
     block: int = 1,
     objective: Trainable | None = None,
 ) -> Protocol:
-    """Masked self-pretraining, then fine-tuning of all weights (amos2025 section 2).
+    """Masked self-pretraining, then fine-tuning of all weights (amos2025, section 2).
 
     ratio: 0.5 for images, 0.15 for text, 0.1 for ListOps there. block: hide aligned runs of this many steps.
     """
@@ -50,7 +50,7 @@ def spt_masked(
 def spt_causal(
     pretrain: Recipe, finetune: Recipe, *, loss: Literal["ce", "l1"] = "ce", objective: Trainable | None = None
 ) -> Protocol:
-    """Next-step self-pretraining of a causal model, then fine-tuning of all weights (amos2025 section 2)."""
+    """Next-step self-pretraining of a causal model, then fine-tuning of all weights (amos2025, section 2)."""
     return Protocol("spt_causal", (Phase(Causal(loss_kind=loss), pretrain), _finetune(finetune, objective)))
 
 
@@ -62,10 +62,10 @@ def enriched(
     extra_sets: bool = False,
     objective: Trainable | None = None,
 ) -> Protocol:
-    """One phase on more than the plain labels (miralles2025 section 3): augmented inputs, a summed denoising loss,
-    or extra sets, which are a setting of the task: say so with `extra_sets`.
+    """One phase on more than the plain labels (miralles2025, section 3).
 
-    Raises UserError where nothing is enriched.
+    It has augmented inputs, a summed denoising loss, or extra sets, which are a setting of the task: say so with
+    `extra_sets`. Raises UserError where nothing is enriched.
     """
     if not (augment or denoise or extra_sets):
         raise UserError("Nothing is enriched: give augment, denoise, or extra_sets=True where the task has more sets.")
@@ -75,7 +75,7 @@ def enriched(
 
 
 def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
-    """Start from a safetensors file: evaluate it as given, or fine-tune it by `phases` with start="previous".
+    """Starts from a safetensors file: evaluates it as given, or fine-tunes it by `phases` with start="previous".
 
     Raises UserError where the file is missing.
     """
@@ -98,7 +98,7 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
         raise UserError(f"{protocol.name} has {len(protocol.phases)} phases: give it as many shares, summing to 1.")
     whole = budget.unit in ("steps", "examples") and budget.value == int(budget.value)
     ends = [budget.value * sum(shares[: i + 1]) for i in range(len(shares))]
-    ends = [float(round(end)) for end in ends] if whole else ends  # or each phase would round up by itself
+    ends = [float(round(end)) for end in ends] if whole else ends  # so that the phases add up to the budget
     budgets = [Duration(max(0.0, end - start), budget.unit) for start, end in zip([0.0, *ends], ends, strict=False)]
     phases = tuple(
         replace(phase, recipe=replace(phase.recipe, budget=part))

@@ -211,7 +211,7 @@ def test_what_cannot_go_on_from_a_state_is_refused() -> None:
         net_of(dataclasses.replace(CAUSAL, causal=False)).step(x, None)
     with pytest.raises(UserError, match="eval mode"):
         net_of(CAUSAL).train().step(x, None)
-    with pytest.raises(UserError, match="no recurrent layer"):
+    with pytest.raises(UserError, match="not a recurrent layer"):
         net_of(dataclasses.replace(MODEL, causal=True)).step(x, None)
     bounded = net_of(dataclasses.replace(CAUSAL, positions="learned", max_positions=8))
     _, state = bounded.step(x, None)

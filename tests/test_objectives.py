@@ -74,7 +74,7 @@ def test_masked_hides_the_stated_share_and_never_padding(block: int):
     x = np.ones(lengths.sum(), np.uint8)
     offsets = np.concatenate([[0], lengths.cumsum()])
     batch = SplitOnDevice(Examples(x, offsets, np.zeros(100)), CPU).gather(torch.arange(100))
-    view = Masked(ratio=0.3, block=block).view(batch, TOKENS, generator(0, "mask"))
+    view = Masked(ratio=0.3, block=block).model_input(batch, TOKENS, generator(0, "mask"))
     assert view.masked is not None and batch.mask is not None
     assert not (view.masked & ~batch.mask).any()
     share = view.masked.sum() / batch.mask.sum()
@@ -89,7 +89,7 @@ def test_masked_hides_the_stated_share_and_never_padding(block: int):
 def test_a_third_of_the_hidden_symbols_are_random():
     x = np.full(40000, 5, np.uint8)
     batch = SplitOnDevice(Examples.of_equal_length(x.reshape(40, 1000), np.zeros(40)), CPU).gather(torch.arange(40))
-    view = Masked(ratio=0.3, random=1 / 3).view(batch, TOKENS, generator(0, "mask"))
+    view = Masked(ratio=0.3, random=1 / 3).model_input(batch, TOKENS, generator(0, "mask"))
     assert view.masked is not None
     hidden = view.x[view.masked]
     # The mask symbol itself is one of the 10 ids a random one may be.
@@ -99,7 +99,7 @@ def test_a_third_of_the_hidden_symbols_are_random():
 
 def test_hidden_values_are_zero_and_flagged():
     batch = ragged()
-    view = Masked(ratio=0.5, loss_kind="l1").view(batch, GRAY, generator(1, "mask"))
+    view = Masked(ratio=0.5, loss_kind="l1").model_input(batch, GRAY, generator(1, "mask"))
     assert view.masked is not None
     assert (view.x[view.masked] == 0).all()
 
@@ -107,7 +107,7 @@ def test_hidden_values_are_zero_and_flagged():
 def test_masked_loss_is_the_mean_over_hidden_steps():
     batch = ragged()
     objective = Masked(ratio=0.5)
-    view = objective.view(batch, TOKENS, generator(4, "mask"))
+    view = objective.model_input(batch, TOKENS, generator(4, "mask"))
     assert view.masked is not None
     outputs = torch.randn(3, 5, 8, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     places = [(i, t) for i in range(3) for t in range(5) if view.masked[i, t]]
@@ -126,7 +126,7 @@ def test_causal_loss_predicts_the_next_real_step():
     pairs = [(i, t) for i, n in enumerate([5, 3, 1]) for t in range(n - 1)]
     by_hand = [-outputs[i, t].log_softmax(-1)[batch.raw[i, t + 1].long()].item() for i, t in pairs]
     objective = Causal()
-    view = objective.view(batch, TOKENS, generator(0, "mask"))
+    view = objective.model_input(batch, TOKENS, generator(0, "mask"))
     assert objective.loss(outputs, batch, view, TOKENS).item() == pytest.approx(np.mean(by_hand), rel=1e-5)
     scores = objective.score(outputs, batch, view, TOKENS)
     assert scores.weights.tolist() == [4, 2, 0]
@@ -140,7 +140,7 @@ def test_l1_is_on_normalised_values():
     outputs = torch.zeros(3, 5, 1)
     # (raw - 4) / 2 of the targets 2 3 4 5 and 0 2
     expected = np.mean(np.abs([-1.0, -0.5, 0.0, 0.5, -2.0, -1.0]))
-    view = objective.view(batch, GRAY, generator(0, "mask"))
+    view = objective.model_input(batch, GRAY, generator(0, "mask"))
     assert objective.loss(outputs, batch, view, GRAY).item() == pytest.approx(expected)
 
 
@@ -150,7 +150,7 @@ def test_channels_are_predicted_each_by_itself():
     batch = SplitOnDevice(Examples.of_equal_length(raw, np.zeros(1)), CPU).gather(torch.tensor([0]))
     outputs = torch.randn(1, 3, 12, generator=torch.Generator().manual_seed(0))
     objective = Causal()
-    view = objective.view(batch, colour, generator(0, "mask"))
+    view = objective.model_input(batch, colour, generator(0, "mask"))
     logits = outputs.view(1, 3, 3, 4)
     by_hand = [
         F.cross_entropy(logits[0, t, c], torch.tensor(int(raw[0, t + 1, c]))).item() for t in range(2) for c in range(3)
@@ -164,7 +164,7 @@ def test_sum_trains_on_the_hidden_view_and_is_scored_on_clean_input():
     objective = Sum((Classify(), Masked(ratio=0.9)), (1.0, 0.5))
     net = Net(MODEL, task.input, heads(objective, task), mask_flag=False, seed=0)
     batch = ragged()
-    view = objective.view(batch, task.input, generator(0, "mask"))
+    view = objective.model_input(batch, task.input, generator(0, "mask"))
     hidden_states = net.hidden_states(view.x, batch.mask)
     label = F.cross_entropy(net.head("label", hidden_states, batch.mask), batch.y)
     denoise = Masked(ratio=0.9).loss(net.head("denoise", hidden_states, batch.mask), batch, view, task.input)
@@ -179,7 +179,7 @@ def test_regression_scores_squared_error():
     batch = dataclasses.replace(ragged(), y=torch.tensor([[1.0], [2.0], [4.0]]))
     outputs = torch.tensor([[1.0], [3.0], [1.0]])
     objective = Regress()
-    view = objective.view(batch, TOKENS, generator(0, "mask"))
+    view = objective.model_input(batch, TOKENS, generator(0, "mask"))
     assert objective.loss(outputs, batch, view, TOKENS).item() == pytest.approx((0 + 1 + 9) / 3)
     assert objective.score(outputs, batch, view, TOKENS).values.tolist() == [0.0, -1.0, -9.0]
 
@@ -217,7 +217,7 @@ def test_impossible_settings_are_refused():
 
 def test_nothing_hidden_gives_a_zero_loss_with_a_gradient():
     batch = ragged()
-    view = Causal().view(batch, TOKENS, generator(0, "mask"))
+    view = Causal().model_input(batch, TOKENS, generator(0, "mask"))
     short = Batch(batch.raw[2:, :1], batch.lengths[2:], None, batch.y[2:])
     outputs = torch.randn(1, 1, 8, requires_grad=True)
     loss = Causal().loss(outputs, short, view, TOKENS)

@@ -1,12 +1,14 @@
-"""One split on a device, and which of its examples each training step sees.
+"""Puts one split on a device and says which of its examples each training step sees.
 
 Batches are gathered where the data lies: whole splits sit on the device as raw bytes when they fit, so there are no
 worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
 
     split = SplitOnDevice(examples, device)
     batches = Shuffled(seed, examples, batch=32)
-    batches = Buckets(seed, examples, batch=32)     # examples of like length together
+    batches = Buckets(seed, examples, batch=32)     # examples of similar length together
     batch = split.gather(batches.order(step))
+
+Letters: B examples of a batch, T steps, C channels, N examples of the split.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ RESIDENT_BYTES = 8 << 30  # bytes of one split that may lie on the device; large
 
 @dataclass(frozen=True)
 class Batch:
-    """raw: (S, T) or (S, T, C) as stored, zero beyond each length. lengths: (S,). mask: (S, T) bool, True at real
-    steps, or None where every sequence has the full length.
+    """The examples of one step.
 
-    S is B, the number of examples, but for examples of several documents, which follow one another: then it is
-    B * documents. y: (B,), (B, dims), or (S, T) where each step has a target, -1 for none.
+    raw: (S, T) or (S, T, C) as stored, zero beyond each length. lengths: (S,). mask: (S, T) bool, True at real steps,
+    or None where every sequence has the full length. S is the number of sequences: B, the number of examples, or B *
+    documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or (S, T) where each
+    step has a target, -1 for none.
     """
 
     raw: Tensor
@@ -87,7 +90,7 @@ class SplitOnDevice:
         return float(self.examples.offsets[-1]) / max(1, len(self))
 
     def gather(self, indices: Tensor) -> Batch:
-        """indices: (B,) int64 on the CPU -> the batch, padded to its longest sequence."""
+        """The batch of the examples at indices: (B,) int64 on the CPU, padded to its longest sequence."""
         documents = self.examples.documents
         each = indices if documents == 1 else (indices[:, None] * documents + torch.arange(documents)).flatten()
         starts = self.offsets[each]
@@ -123,7 +126,7 @@ def order(seed: int, step: int, *, batch: int, count: int) -> Tensor:
 
 
 class Batches(ABC):
-    """Which of `count` examples each training step sees: epoch after epoch, each with every example once."""
+    """Defines which of `count` examples each training step sees, epoch after epoch, each with every example once."""
 
     count: int
 
@@ -141,8 +144,11 @@ class Batches(ABC):
 
     @abstractmethod
     def share(self, step: int, units: np.ndarray) -> float:
-        """What the mean loss of a step's batch counts for, with a mean of 1 over an epoch, so that each unit counts
-        once in it. units: (N,), how many each example has of what that loss is a mean over."""
+        """How much the mean loss of a step's batch counts, so that every unit of an epoch counts the same; 1 on
+        average.
+
+        units: (N,), how many units each example has, where a unit is what that loss is a mean over.
+        """
 
 
 class Shuffled(Batches):
@@ -159,20 +165,21 @@ class Shuffled(Batches):
         return range(step // whole * whole, (step // whole + 1) * whole)
 
     def steps(self, epochs: float) -> int:
-        return _up(epochs * self.count / self.batch)
+        return _rounded_up(epochs * self.count / self.batch)
 
     def share(self, step: int, units: np.ndarray) -> float:
-        """All batches count alike: which examples are in one has nothing to do with their lengths."""
+        """All batches count the same: which examples are in one has nothing to do with their lengths."""
         return 1.0
 
 
 class Buckets(Batches):
-    """Batches of like lengths, each within a budget of padded steps: `batch` times an example's mean number of steps.
+    """Batches of similar lengths, each within a budget of padded steps.
 
-    Every epoch is a seeded permutation of the split, cut into pools of POOL * batch examples; a pool is sorted by
-    length and cut where the next example would exceed the budget, and the epoch's batches are shuffled. A batch of
-    short sequences so has more examples and one of long ones fewer; a sequence longer than the budget has its own.
-    What a batch's mean loss counts for is in proportion (`share`), or long sequences would count for more.
+    The budget is `batch` times an example's mean number of steps. Every epoch is a seeded permutation of the split, cut
+    into pools of POOL * batch examples; a pool is sorted by length and cut where the next example would exceed the
+    budget, and the epoch's batches are shuffled. So a batch of short sequences has more examples and one of long ones
+    fewer; a sequence longer than the budget has its own. How much a batch's mean loss counts is in proportion
+    (`share`), or long sequences would count for more.
     """
 
     POOL = 50
@@ -182,11 +189,11 @@ class Buckets(Batches):
         self.padded = torch.from_numpy(np.ascontiguousarray(examples.longest)) * examples.documents
         self.budget = batch * int(examples.offsets[-1]) / max(1, len(examples))
         self.ends = [0]  # steps made by the end of each epoch that has been laid out
-        self.laid, self.current = -1, ()  # the epoch that was laid out last
+        self.laid, self.current = -1, ()  # the epoch that was laid out last, and its batches
 
     def order(self, step: int) -> Tensor:
         epoch = self._number(step)
-        return self._lay(epoch)[step - self.ends[epoch]]
+        return self._laid_out(epoch)[step - self.ends[epoch]]
 
     def epoch(self, step: int) -> range:
         number = self._number(step)
@@ -196,21 +203,21 @@ class Buckets(Batches):
         whole = int(round(epochs, 9))
         while len(self.ends) < whole + 2:
             self._next()
-        return self.ends[whole] + _up((epochs - whole) * (self.ends[whole + 1] - self.ends[whole]))
+        return self.ends[whole] + _rounded_up((epochs - whole) * (self.ends[whole + 1] - self.ends[whole]))
 
     def share(self, step: int, units: np.ndarray) -> float:
         return float(units[self.order(step).numpy()].sum() * len(self.epoch(step)) / max(1, units.sum()))
 
     def _number(self, step: int) -> int:
-        """Of the epoch that the step is part of."""
+        """The epoch that the step is part of."""
         while self.ends[-1] <= step:
             self._next()
         return bisect_right(self.ends, step) - 1
 
     def _next(self) -> None:
-        self.ends.append(self.ends[-1] + len(self._lay(len(self.ends) - 1)))
+        self.ends.append(self.ends[-1] + len(self._laid_out(len(self.ends) - 1)))
 
-    def _lay(self, epoch: int) -> tuple[Tensor, ...]:
+    def _laid_out(self, epoch: int) -> tuple[Tensor, ...]:
         if epoch != self.laid:
             pools = _permutation(self.seed, epoch, self.count).split(self.pool)
             batches = [part for pool in pools for part in self._cut(pool)]
@@ -220,7 +227,7 @@ class Buckets(Batches):
         return self.current
 
     def _cut(self, pool: Tensor) -> Iterator[Tensor]:
-        """From the longest on, so that the first of each batch tells how many fit."""
+        """Cuts a pool into batches from the longest sequence on, so that the first of each tells how many fit."""
         ranked = pool[self.padded[pool].argsort(descending=True, stable=True)]
         at = 0
         while at < len(ranked):
@@ -230,11 +237,11 @@ class Buckets(Batches):
 
 
 def batches_of(seed: int, examples: Examples, recipe: Recipe) -> Batches:
-    """In the order that the recipe asks for."""
+    """The batches of a split in the order that the recipe asks for."""
     return (Buckets if recipe.bucketed else Shuffled)(seed, examples, recipe.batch)
 
 
-def _up(steps: float) -> int:
+def _rounded_up(steps: float) -> int:
     return int(np.ceil(round(steps, 9)))
 
 
@@ -245,6 +252,6 @@ def _permutation(seed: int, epoch: int, count: int) -> Tensor:
 
 
 def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copies, because a memory map is read-only; unsigned 16-bit storage becomes 32-bit, which torch can index."""
+    """A copy on the device, because a memory map is read-only; uint16 becomes int32, which torch can index."""
     wide = np.int32 if array.dtype == np.uint16 else array.dtype
     return torch.from_numpy(np.array(array, dtype=wide)).to(device)

@@ -1,11 +1,11 @@
-"""The data card of a task: everything one should know of its arrays before believing a score on them.
+"""Makes the data card of a task: everything one should know of its arrays before believing a score on them.
 
     card = make(task, splits)
-    print(markdown(card))       # source, split rule, counts, balance, lengths, duplicates, baselines, faults
+    print(markdown(card))       # source, split rule, counts, balance, lengths, duplicates, baselines, errors
     card.faults                 # what must not be: an overlap of generated splits, a target that cannot be right
 
-Counted from the arrays themselves, never copied from a paper. What official files have, duplicates across their splits
-for instance, is told (`remarks`); in generated data the same is a fault.
+Everything is counted from the arrays themselves, never copied from a paper. What official files are known to have, such
+as duplicates across their splits, is a note (`remarks`); in generated data the same is an error (`faults`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from levelfield.data import duplicates
-from levelfield.data.duplicates import Found
+from levelfield.data.duplicates import Duplicates
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -33,8 +33,8 @@ from levelfield.spec import (
 )
 
 CARD = "card.json"
-SAME = (
-    "Same: examples that repeat an earlier one of the split, or different sequences that both splits have. Alike: "
+MEANING = (
+    "Exact: examples that repeat an earlier one of the split, or different sequences that both splits have. Near: "
     "examples of the first split with a near duplicate in the second, {}."
 )
 MANY = 12  # classes that are named one by one
@@ -42,8 +42,12 @@ MANY = 12  # classes that are named one by one
 
 @dataclass(frozen=True)
 class Card:
-    """steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for
-    real targets the name of a quantile -> its value. relabelled: targets were worked out anew from the sequences."""
+    """What is known of a task's arrays; the fields are stored under these names.
+
+    steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for real
+    targets the name of a quantile -> its value. relabelled: whether targets were recomputed from the sequences.
+    remarks: notes on the files. faults: errors.
+    """
 
     task: str
     settings: Mapping[str, Any]
@@ -55,7 +59,7 @@ class Card:
     balance: Mapping[str, Mapping[str, float]]
     chance: float
     baselines: Mapping[str, float]
-    found: Found
+    found: Duplicates
     relabelled: bool
     remarks: tuple[str, ...]
     faults: tuple[str, ...]
@@ -68,10 +72,13 @@ def make(
     files: bool = False,
     progress: Progress = no_progress,
 ) -> Card:
-    """Counts everything. notes: what was warned of while it was built; files: whether a folder of files was read for it
-    (a task with archives always reads some)."""
+    """Counts everything.
+
+    notes: warnings that were given while the arrays were built; files: whether a folder of files was read for it (a
+    task with archives always reads some).
+    """
     found = duplicates.search(task.input, splits, progress)
-    relabelled, wrong = _relabel(task, splits)
+    relabelled, wrong = _recomputed(task, splits)
     overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
     generated = not (task.archives or files)
     return Card(
@@ -103,9 +110,9 @@ def markdown(card: Card) -> str:
         _facts(card),
         _table("split", ("examples", "least steps", "median", "95 %", "most"), _sizes(card)),
         _targets(card),
-        _table("duplicates", ("same", "alike"), _duplicates(card)) + "\n\n" + SAME.format(card.found.measure),
-        _list("Known of the files", card.remarks),
-        _list("Faults", card.faults or ("none found",)),
+        _table("duplicates", ("exact", "near"), _duplicates(card)) + "\n\n" + MEANING.format(card.found.measure),
+        _list("Notes on the files", card.remarks),
+        _list("Errors", card.faults or ("none found",)),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -114,7 +121,7 @@ def _about(task: Task) -> str:
     kind = task.input
     output = describe(task.output)["kind"].lower()
     number, unit = (kind.symbols, "symbol") if isinstance(kind, Tokens) else (kind.channels, "channel")
-    pair = f", {task.documents} documents an example" if task.documents > 1 else ""
+    pair = f", {task.documents} inputs per example" if task.documents > 1 else ""
     return f"{number} {unit}{'s' * (number > 1)}, at most {task.max_length:,} steps{pair}; output {output}"
 
 
@@ -134,8 +141,8 @@ def _balance(task: Task, examples: Examples) -> dict[str, float]:
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
 
 
-def _relabel(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool, list[str]]:
-    """Whether targets can be worked out anew, and a sentence for each split where some differ."""
+def _recomputed(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool, list[str]]:
+    """Tells whether labels can be recomputed, with a sentence for each split where some differ."""
     wrong: list[str] = []
     for split in SPLITS:
         again = task.recompute_labels(splits[split])
@@ -147,13 +154,13 @@ def _relabel(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool, li
     return True, wrong
 
 
-def _conflicts(found: Found) -> Iterator[str]:
+def _conflicts(found: Duplicates) -> Iterator[str]:
     if found.conflicts:
         yield f"{found.conflicts} sequences occur with different targets"
 
 
 def _out_of_range(task: Task, splits: Mapping[SplitName, Examples]) -> Iterator[str]:
-    """Symbols and lengths beyond what the task declares, and signals that are not finite."""
+    """Names symbols and lengths beyond what the task declares, and signals that are not finite."""
     for split in SPLITS:
         examples = splits[split]
         if examples.lengths.min() < 1 or examples.lengths.max() > task.max_length:
@@ -168,14 +175,14 @@ def _out_of_range(task: Task, splits: Mapping[SplitName, Examples]) -> Iterator[
 def _facts(card: Card) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in card.settings.items())
     scores = ", ".join(f"{name} {value:.3f}" for name, value in card.baselines.items())
-    again = "worked out anew from the sequences and compared" if card.relabelled else "as given"
+    labels = "recomputed from the sequences and compared" if card.relabelled else "as given"
     facts = {
         "Settings": settings,
         "Source": " ".join(card.source.split()),
         "Splits": card.split_rule,
         "Form": card.about,
         "Chance": f"{card.chance:.3f}" + (f"; without a sequence model: {scores}" if scores else ""),
-        "Targets": again,
+        "Targets": labels,
     }
     return "\n".join(f"- **{name}.** {text}" for name, text in facts.items())
 
@@ -202,11 +209,11 @@ def _targets(card: Card) -> str:
 
 def _duplicates(card: Card) -> dict[str, tuple[str, str]]:
     found, rows = card.found, {}
-    for place, near in found.near.items():
-        b, _, a = place.partition(" in ")
-        same = found.exact[a if a == b else f"{a}+{b}"]
-        rows["within " + a if a == b else place] = (f"{same:,}", f"{near:,}")
-    return rows | {f"single documents, {place}": (f"{count:,}", "") for place, count in found.documents.items()}
+    for pair, near in found.near.items():
+        b, _, a = pair.partition(" in ")
+        exact = found.exact[a if a == b else f"{a}+{b}"]
+        rows["within " + a if a == b else pair] = (f"{exact:,}", f"{near:,}")
+    return rows | {f"single inputs, {pair}": (f"{count:,}", "") for pair, count in found.documents.items()}
 
 
 def _table(corner: str, head: tuple[str, ...], rows: Mapping[str, tuple[str, ...]]) -> str:

@@ -1,6 +1,6 @@
-"""Whether a task's splits are what it declares, looked at once, before they are written to disk.
+"""Checks, before a task's splits are written to disk, that they are what the task declares.
 
-check(task, splits)     # UserError: mine: train has labels from 0 to 10, but the output is Label(classes=10): ...
+    check(task, splits)     # UserError: mine: train has labels from 0 to 10, but the output is Label(classes=10): ...
 
 A wrong label or an empty sequence would otherwise end a run far from where it was made, in an error of the model's.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from levelfield.spec import SPLITS, Examples, Label, Signal, StepLabels, Task, Tokens, UserError, Values
 
 INTEGERS, NUMBERS = "biu", "biuf"  # kinds of dtype
-UNKNOWN = ("uint32", "uint64", "float128", "longdouble")  # to torch, or to its operators
+UNKNOWN = ("uint32", "uint64", "float128", "longdouble")  # unknown to torch, or to its operators
 
 
 def check(task: Task, splits: Mapping[Any, Examples]) -> None:
@@ -50,7 +50,7 @@ def _declared(task: Task) -> Iterator[str]:
 
 
 def _faults(task: Task, examples: Examples) -> Iterator[str]:
-    """Each supposes that those before it are not there."""
+    """What is wrong with a split; each check supposes that those before it found nothing."""
     for name, array in (("x", examples.x), ("offsets", examples.offsets), ("y", examples.y)):
         if not isinstance(array, np.ndarray) or not array.dtype.isnative or array.dtype.name in UNKNOWN:
             yield f"{name} is {_form(np.asarray(array))}: give a NumPy array of a type that torch has."

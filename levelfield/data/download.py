@@ -1,11 +1,11 @@
-"""Fetches official files: resumed after a kill, checked, and under their real name only when whole and right.
+"""Downloads official files: resumed after a kill, verified, and named only when whole and right.
 
     fetch((Archive("cifar-10-python.tar.gz", urls, md5="c58f..."),), Path("data/downloads/image"), progress=progress)
 
     data/downloads/image/
         cifar-10-python.tar.gz             there when it is complete and has its checksum
         cifar-10-python.tar.gz.json        where it came from, its size and SHA-256
-        .cifar-10-python.tar.gz.partial    what has come so far, beside a note of which version of the file it is
+        .cifar-10-python.tar.gz.partial    what has arrived so far, beside a note of which version of the file it is
 
 A user's own mirrors are asked first, then the official address, then known mirrors; every one must give the same bytes.
 Where nobody published a checksum, the SHA-256 of the first download is recorded and later ones are compared with it.
@@ -54,10 +54,10 @@ def fetch(
     progress: Progress = no_progress,
     retry: RetryPolicy = RETRY,
 ) -> Path:
-    """Brings every archive into `folder` unless it is there already; returns the folder.
+    """Downloads every archive into `folder` unless it is there already; returns the folder.
 
-    Safe to call from several processes at once. Raises UserError, one sentence with what each place answered, where no
-    place gives the right file; also on a full disk and an unwritable folder.
+    Safe to call from several processes at once. Raises UserError, one sentence with what each server answered, where
+    none gives the right file; also on a full disk and an unwritable folder.
     """
     own = [*mirrors, *os.environ.get(MIRROR, "").split()]
     for mirror in own:
@@ -72,7 +72,7 @@ def fetch(
 
 
 def verify(archive: Archive, folder: Path) -> list[str]:
-    """What is wrong with an archive that lies in `folder`, one sentence each: it is read whole and hashed."""
+    """Reads and hashes an archive that lies in `folder`; returns what is wrong with it, one sentence each."""
     path = folder / archive.name
     expected = _expected(archive, path)
     if not path.exists() or expected is None:
@@ -122,7 +122,10 @@ def _published(archive: Archive) -> str | None:
 
 
 def _expected(archive: Archive, path: Path) -> tuple[str, str, str] | None:
-    """(kind, digest, where it is from) that the file must have; None before the first download of one without any."""
+    """The kind, digest and origin of the checksum that the file must have.
+
+    It is None before the first download of a file whose checksum nobody published.
+    """
     if archive.sha256:
         return "sha256", archive.sha256, PUBLISHED
     if archive.md5:
@@ -132,7 +135,7 @@ def _expected(archive: Archive, path: Path) -> tuple[str, str, str] | None:
 
 
 def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str], progress: Progress) -> None:
-    """Raises Rejected, and removes what came, where it is not the file that was meant."""
+    """Raises Rejected, and removes what arrived, where it is not the file that was meant."""
     expected = _expected(archive, path)
     if expected is None:
         fault = broken(partial, archive.name, progress)
@@ -169,7 +172,7 @@ def broken(path: Path, name: str, progress: Progress = no_progress) -> str | Non
 
 
 def _accept(archive: Archive, path: Path) -> None:
-    """A file that is there by its name: as it was downloaded, or put there by hand and then hashed."""
+    """Accepts a file that is there by its name: as it was downloaded, or put there by hand and then hashed."""
     record = _record(path)
     if record is not None and record.bytes == path.stat().st_size:
         return
@@ -182,7 +185,7 @@ def _accept(archive: Archive, path: Path) -> None:
 
 
 def _link(archive: Archive, path: Path) -> bool:
-    """Takes the same file from another task's downloads, where it is; whether it was there."""
+    """Links the same file from another task's downloads; returns whether it was there."""
     for other in sorted(path.parent.parent.glob(f"*/{archive.name}")):
         record = _record(other)
         if record is None or record.bytes != other.stat().st_size:

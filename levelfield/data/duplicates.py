@@ -1,19 +1,19 @@
-"""What occurs twice: in one split, or in two that should have nothing in common.
+"""Finds exact and near duplicates within a split and across splits.
 
     found = search(task.input, splits)
     found.exact["train+test"]       # 123: sequences that are in both
     found.near["test in train"]     # test examples that have a near duplicate in train
 
-Exact: the same values, by 128-bit hash. Near: one of three measures, by kind of input, with its threshold. Symbols: a
-Jaccard similarity of shingles of at least 0.8 (`shingles.py`). Square pictures of bytes: a correlation of at least 0.97
-between their 8 x 8 means, every channel centred. Other signals: a correlation of at least 0.95. An exact duplicate is a
-near one too. What is counted has been measured; a pair at the threshold goes unseen once in 10,000, as candidates must
-share a band of their signatures, or be alike in a coarse projection.
+Exact duplicates have the same values, by 128-bit hash. Near duplicates are as similar as one of three measures asks, by
+kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8 (`minhash.py`). Square pictures of bytes: a
+correlation of at least 0.97 between their 8 x 8 means, every channel centred. Other signals: a correlation of at least
+0.95. An exact duplicate is a near one too. Every counted pair has been measured; a pair at the threshold is missed once
+in 10,000, since candidates must share a band of their signatures, or be similar in a coarse projection.
 
 On the first 15,000 train and 5,000 test pictures of CIFAR-10 the measure names 33 test pictures. 17 of them are among
 the 51 that people judged to be of one scene there (Barz and Denzler 2020, Do we train on test data?, J. Imaging 6(6)),
-who found 3.3 % of all test pictures by the features of a network; most others are of one scene as well. So the count
-is about a third of the truth.
+who found 3.3 % of all test pictures by the features of a network; most others are of one scene as well. So the count is
+about a third of the truth.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ SIMILAR = 0.8  # Jaccard similarity of sequences of symbols
 PICTURES = 0.97  # correlation of 8 x 8 means
 SIGNALS = 0.95  # correlation
 GRID = 8
-PROJECTED = 64  # dimensions of the coarse look at signals, whose correlation it knows to about 1/8
+PROJECTED = 64  # dimensions of a coarse projection of signals, which gives correlations to about 1/8
 BAND = 4  # values of a signature that two candidates share
-NEIGHBOURS = 32  # a candidate is compared with so many before it in a band; thousands may share one
+NEIGHBOURS = 32  # how many examples before it a candidate is compared with in a band, which thousands may share
 CANDIDATES = 2_000_000  # pairs that share a band, beyond which no further neighbours are taken
-MEASURED = 200_000  # pairs that are compared shingle by shingle
-LIMIT = 60_000  # pictures or signals of a split that are searched for near duplicates
+MEASURED = 200_000  # the most pairs that are compared shingle by shingle
+LIMIT = 60_000  # the most pictures or signals of a split that are searched for near duplicates
 
 
 @dataclass(frozen=True)
-class Found:
-    """exact: "train" -> examples that repeat an earlier one; "train+test" -> different sequences that are in both.
-    documents: the same for single documents, where an example has several. near: "test in train" -> examples of test
-    with a near duplicate in train. conflicts: sequences that come with different targets. measure: what near means."""
+class Duplicates:
+    """Counts of duplicates; the fields are stored under these names.
+
+    exact: "train" -> examples that repeat an earlier one; "train+test" -> different sequences that are in both.
+    documents: the same for single inputs, where an example has several. near: "test in train" -> examples of test with
+    a near duplicate in train. conflicts: sequences that come with different targets. measure: what near means.
+    """
 
     exact: Mapping[str, int]
     documents: Mapping[str, int]
@@ -53,9 +56,11 @@ class Found:
     measure: str
 
 
-def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Found:
-    """Counts of everything. Takes about 20 s of one core for 60,000 colour pictures of 32 x 32, as for 100,000
-    sequences of 1,000 symbols."""
+def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
+    """Counts everything.
+
+    It takes about 20 s of one core for 60,000 colour pictures of 32 x 32, as for 100,000 sequences of 1,000 symbols.
+    """
     splits: dict[str, Examples] = {split: arrays[split] for split in SPLITS}
     keys = {split: hashed(examples, examples.documents) for split, examples in splits.items()}
     pairs = splits["train"].documents > 1
@@ -64,11 +69,11 @@ def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress
         near, measure = _near_symbols(splits, progress)
     else:
         near, measure = _near_signals(splits, progress)
-    return Found(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure)
+    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure)
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:
-    """(N,) of 16 bytes: the hash of each example's values and of where its documents end."""
+    """The hash of each example's values and of where its inputs end: (N,) of 16 bytes."""
     values, offsets = examples.x, examples.offsets[::documents]
     out = np.empty(len(offsets) - 1, "V16")
     for i in range(len(out)):
@@ -81,6 +86,7 @@ def hashed(examples: Examples, documents: int) -> np.ndarray:
 
 
 def repeats(keys: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Counts repeated keys within each split, and keys that each pair of splits shares."""
     sets = {split: set(found.tolist()) for split, found in keys.items()}
     within = {split: len(found) - len(sets[split]) for split, found in keys.items()}
     return within | {f"{a}+{b}": len(sets[a] & sets[b]) for a, b in combinations(keys, 2)}
@@ -101,7 +107,8 @@ def _target(examples: Examples, index: int) -> bytes:
     return examples.y[first:end].tobytes()
 
 
-# Near duplicates. All splits are numbered end to end; flags: (N, splits), whether an example has one in a split.
+# Near duplicates. The examples of all splits are numbered end to end; flags, (N, splits), say whether an example has
+# one in a split.
 
 
 def _counts(flags: np.ndarray, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -138,7 +145,7 @@ def _near_symbols(splits: Mapping[str, Examples], progress: Progress) -> tuple[d
     measure = f"Jaccard similarity of shingles >= {SIMILAR}"
     if len(pairs) > MEASURED:
         kept = pairs[agreement >= SIMILAR].tolist()
-        return _counts(_flags(kept, sizes), sizes), f"{measure}, estimated from signatures as very many are alike"
+        return _counts(_flags(kept, sizes), sizes), f"{measure}, estimated from signatures as very many are similar"
     kept = []
     for done, (i, j) in enumerate(pairs.tolist()):
         if jaccard(sequence(i), sequence(j)) >= SIMILAR:
@@ -149,11 +156,11 @@ def _near_symbols(splits: Mapping[str, Examples], progress: Progress) -> tuple[d
 
 
 def candidates(signature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """signature: (N, BINS). Pairs (M, 2) that share a band and agree in nearly as many values as a near duplicate does,
-    and the shares of equal values (M,).
+    """Pairs of examples that may be near duplicates, (M, 2), and their shares of equal values, (M,).
 
-    In a band, an example is paired with the ones before it, nearest first, up to NEIGHBOURS or until CANDIDATES are
-    reached: in tasks of mostly one filler symbol nearly all examples share bands.
+    signature: (N, BINS). A pair shares a band and agrees in nearly as many values as a near duplicate does. In a band,
+    an example is paired with the ones before it, nearest first, up to NEIGHBOURS or until CANDIDATES are reached: in
+    tasks of mostly one filler symbol nearly all examples share bands.
     """
     bands = [np.ascontiguousarray(signature[:, at : at + BAND]) for at in range(0, signature.shape[1], BAND)]
     keys = [band.view(f"V{band.itemsize * BAND}")[:, 0] for band in bands]
@@ -180,7 +187,7 @@ def _near_signals(splits: Mapping[str, Examples], progress: Progress) -> tuple[d
     side = _side(splits)
     if side:
         views = np.concatenate([_small(examples, used[split], side) for split, examples in splits.items()])
-        flags = _alike(views, used, progress)
+        flags = _similar_pictures(views, used, progress)
         measure = f"correlation of {GRID} x {GRID} means >= {PICTURES}"
     else:
         views = np.concatenate([_projected(examples, used[split]) for split, examples in splits.items()])
@@ -193,7 +200,7 @@ def _near_signals(splits: Mapping[str, Examples], progress: Progress) -> tuple[d
 
 
 def _side(splits: Mapping[str, Examples]) -> int:
-    """Of square pictures of bytes; 0 where the sequences are none."""
+    """The side of square pictures of bytes; 0 where the sequences are none."""
     lengths = np.unique(np.concatenate([examples.lengths for examples in splits.values()]))
     side = math.isqrt(int(lengths[0]))
     picture = len(lengths) == 1 and side * side == lengths[0] and side % GRID == 0
@@ -201,7 +208,7 @@ def _side(splits: Mapping[str, Examples]) -> int:
 
 
 def _small(examples: Examples, count: int, side: int) -> np.ndarray:
-    """(count, GRID * GRID * channels) float32 of unit length: block means, each channel centred."""
+    """Block means of pictures, each channel centred: (count, GRID * GRID * channels) float32 of unit length."""
     step = side // GRID
     out = np.empty((count, GRID * GRID * examples.x.shape[1]), np.float32)
     for first in range(0, count, 1024):
@@ -213,7 +220,7 @@ def _small(examples: Examples, count: int, side: int) -> np.ndarray:
 
 
 def _projected(examples: Examples, count: int) -> np.ndarray:
-    """(count, PROJECTED) float32 of unit length: a random projection of each standardised signal."""
+    """A random projection of each standardised signal: (count, PROJECTED) float32 of unit length."""
     longest = int(examples.lengths.max())
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((longest, examples.x.shape[1], PROJECTED), np.float32)
@@ -222,7 +229,7 @@ def _projected(examples: Examples, count: int) -> np.ndarray:
 
 
 def _standard(examples: Examples, index: int) -> np.ndarray:
-    """(T, C) float32, each channel centred and all of unit length."""
+    """A sequence as (T, C) float32, each channel centred and all of unit length."""
     x = np.asarray(examples.sequence(index), np.float32)
     x = x - x.mean(0)
     return x / max(float(np.linalg.norm(x)), 1e-12)
@@ -237,8 +244,8 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
-def _alike(views: np.ndarray, sizes: Mapping[str, int], progress: Progress) -> np.ndarray:
-    """The flags of pictures, by all pairs of rows; any number of them may be alike."""
+def _similar_pictures(views: np.ndarray, sizes: Mapping[str, int], progress: Progress) -> np.ndarray:
+    """The flags of pictures, (N, splits), from all pairs of rows; any number of them may be similar."""
     owner = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     flags = np.zeros((len(views), len(sizes)), bool)
     for first, hits in _blocks(views, PICTURES, progress):
@@ -258,7 +265,7 @@ def _rough(views: np.ndarray, least: float, progress: Progress) -> Iterator[tupl
 
 
 def _blocks(views: np.ndarray, least: float, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
-    """(first, hits): whether rows first.. to first + 511 are alike with rows first.. to the last; none with itself."""
+    """Yields (first, hits), 512 rows at a time: which rows from `first` on each of them is similar to, itself aside."""
     for first in range(0, len(views), 512):
         hits = views[first : first + 512] @ views[first:].T >= least
         np.fill_diagonal(hits, False)

@@ -1,10 +1,10 @@
-"""Brings one address into one partial file over HTTP, continuing where an earlier attempt or process stopped.
+"""Downloads one address into a partial file over HTTP, continuing where an earlier attempt or process stopped.
 
     download_range("https://host/file.tar.gz", Path(".file.tar.gz.partial"))    # {"sha256": "...", "md5": "..."}
 
 A note beside the partial file says which version of the file it is the beginning of: address, ETag, Last-Modified and
 total size. The rest is asked for with Range and If-Range; a server that ignores Range, or has another version by now,
-sends the whole, and the file starts over. The checksums are those of the whole file, taken as it comes.
+sends the whole, and the file starts over. The checksums are those of the whole file, computed as it arrives.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ _PAGE = re.compile(rb"\s*(<!doctype\s+html|<html)", re.IGNORECASE)
 
 
 class Rejected(Exception):
-    """This place does not have the right file; asking it again is of no use. The message begins with a verb."""
+    """This server does not have the right file, and asking again is of no use. The message begins with a verb."""
 
 
 class _Interrupted(Exception):
-    """The connection failed or ended early; worth another attempt."""
+    """The connection failed or ended early; another attempt may succeed."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """timeout: seconds without a byte. tries: attempts in a row that bring next to nothing. pause: seconds before the
-    second attempt, and twice as many before each further one."""
+    """Patience with a server.
+
+    timeout: seconds without a byte. tries: consecutive attempts without progress before giving up. pause: seconds
+    before the second attempt, and twice as many before each further one.
+    """
 
     timeout: float = 30.0
     tries: int = 4
@@ -53,7 +56,7 @@ RETRY = RetryPolicy()
 
 @dataclass(frozen=True)
 class Version:
-    """Which version of a file a partial file is the beginning of."""
+    """The version of a file, as its server names it."""
 
     url: str
     etag: str | None
@@ -62,7 +65,7 @@ class Version:
 
     @property
     def validator(self) -> str | None:
-        """For If-Range, which takes no weak ETags."""
+        """What If-Range takes: an ETag that is not weak, or else the date."""
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
@@ -95,7 +98,7 @@ class Partial:
         return {kind: state.hexdigest() for kind, state in self.hashes.items()}
 
     def start(self, version: Version) -> None:
-        """Nothing is there yet, and what comes will be this version."""
+        """Begins this version; nothing is there yet."""
         self.remove()
         _note(self.path).write_text(json.dumps(asdict(version)))
         self.version = version
@@ -131,8 +134,8 @@ def download_range(
 ) -> dict[str, str]:
     """Fills `path` with all of `url`; returns its checksums by kind. size: in bytes, where it is known beforehand.
 
-    The total of `progress` is 0 while the size is unknown. Raises Rejected where this place is of no use or gave up
-    half-way; what has come stays for another time. Raises UserError where the disk has no room.
+    The total of `progress` is 0 while the size is unknown. Raises Rejected where this server is of no use or gave up
+    half-way; what has arrived stays for another time. Raises UserError where the disk has no room.
     """
     partial = Partial(path)
     failures = 0
@@ -151,7 +154,7 @@ def download_range(
 
 
 def _attempt(url: str, partial: Partial, size: int | None, progress: Progress, retry: RetryPolicy) -> bool:
-    """One connection; True when the file is whole as far as can be told."""
+    """One connection; returns True when the file is whole as far as can be told."""
     headers = {"User-Agent": AGENT, "Accept-Encoding": "identity"} | _continuing(url, partial)
     with _open(urllib.request.Request(url, headers=headers), partial, retry) as response:
         version = _version(url, response)
@@ -200,7 +203,7 @@ def _version(url: str, response: HTTPResponse) -> Version:
 
 
 def _continues(response: HTTPResponse, version: Version, partial: Partial) -> bool:
-    """Whether a partial response is the rest of what is there."""
+    """Tells whether a partial response is the rest of what is there."""
     known = partial.version
     assert known is not None
     pairs = ((version.etag, known.etag), (version.modified, known.modified), (version.total, known.total))

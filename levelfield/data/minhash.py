@@ -1,7 +1,8 @@
-"""The compiled half of the search for near duplicates among sequences of symbols: shingles and their signatures.
+"""Compiles the search for near duplicates among sequences of symbols: shingles and their signatures.
 
-A shingle is WIDTH successive symbols, as one hash. Two sequences are as alike as their sets of shingles: the Jaccard
-similarity, shared over all (Broder 1997, On the resemblance and containment of documents).
+A shingle is WIDTH successive symbols, as one hash. Two sequences are as similar as their sets of shingles: the Jaccard
+similarity, which is the number of shared shingles over the number of all (Broder 1997, On the resemblance and
+containment of documents).
 
     a b c d e f   ->   {abcd, bcde, cdef}     at a width of 4
 
@@ -28,7 +29,10 @@ _mix = compiled(mix)
 
 @compiled
 def shingles(x: np.ndarray) -> np.ndarray:
-    """x: (T,) integers. The hash of every shingle, (max(T - WIDTH, 0) + 1,) uint64; one of all where T is shorter."""
+    """The hash of every shingle of x: (T,) integers, as (max(T - WIDTH, 0) + 1,) uint64.
+
+    Where T is shorter than a shingle, there is one hash, of all of it.
+    """
     width = min(len(x), WIDTH)
     leaving = np.uint64(1)
     for _ in range(width):
@@ -46,7 +50,7 @@ def shingles(x: np.ndarray) -> np.ndarray:
 
 @compiled
 def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """x: (total,), offsets: (N + 1,). (N, BINS) uint32."""
+    """The signatures of N sequences, (N, BINS) uint32; x: (total,), offsets: (N + 1,)."""
     out = np.full((len(offsets) - 1, BINS), _EMPTY, np.uint32)
     for row in range(len(out)):
         for value in shingles(x[offsets[row] : offsets[row + 1]]):
@@ -60,7 +64,7 @@ def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @compiled
 def _fill(signature: np.ndarray) -> None:
-    """Every empty bin takes the minimum of the first full one on a path of its own."""
+    """Gives every empty bin the minimum of the first full one on a path of its own."""
     full = signature != _EMPTY
     for place in range(BINS):
         step = np.uint64(place)
@@ -73,7 +77,7 @@ def _fill(signature: np.ndarray) -> None:
 
 @compiled
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
-    """a, b: (T,) symbols of two sequences. Their shared shingles over all their shingles."""
+    """The shared shingles of two sequences over all their shingles; a, b: (T,) symbols of each."""
     left, right = np.unique(shingles(a)), np.unique(shingles(b))
     i = j = shared = 0
     while i < len(left) and j < len(right):

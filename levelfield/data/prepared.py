@@ -1,11 +1,11 @@
-"""Prepared data: memory-mapped arrays with a manifest, made once, atomically, and checked on demand.
+"""Keeps prepared data: memory-mapped arrays with a manifest, made once, atomically, and verified on demand.
 
     data/listops-3f2a91c0b4/
         manifest.json            what it is, counts, generator version, SHA-256 of every array
         train.x.npy train.offsets.npy train.y.npy train.slices.root.npy ...
 
-The folder's name hashes the task's settings and version, so a changed setting is another folder. It is written under
-a temporary name and renamed when complete: whatever was killed half-way is never read.
+The folder's name hashes the task's settings and version, so a changed setting is another folder. It is written under a
+temporary name and renamed when complete, so what was killed half-way is never read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Array(TypedDict):
 
 
 class Manifest(TypedDict, total=False):
-    """What a manifest holds, as far as it is relied on."""
+    """What a manifest holds, as far as the code relies on it."""
 
     arrays: Required[dict[str, Array]]
     settings: dict[str, Any]
@@ -54,11 +54,11 @@ def folder(task: Task, root: Path) -> Path:
 
 
 def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progress = no_progress) -> Path:
-    """Build the task's arrays unless they are there already; returns their folder.
+    """Builds the task's arrays unless they are there already; returns their folder.
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
-    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk,
-    for official files that cannot be read, and where the arrays are there but made from another folder than `sources`.
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk, for
+    official files that cannot be read, and where the arrays are there but made from another folder than `sources`.
     """
     target = folder(task, root)
     if (target / MANIFEST).exists():
@@ -78,7 +78,7 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
 
 
 def _made_from(target: Path, sources: Path | None) -> Path:
-    """The prepared folder, if it was made from these files or nobody knows from which."""
+    """The prepared folder. Raises UserError where it is known to have been made from other files."""
     made = manifest(target).get("files") if sources is not None else None
     if sources is not None and isinstance(made, str) and made and made != str(sources.resolve()):
         raise UserError(f"{target} was made from {made}: remove it to prepare it from {sources}, or leave out --from.")
@@ -86,7 +86,10 @@ def _made_from(target: Path, sources: Path | None) -> Path:
 
 
 def wants_files(task: Task, root: Path) -> bool:
-    """Whether preparing the task takes official files that have to be downloaded: a folder given once is enough."""
+    """Tells whether preparing the task takes official files that have to be downloaded.
+
+    A folder of files that was given once, with any setting of the task, is enough.
+    """
     if not task.archives or (folder(task, root) / MANIFEST).exists():
         return False
     known = remembered(task, root)
@@ -99,7 +102,10 @@ def downloads(task: Task, root: Path) -> Path:
 
 
 def remembered(task: Task, root: Path) -> Path | None:
-    """The folder of official files that some setting of this task was last prepared from. UserError where damaged."""
+    """The folder of official files that some setting of this task was last prepared from.
+
+    Raises UserError where the file that records it is damaged.
+    """
     found = _remembered(root).get(task.name)
     return Path(found) if found else None
 
@@ -114,8 +120,8 @@ def load(
 def read(at: Path) -> dict[SplitName, Examples]:
     """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged.
 
-    Every array is hashed when a process first reads it, and again only if its file has changed since: training on
-    other bytes than were prepared says nothing, and offsets that lead nowhere would never end.
+    Every array is hashed when a process first reads it, and again only if its file has changed since: training on other
+    bytes than were prepared says nothing, and offsets that lead nowhere would never end.
     """
     found = manifest(at)
     for name, array in found["arrays"].items():
@@ -150,7 +156,7 @@ def verify(at: Path) -> list[str]:
 
 
 def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mapping[SplitName, Examples], list[str]]:
-    """The splits, and what was warned of while they were built: faults of the official files that are known."""
+    """The splits, and the warnings given while they were built, which name known errors of the official files."""
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)

@@ -241,7 +241,7 @@ def test_the_page_says_all_of_it() -> None:
     page = cards.markdown(cards.make(task, task.build(None), ("one empty picture",)))
     for words in ("# recall: data card", task.split_rule, task.source, "pairs=6", "last_value", "0.125", "Jaccard"):
         assert words in page
-    assert "Known of the files:\n\n- one empty picture" in page and "Faults:\n\n- none found" in page
+    assert "Notes on the files:\n\n- one empty picture" in page and "Errors:\n\n- none found" in page
     for table in re.findall(r"(?:^\|.*\|\n?)+", page, re.MULTILINE):
         assert len({row.count("|") for row in table.strip().splitlines()}) == 1
 
@@ -270,7 +270,7 @@ def test_cards_in_the_docs_are_of_todays_tasks(path: Path) -> None:
     for line in (f"# {task.name}: data card", f"- **Settings.** {settings}", f"- **Splits.** {task.split_rule}"):
         assert line in page.splitlines()
     assert f"- **Source.** {' '.join(task.source.split())}\n" in page
-    assert page.endswith("Faults:\n\n- none found\n")
+    assert page.endswith("Errors:\n\n- none found\n")
 
 
 OPERATORS = {10: max, 11: lambda v: int(np.median(v)), 12: min, 13: lambda v: sum(v) % 10}

@@ -188,7 +188,7 @@ def test_enriched_training_sums_both_losses() -> None:
     objective = Sum((Classify(), DENOISE))
     net = build(model(MIXERS["mean"]), objective)
     batch = batch_of(UNEQUAL)
-    view = objective.view(batch, TASK.input, generator(5, "sum"))
+    view = objective.model_input(batch, TASK.input, generator(5, "sum"))
     hidden_states = net.hidden_states(view.x, batch.mask, view.masked)
     label = cross_entropy(net.head("label", hidden_states, batch.mask), batch.y.long())
     hidden = DENOISE.loss(net.head(DENOISE.key, hidden_states, batch.mask), batch, view, TASK.input)
