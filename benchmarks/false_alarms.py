@@ -25,7 +25,16 @@ import tyro
 from levelfield.presets import comparison
 from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
-from levelfield.studies import amos2025_table2, amos2025_table3, demo, every_task, huang2024_small, miralles2025_table1
+from levelfield.studies import (
+    amos2025_small,
+    amos2025_table2,
+    amos2025_table3,
+    demo,
+    every_task,
+    huang2024_small,
+    miralles2025_small,
+    miralles2025_table1,
+)
 
 Law = Literal["bell", "unequal", "plateaus", "fail"]
 EXAMPLES = 2_000
@@ -127,6 +136,8 @@ def cases() -> Iterator[Case]:
     both = [(m, p) for m in ("transformer_rotary", "s4") for p in ("scratch", "spt_masked")]
     equal = tuple(Cell(t, m, p, LEVEL) for t in six for m, p in both)
     yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
+    three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
+    yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
     lifted = {both[0]: 30.0, both[1]: LEVEL, both[2]: LEVEL, both[3]: LEVEL + amos2025_table2.LEVEL}
     margin = tuple(Cell(t, *place, lifted[place]) for t in six for place in both)
     yield Case("amos2025_table2", "S4 ahead by the margin", margin, findings(amos2025_table2))
@@ -145,12 +156,22 @@ def cases() -> Iterator[Case]:
         Cell(t, "conv" if k != "all" else "gmlp", "enriched", v, f"kernel={k}") for t in six[:5] for k, v in kernels
     )
     yield Case("miralles2025_table1", "all kernels at the margin", local, findings(miralles2025_table1))
+    wide = [
+        (str(k), GUESS + miralles2025_small.NEARLY * (LEVEL - GUESS) if k <= 11 else LEVEL) for k in (3, 5, 11, 31, 61)
+    ]
+    near = tuple(
+        Cell(t, "conv" if k != "all" else "gmlp", "enriched", v, f"kernel={k}")
+        for t in six[:3]
+        for k, v in [*wide, ("all", LEVEL)]
+    )
+    yield Case("miralles2025_small", "short kernels at the margin", near, findings(miralles2025_small))
     half = GUESS + huang2024_small.CLIFF * (LEVEL - GUESS)
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
     yield Case("huang2024_small", "half is lost", needles, findings(huang2024_small), paired=True)
 
 
+_SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)
 _HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
 
 

@@ -271,7 +271,8 @@ class _Work:
     ) -> list[Row]:
         stopped = "diverged" if any(cost["stopped"] == "diverged" for cost in costs) else ""
         if self.tested:
-            return scored.rows(self.run, objective, splits, scores, stopped)
+            ended = [cost["stopped"] for cost in costs]
+            return scored.rows(self.run, objective, splits, scores, stopped) + scored.at_cap(self.run, ended)
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
     def _write(self, net: Net, rows: Sequence[Row], costs: Costs) -> None:
@@ -315,6 +316,7 @@ def resolve(phase: Phase, task: Task, batches: Batches, mean_length: float, flop
         warmup=steps(recipe.warmup),
         validate_every=max(1, steps(recipe.validate_every)),
         augment=task.augment if phase.augment else None,
+        patience_after=steps(recipe.patience_after) if recipe.patience_after else 0,
     )
 
 

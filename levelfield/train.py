@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from levelfield.model import Net
 
 
+CUT = 0.2  # what a rate is multiplied by where training or validation has stopped improving
+
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """Changes raw values (B, T) or (B, T, C) of given lengths (B,) and keeps their shape, as `Task.augment` does."""
 
@@ -47,6 +49,7 @@ class Plan:
     warmup: int
     validate_every: int
     augment: Augment | None = None
+    patience_after: int = 0  # validations up to this step do not count for the patience
 
 
 @dataclass
@@ -70,7 +73,8 @@ class State:
     epoch_loss: float = 0.0
     lowest_epoch_loss: float = math.inf
     bad_epochs: int = 0
-    cut: float = 1.0  # product of the plateau schedule's reductions
+    cut: float = 1.0  # product of the reductions of the plateau schedule or of `Recipe.cuts`
+    cuts: int = 0  # how often the rate was cut because validation stopped improving
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def train(
             state.stopped = "diverged"
         elif due:
             score = validate()
-            _select(state, score, recipe.patience)
+            _select(state, score, plan)
         yield Metrics(state.step, value / (shares[0] or 1.0), lr, score)
 
 
@@ -198,7 +202,7 @@ def _rate(base: float, plan: Plan, state: State) -> float:
     if step < plan.warmup:
         return base * ((step + 1) / plan.warmup)
     if schedule == "constant":
-        return base
+        return base * state.cut
     if schedule == "plateau":
         tail = 0.1 if step >= 0.9 * plan.steps else 1.0
         return max(base * (state.cut * tail), min(base, PLATEAU_FLOOR) * tail)
@@ -218,16 +222,23 @@ def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
     else:
         state.bad_epochs += 1
     if state.bad_epochs > plan.recipe.plateau_patience:
-        state.cut, state.bad_epochs = state.cut * 0.2, 0
+        state.cut, state.bad_epochs = state.cut * CUT, 0
     state.epoch_loss = 0.0
 
 
-def _select(state: State, score: float, patience: int | None) -> None:
-    """Keeps the weights if none had a better score, and stops training after `patience` validations without one."""
+def _select(state: State, score: float, plan: Plan) -> None:
+    """Keeps the weights if none was better. At the end of the patience the rate is cut, or training ends."""
     if score > state.best_score:
         state.best_score, state.best_step, state.stale = score, state.step, 0
         state.best = copied(state.net)
         return
+    if state.step <= plan.patience_after:
+        return
     state.stale += 1
-    if patience is not None and state.stale >= patience:
+    recipe = plan.recipe
+    if recipe.patience is None or state.stale < recipe.patience:
+        return
+    if state.cuts == recipe.cuts:
         state.stopped = "patience"
+        return
+    state.cut, state.cuts, state.stale = state.cut * CUT, state.cuts + 1, 0

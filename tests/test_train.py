@@ -15,7 +15,7 @@ from levelfield.data.batches import SplitOnDevice, order
 from levelfield.model import Net
 from levelfield.objectives import Classify, heads, training_loss
 from levelfield.rng import generator, seeded
-from levelfield.spec import ParamRule, Recipe
+from levelfield.spec import ParamRule, Recipe, UserError
 from levelfield.train import Plan, State, make_optimizer, train
 
 TASK = FirstSymbol()
@@ -72,6 +72,41 @@ def test_plateau_cuts_when_torch_would_and_in_the_last_tenth():
             training._plateau(plan, state, loss, steps)
         reference.step(loss)
     assert optimizer.param_groups[0]["lr"] == 1e-7 and state.cut < 1e-8
+
+
+def test_patience_cuts_the_rate_as_torch_would_and_then_ends():
+    """torch counts one more: it cuts at the first bad epoch beyond the patience, ours at the last one of it."""
+    scores = [0.1, 0.2, 0.2, 0.15, 0.3, 0.3, 0.3, 0.4, *[0.4] * 20]
+    numbers = dataclasses.replace(recipe(lr=1.0), schedule="constant", patience=2, cuts=2)
+    state, plan, split = setup(numbers, len(scores), validate_every=1)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max", factor=0.2, patience=1, threshold=0.0, eps=0.0
+    )
+    given = iter(scores)
+    for metrics in train(state, plan, split, 0, lambda: next(given)):
+        assert metrics.score is not None
+        assert metrics.lr == pytest.approx(optimizer.param_groups[0]["lr"])
+        reference.step(metrics.score)
+    assert (state.stopped, state.cuts, state.best_score) == ("patience", 2, 0.4)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2**3)  # the cut that ends it
+
+
+def test_patience_counts_from_where_the_recipe_says():
+    numbers = dataclasses.replace(recipe(lr=0.1), schedule="constant", patience=2)
+    ends = []
+    for least in (0, 7):
+        state, plan, split = setup(numbers, 20, validate_every=1, patience_after=least)
+        list(train(state, plan, split, 0, lambda: 0.5))
+        ends.append((state.step, state.stopped, state.best_step))
+    assert ends == [(3, "patience", 1), (9, "patience", 1)]
+
+
+@pytest.mark.parametrize("changes", [{"cuts": 1}, {"cuts": 1, "patience": 2, "schedule": "cosine"}, {"cuts": -1}])
+def test_cuts_need_patience_and_a_constant_rate(changes: dict[str, Any]):
+    with pytest.raises(UserError, match="needs a patience and schedule='constant'"):
+        dataclasses.replace(recipe(), **changes)
 
 
 def test_the_loop_is_adamw_written_out():

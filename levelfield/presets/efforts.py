@@ -37,9 +37,16 @@ class Size:
     lr: float = 2e-3
 
 
+PATIENCE = 5
+"""Validations without a better score, at `overnight`, after which the rate is cut or training ends."""
+
+VALIDATE = 500
+"""Steps between validations at `overnight`."""
+
 SIZES: dict[Effort, Size] = {
     "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),
     "minutes": Size(width=48, depth=2, steps=1_000, batch=32, seeds=2),
+    "overnight": Size(width=64, depth=2, steps=20_000, batch=32, seeds=3, lr=1e-3),
     "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
     "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
 }
@@ -54,54 +61,63 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
     "listops": {
         "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
         "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
+        "overnight": ListOps(minimum=20, length=100, max_depth=4, max_args=5, train=60_000, val=2_000, test=5_000),
         "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
         "paper": ListOps(),
     },
     "recall": {
         "smoke": Recall(pairs=6, train=64, val=32, test=32),
         "minutes": Recall(keys=4, values=4, pairs=12, train=20_000, val=500, test=2_000),
+        "overnight": Recall(keys=16, values=16, pairs=31, train=60_000, val=2_000, test=5_000),
         "hours": Recall(keys=16, values=16, pairs=64, train=96_000, val=2_000, test=2_000),
         "paper": Recall(keys=64, values=64, pairs=256, train=200_000, val=2_000, test=5_000),
     },
     "pathfinder": {
         "smoke": Pathfinder(16, "easy", train=64, val=32, test=32),
         "minutes": Pathfinder(16, "easy", train=20_000, val=500, test=2_000),
+        "overnight": Pathfinder(16, "easy", train=60_000, val=2_000, test=5_000),
         "hours": Pathfinder(32, "hard", train=50_000, val=2_000, test=5_000),
         "paper": Pathfinder(),
     },
     "mqar": {
         "smoke": MQAR(24, 2, keys=16, values=16, train=64, val=32, test=32),
         "minutes": MQAR(64, 4, keys=32, values=32, train=20_000, val=500, test=2_000),
+        "overnight": MQAR(64, 8, keys=64, values=64, train=60_000, val=2_000, test=5_000),
         "hours": MQAR(128, 8, keys=512, values=512, train=100_000),
         "paper": MQAR(),
     },
     "needle": {
         "smoke": Needle(24, 2, 2, words=16, keys=16, values=16, train=64, val=32, test=32),
         "minutes": Needle(32, 2, 2, words=16, keys=16, values=16, train=20_000, val=500, test=2_000),
+        "overnight": Needle(32, 2, 2, words=16, keys=16, values=16, train=60_000, val=2_000, test=5_000),
         "hours": Needle(512, words=256, keys=512, values=512, train=200_000),
         "paper": Needle(2_048, words=4_096, keys=8_192, values=8_192, train=400_000),
     },
     "copying": {
         "smoke": Copying(items=3, delay=10, train=64, val=32, test=32),
         "minutes": Copying(items=8, delay=32, train=20_000, val=500, test=2_000),
+        "overnight": Copying(items=8, delay=64, train=60_000, val=2_000, test=5_000),
         "hours": Copying(items=10, delay=200),
         "paper": Copying(items=10, delay=500, train=200_000),
     },
     "selective_copying": {
         "smoke": Copying(4, 3, 12, "scattered", "markers", train=64, val=32, test=32),
         "minutes": Copying(4, 4, 40, "scattered", "markers", train=20_000, val=500, test=2_000),
+        "overnight": Copying(8, 8, 112, "scattered", "markers", train=60_000, val=2_000, test=5_000),
         "hours": Copying(14, 16, 224, "scattered", "markers", train=100_000),
         "paper": Copying(14, 16, 4_064, "scattered", "markers", train=100_000),
     },
     "induction": {
         "smoke": Induction(16, 6, train=64, val=32, test=32),
         "minutes": Induction(32, 8, train=20_000, val=500, test=2_000),
+        "overnight": Induction(64, 8, train=60_000, val=2_000, test=5_000),
         "hours": Induction(256, 15),
         "paper": Induction(256, 15, train=400_000),
     },
     "pulse": {
         "smoke": Pulse(4, train=64, val=32, test=32),
         "minutes": Pulse(8, val=500),
+        "overnight": Pulse(16, train=20_000, val=1_000, test=2_000),
         "hours": Pulse(32, train=50_000),
         "paper": Pulse(160, train=100_000),
     },
@@ -132,9 +148,13 @@ def ratio(name: str) -> float:
 
 
 def recipe(effort: Effort, size: Size | None = None) -> Recipe:
-    """Returns one recipe for every arm. size: instead of what the effort affords."""
+    """Returns one recipe for every arm. size: instead of what the effort affords.
+
+    At `overnight` the steps are a cap that few phases should reach: the rate is constant and is cut twice, each time
+    that validation has stopped improving, before training ends.
+    """
     size = size or SIZES[effort]
-    return Recipe(
+    made = Recipe(
         lr=size.lr,
         weight_decay=0.05,
         batch=size.batch,
@@ -146,6 +166,10 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
         source="levelfield's own, untuned",
         assumed=("all",),
     )
+    if effort != "overnight":
+        return made
+    until = {"schedule": "constant", "patience": PATIENCE, "cuts": 2, "validate_every": Duration(VALIDATE, "steps")}
+    return replace(made, warmup=Duration(min(300, size.steps // 20), "steps"), **until)
 
 
 def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:

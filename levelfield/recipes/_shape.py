@@ -50,7 +50,8 @@ class Scale:
     """What an effort below `paper` shrinks. Shapes only ever shrink; widths are powers of two.
 
     batch: of every phase of every model, so that equal steps are equal examples. steps: of a phase. lr: one rate for
-    all phases, where the printed ones were found for much larger models.
+    all phases, where the printed ones were found for much larger models. patience: where given, `steps` are a cap that
+    few phases should reach: the rate is constant, and cut once, until so many validations bring nothing.
     """
 
     width: int
@@ -59,6 +60,7 @@ class Scale:
     steps: int
     lr: float | None = None
     validations: int = 10
+    patience: int | None = None
 
     def shape(self, printed: Shape) -> Shape:
         """Narrower and shallower; hidden widths keep their ratio to the width."""
@@ -68,19 +70,21 @@ class Scale:
         return replace(printed, width=width, depth=min(self.depth, printed.depth), block=block, head_hidden=hidden)
 
     def recipe(self, printed: Recipe, steps: int) -> Recipe:
-        """`steps` long, warmed up for at most a tenth of them; the schedule keeps its form."""
+        """`steps` long, warmed up for at most a tenth of them; without patience, the schedule keeps its form."""
         changed = ("batch", "budget", "warmup", "validate_every", "patience", *(["lr"] if self.lr else []))
-        return replace(
+        if self.patience is not None:
+            printed = replace(printed, schedule="constant", patience=self.patience, cuts=1)
+        shortened = replace(
             printed,
             lr=self.lr or printed.lr,
             batch=self.batch,
             budget=Duration(steps, "steps"),
             warmup=Duration(min(printed.warmup.value, steps // 10), "steps"),
             validate_every=Duration(max(1, steps // self.validations), "steps"),
-            patience=None,
             source=f"{printed.source}; shortened",
             assumed=tuple(dict.fromkeys((*printed.assumed, *changed))),
         )
+        return shortened if self.patience is not None else replace(shortened, patience=None)
 
 
 def known(task: str, tasks: Collection[str], what: str) -> str:

@@ -200,3 +200,18 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
     said = " and ".join(part for part in parts if part)
     return [f"As they stand the numbers say {said}, but noise could do the same: more {more} would tell."]
+
+
+CAPPED = "phases_at_cap"
+"""The metric of a run's share of phases that ended at their cap, where they might have ended by patience."""
+
+FEW = 0.1
+
+
+def capped(rows: Sequence[Row]) -> str:
+    """What has to be said first where more than a tenth of the runs did not stop improving before their cap."""
+    shares = {row.get("run"): row.get("value", 0.0) for row in rows if row.get("metric") == CAPPED}
+    reached = sum(share > 0 for share in shares.values())
+    if reached <= FEW * len(shares):
+        return ""
+    return f"{reached} of {len(shares)} runs had not stopped improving when they reached their cap of steps."

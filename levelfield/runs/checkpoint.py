@@ -39,7 +39,7 @@ class Saved:
     def restore(self, state: State) -> None:
         """Fills a freshly built `state` of the same phase."""
         for name in _NUMBERS:
-            value = self.numbers[name]
+            value = self.numbers.get(name, getattr(state, name))  # absent from checkpoints of earlier versions
             setattr(state, name, float(value) if isinstance(value, str) and name != "stopped" else value)
         state.net.load_state_dict(self._group("net"))
         state.best = self._group("best")

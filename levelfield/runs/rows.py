@@ -7,7 +7,7 @@ named(run, Row(metric="accuracy", value=0.5))                           # one mo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -40,6 +40,18 @@ def rows(
         row = Row(metric=compared, unit=_unit(metric), status="ok", split="test", value=value, n=size)
         made.append(row | Row(model=name, protocol="none"))
     return [named(run, row) for row in made]
+
+
+def at_cap(run: Run, stopped: Sequence[str]) -> list[Row]:
+    """The share of the phases with patience that went on to their cap; nothing where no phase has patience.
+
+    stopped: why each phase ended, as the ledger has it.
+    """
+    patient = [why == "" for phase, why in zip(run.protocol.phases, stopped, strict=True) if phase.recipe.patience]
+    if not patient:
+        return []
+    share = sum(patient) / len(patient)
+    return [named(run, Row(metric="phases_at_cap", unit="fraction", status="ok", split="train", value=share))]
 
 
 def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -> Row:

@@ -52,7 +52,11 @@ class Recipe:
     `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
     0.2, down to 1e-7, when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1
     for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
-    Raises UserError for a batch below 1 and a learning rate that is not a finite number above 0.
+    `patience` ends training after so many validations without a better score; with `cuts`, the constant rate is cut to
+    a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. Before
+    `patience_after`, validations without a better score do not count.
+    Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, and cuts without a
+    patience or of a schedule that falls by itself.
     """
 
     lr: float
@@ -72,12 +76,16 @@ class Recipe:
     source: str = ""
     assumed: tuple[str, ...] = ()
     tuning_trials: int = 1
+    cuts: int = field(default=0, metadata={"added": True})
+    patience_after: Duration | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
         if not 0 < self.lr < np.inf:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
+        if self.cuts < 0 or (self.cuts and (self.patience is None or self.schedule != "constant")):
+            raise UserError(f"A recipe with cuts={self.cuts} needs a patience and schedule='constant'.")
 
 
 MOST_TRIALS = 1_000

@@ -12,10 +12,10 @@ from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task
 
-Effort = Literal["smoke", "minutes", "hours", "paper"]
+Effort = Literal["smoke", "minutes", "overnight", "hours", "paper"]
 
 
-EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "hours", "paper")
+EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "overnight", "hours", "paper")
 
 
 class Row(TypedDict, total=False):

@@ -67,11 +67,12 @@ CHECKPOINTS = (
 """Table 5. Contexts are those underlined in table 1: RecurrentGemma's is its window, not the 8,192 of its training."""
 
 SAMPLES = 250
-COUNTS: dict[Effort, int] = {"smoke": 1, "minutes": 20, "hours": 100, "paper": SAMPLES}
+COUNTS: dict[Effort, int] = {"smoke": 1, "minutes": 20, "overnight": 50, "hours": 100, "paper": SAMPLES}
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 AT: dict[Effort, tuple[int, ...]] = {
     "smoke": (3072,),
     "minutes": LENGTHS[:2],
+    "overnight": LENGTHS[:3],
     "hours": LENGTHS[:3],
     "paper": LENGTHS,
 }

@@ -27,11 +27,12 @@ from levelfield.tasks.text import Text
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops", "pathfinder"),
     "minutes": ("listops", "pathfinder"),
+    "overnight": ("listops", "pathfinder", "image"),
     "hours": ("listops", "pathfinder", "text", "retrieval", "image"),
     "paper": ("listops", "pathfinder", "pathx", "pathx256", "text", "retrieval", "image"),
 }
 S4_ONLY = ("pathx256",)  # printed as computationally infeasible for the Transformer
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "hours": 3, "paper": 3}
+SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
 TRANSFORMER, SSM = "transformer_rotary", "s4"
 LEVEL = 5.0
 """Points below S4 that still count as level: less than the smallest distance from scratch that is printed, 7.7."""
@@ -44,9 +45,12 @@ def task(name: str, effort: Effort) -> Task:
     if effort == "smoke":
         small = ListOps(minimum=10, length=60, max_depth=4, train=64, val=16, test=16)
         return small if name == "listops" else Pathfinder(16, train=64, val=16, test=16)
-    if effort == "minutes":
-        small = ListOps(minimum=20, length=200, max_depth=5, max_args=6, train=20_000, val=1_000, test=2_000)
-        return small if name == "listops" else Pathfinder(16, "easy", train=20_000, val=1_000, test=2_000)
+    if effort in ("minutes", "overnight"):
+        return {
+            "listops": ListOps(minimum=20, length=200, max_depth=5, max_args=6, train=20_000, val=1_000, test=2_000),
+            "pathfinder": Pathfinder(16, "easy", train=20_000, val=1_000, test=2_000),
+            "image": Image(side=8),
+        }[name]
     return {
         "listops": ListOps(),
         "pathfinder": Pathfinder(),

@@ -70,6 +70,7 @@ class Size:
 SIZES: dict[Effort, Size] = {
     "smoke": Size(16, 3, 32, 8, 8, steps=4, batch=8, lr=2e-3, seeds=1),
     "minutes": Size(48, 3, 128, 16, 16, steps=3_000, batch=32, lr=2e-3),
+    "overnight": Size(48, 3, 128, 16, 16, steps=30_000, batch=32, lr=2e-3),
     "hours": Size(256, 6, 768, 64, 64, steps=30_000, batch=64, lr=1e-3),
     "paper": Size(512, 12, 1_536, 64, 128, steps=100_000, batch=64, lr=6e-4),
 }
@@ -132,20 +133,18 @@ def _trunk(model: Model, task: Task) -> int:
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     size, task = SIZES[effort], efforts.task(NAME, effort)
-    recipe = replace(
-        efforts.recipe(effort),
-        lr=size.lr,
-        batch=size.batch,
-        budget=Duration(size.steps, "steps"),
-        warmup=Duration(max(1, size.steps // 10), "steps"),
-        validate_every=Duration(max(2, size.steps // 5), "steps"),
-    )
+    recipe = replace(efforts.recipe(effort), lr=size.lr, batch=size.batch, budget=Duration(size.steps, "steps"))
+    if effort != "overnight":  # where validations and warm-up are those of a run that ends by itself
+        shares = {"warmup": max(1, size.steps // 10), "validate_every": max(2, size.steps // 5)}
+        recipe = replace(recipe, **{name: Duration(steps, "steps") for name, steps in shares.items()})
     protocol = scratch(recipe, GOAL)
     return tuple(Run(task, model, protocol, seed) for seed in range(size.seeds) for model in models(effort))
 
 
 def probes(run: Run) -> Sequence[Probe]:
-    return (Depths((0.5, 1, 2), examples=60),) if run.task.max_length < 32 else (Depths(),)
+    if run.task.max_length < 32:
+        return (Depths((0.5, 1, 2), examples=60),)
+    return (Depths((*Depths().factors, 16)) if run.protocol.phases[0].recipe.cuts else Depths(),)
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -10,8 +10,7 @@ such a stack scores needs nothing beyond its window. Beside them, with the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterator, Sequence
 
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
@@ -19,9 +18,9 @@ from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
-from levelfield.report.decisions import Contrast, Seeds, some
-from levelfield.report.verdicts import Claim, Finding, Table, judged, told
+from levelfield.report.verdicts import Finding, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
+from levelfield.studies._miralles2025 import claims
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
@@ -31,16 +30,18 @@ from levelfield.tasks.text import Text
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
     "smoke": ("listops", "pathfinder"),
     "minutes": ("listops", "pathfinder", "image"),
+    "overnight": ("listops", "pathfinder", "image"),
     "hours": ("listops", "pathfinder", "text", "retrieval", "image"),
     "paper": ("listops", "pathfinder", "text", "retrieval", "image"),
 }
 KERNELS: dict[Effort, tuple[int, ...]] = {
     "smoke": (5, 11),
     "minutes": (5, 11, 31),
+    "overnight": miralles2025.KERNELS,
     "hours": miralles2025.KERNELS,
     "paper": miralles2025.KERNELS,
 }
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "hours": 3, "paper": 3}
+SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
 NEARLY = 0.9  # share of the unbounded model's gain over guessing that counts as "nearly all"
 
 
@@ -49,11 +50,11 @@ def task(name: str, effort: Effort) -> Task:
     if effort == "smoke":
         small = ListOps(minimum=10, length=60, max_depth=4, train=64, val=16, test=16)
         return small if name == "listops" else Pathfinder(16, sets="three", train=32, val=16, test=16, tokenised=True)
-    if effort == "minutes":
+    if effort in ("minutes", "overnight"):
         return {
             "listops": ListOps(minimum=20, length=200, max_depth=5, max_args=6, train=20_000, val=1_000, test=2_000),
             "pathfinder": Pathfinder(16, sets="three", train=20_000, val=1_000, test=2_000, tokenised=True),
-            "image": Image(tokenised=True, train=15_000, test=5_000),
+            "image": Image(tokenised=True, train=15_000, test=5_000) if effort == "minutes" else Image(True, side=8),
         }[name]
     return {
         "listops": ListOps(),
@@ -95,53 +96,8 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Whether the kernel that is best on validation has NEARLY all that the unbounded model gains over guessing.
-
-    Printed numbers have no validation score. Then the question is whether any kernel has, at the price of asking often.
-    """
-    table, validated = Table.of(rows, axis="kernel"), _validated(rows)
-    return judged({name: _claim(name, table, validated) for name in table.tasks})
-
-
-def _validated(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
-    """Mean validation score by task and kernel."""
-    shares = [row for row in rows if row.get("metric") == "accuracy"]
-    scored = {row.get("run"): row.get("value", 0.0) for row in shares if row.get("split") == "val"}
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in shares:
-        axis, _, kernel = row.get("at", "").partition("=")
-        if axis == "kernel" and row.get("run") in scored:
-            found.setdefault((row.get("task", ""), kernel), []).append(scored[row.get("run")])
-    return {place: fmean(values) for place, values in found.items()}
-
-
-def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float]) -> Claim:
-    bounded = {int(key.place): key for key in table.cells if key.task == name and key.place.isdigit()}
-    free = next((key for key in table.cells if key.task == name and key.place == "all"), None)
-    if not bounded or free is None:
-        return Claim(None, f"On {name} the bounded or the unbounded model is missing.")
-    floor, chosen = table.floor(name), list(bounded)
-    if all((name, str(kernel)) in validated for kernel in bounded):
-        chosen = [max(bounded, key=lambda kernel: validated[name, str(kernel)])]
-    best = max(chosen, key=lambda kernel: table.cells[bounded[kernel]].mean)
-    own, other = table.cells[bounded[best]], table.cells[free]
-    facts = f"On {name}, kernel {best} scores {own}, the unbounded model {other}, guessing {floor:.1f} %."
-    if unable := [words for words, key in (("kernel", bounded[best]), ("unbounded", free)) if not table.learnt(key)]:
-        who = {"kernel": f"kernel {best}", "unbounded": "the unbounded model"}
-        rule = f"beat the best simple rule, {table.rule(name)}"
-        return Claim(None, f"{facts} There {' and '.join(who[word] for word in unable)} did not {rule}.")
-    scatter = table.scatter(name)
-    asked = [_gain(table.cells[bounded[kernel]], other, floor, scatter) for kernel in chosen]
-    share = (own.mean - floor) / (other.mean - floor)
-    parts = (
-        f" That is {100 * share:.0f} % of the gain over guessing, and {100 * own.mean / other.mean:.0f} % of the score."
-    )
-    return Claim(asked[0] if len(asked) == 1 else some(asked), facts + parts)
-
-
-def _gain(bounded: Seeds, free: Seeds, floor: float, scatter: float) -> Contrast:
-    """(bounded - floor) above NEARLY * (free - floor)."""
-    return Contrast(((1.0, bounded), (-NEARLY, free)), (1 - NEARLY) * floor, scatter)
+    """Whether the kernel that is best on validation has NEARLY all that the unbounded model gains over guessing."""
+    return judged(claims(rows, NEARLY))
 
 
 study = Study(

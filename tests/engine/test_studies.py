@@ -114,7 +114,7 @@ def test_protocols_of_one_model_share_the_model_and_the_last_phase(effort: Effor
         scratch, pretrained = (r for r in runs if (r.task, r.model.label) == (task, label))
         assert scratch.model is pretrained.model
         own = {"lr", "batch", "schedule", "warmup", "budget", "validate_every"} if label == "s4" else {"budget"}
-        if effort in ("smoke", "minutes", "hours"):
+        if effort != "paper":
             own |= {"validate_every", "warmup"}  # they are shares of the budget
         last = {f"protocol.phases.last.recipe.{name}" for name in own}
         extra = {"protocol.phases.last.start", "protocol.phases.last-1", "protocol.phases"}

@@ -12,9 +12,18 @@ from levelfield.engine import find
 from levelfield.report.against_printed import match, pairs
 from levelfield.report.arms import Arm
 from levelfield.report.decisions import Seeds
-from levelfield.report.verdicts import Finding, Key, Table, told
+from levelfield.report.verdicts import Finding, Key, Table, capped, told
 from levelfield.spec import Row, Study, describe
-from levelfield.studies import amos2025_table2, amos2025_table3, demo, every_task, huang2024_small, miralles2025_table1
+from levelfield.studies import (
+    amos2025_small,
+    amos2025_table2,
+    amos2025_table3,
+    demo,
+    every_task,
+    huang2024_small,
+    miralles2025_small,
+    miralles2025_table1,
+)
 
 TRAINED = {study.study.name: study for study in (amos2025_table2, amos2025_table3, miralles2025_table1)}
 GUESSES = {"listops": 17.1, "pathfinder": 50, "pathx": 50, "pathx256": 50, "text": 50, "retrieval": 50, "image": 10}
@@ -118,10 +127,62 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     """Noise goes to them in test_decisions.py, printed numbers of language models in test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
-    own = {study.study.name for study in (demo, every_task, huang2024_small)}  # of no printed table
+    own = {
+        study.study.name for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small)
+    }  # of no printed table
     fed = TRAINED.keys() | own
     assert {name for name, study in studies.items() if study.verdict is not None} == fed
     assert {name for name, study in studies.items() if study.published} == TRAINED.keys()
+
+
+QUESTIONS = (
+    "self-pretraining lifts the Transformer",
+    "and at equal steps",
+    "self-pretraining lifts S4",
+    "the gap narrows",
+)
+
+
+def small(longer: float) -> list[Row]:
+    """Table 2 of amos2025 as rows of five close seeds; printed numbers have no arm with added steps."""
+    cells = {key: value for key, value in printed(amos2025_table2.study).items() if key.task != "pathx256"}
+    added = {key: value for key, value in cells.items() if key.protocol == "scratch"}
+    cells |= {key._replace(protocol="scratch_matched"): (m, value + longer) for key, (m, value) in added.items()}
+    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
+
+
+def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() -> None:
+    found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(0.0))}
+    tasks = ("listops", "pathfinder", "pathx", "text", "retrieval", "image")
+    lifts = [name for name in QUESTIONS if not name.endswith("S4")]
+    assert {found[f"{question} ({task})"] for task in tasks for question in lifts} == {1}
+    own = {task: found[f"self-pretraining lifts S4 ({task})"] for task in tasks}
+    assert own["retrieval"] == -1, "printed: 90.90, and 88.74 self-pretrained"
+    assert own["pathx"] == own["image"] == 0, "printed: by less than the noise of the test examples"
+    assert min(own[task] for task in tasks if task != "retrieval") >= 0
+    found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(60.0))}
+    assert {found[f"and at equal steps ({task})"] for task in tasks} == {-1}
+
+
+def test_short_kernels_are_held_against_whatever_sees_more() -> None:
+    """Table 1 as printed: kernels 5, 7 and 11 against 21 to 61 and the gMLP."""
+    rows = measured(printed(miralles2025_table1.study), (-0.1, -0.05, 0, 0.05, 0.1))
+    found = {finding.subject: (finding.decided, finding.facts) for finding in miralles2025_small.findings(rows)}
+    assert {name: decided for name, (decided, _) in found.items()} == {
+        "image": -1,
+        "text": 1,
+        "retrieval": 1,
+        "listops": -1,
+        "pathfinder": -1,
+    }
+    assert "On text, kernel" in found["text"][1] and "the unbounded model" in found["pathfinder"][1]
+
+
+def test_runs_that_were_cut_short_come_first() -> None:
+    ended = [Row(run=f"r{i}", metric="phases_at_cap", value=share) for i, share in enumerate([0.5, 0, 0, 0, 0, 0, 0])]
+    assert capped(ended).startswith("1 of 7 runs had not stopped improving")
+    assert amos2025_small.verdict([*ended, *small(0.0)]).startswith("1 of 7 runs")
+    assert capped([*ended, *(Row(run=f"s{i}", metric="phases_at_cap", value=0) for i in range(3))]) == ""
 
 
 def test_nothing_is_said_where_nothing_was_learnt() -> None:

@@ -14,10 +14,12 @@ import fixtures_cifar as tiny
 import numpy as np
 import pytest
 import torch
+from PIL import Image as PillowImage
 
 from levelfield.data.batches import encode
 from levelfield.data.prepared import load, prepare
 from levelfield.spec import Examples, Signal, SplitName, Tokens, UserError, digest
+from levelfield.tasks._images.augment import DRAWS, policy
 from levelfield.tasks._images.cifar import Pictures, carve
 from levelfield.tasks.image import Image, luma
 from levelfield.tasks.scifar import SCifar
@@ -361,3 +363,30 @@ def test_real_pictures_are_the_official_bytes(test_data: Path, tmp_path: Path) -
     with pytest.raises(UserError, match="damaged, lossy or reordered") as call:
         Image(train=10_000, test=5).build(tmp_path)
     sentence(call)
+
+
+@pytest.mark.parametrize("side", [8, 16])
+def test_pooled_pictures_are_means_of_blocks(tmp_path: Path, side: int) -> None:
+    """Against Pillow, which rounds a mean that lies between two levels up as well."""
+    gray = GRAY.build(tiny.write(tmp_path / "cifar", "binary"))["train"].x.reshape(-1, 32, 32)
+    small = replace(GRAY, side=side).build(tmp_path / "cifar")["train"]
+    assert small.x.dtype == np.uint8 and set(np.diff(small.offsets)) == {side * side}
+    for whole, ours in zip(gray, small.x.reshape(-1, side, side), strict=True):
+        assert np.array_equal(np.asarray(PillowImage.fromarray(whole).reduce(32 // side)), ours)
+
+
+def test_pooled_pictures_are_another_task_and_whole_ones_are_what_they_were() -> None:
+    assert Image(side=8).name == "image8" and Image(side=32) == Image()
+    assert digest(Image(side=32)) == digest(Image()) != digest(Image(side=16))
+    with pytest.raises(UserError, match="side of 8, 16, 32 pixels, not 7"):
+        Image(side=7)
+
+
+def test_pooled_pictures_move_by_the_same_share_of_their_side() -> None:
+    """The affine map alone, at its largest shift to the right: 0.1 of the side, in whole pixels."""
+    uniforms = torch.full((1, DRAWS), 0.999999)
+    uniforms[:, -5:] = torch.tensor([0.5, 0.999999, 0.5, 0.5, 0.5])  # turn, right, down, scale, shear
+    for side, pixels in ((32, 3), (16, 2), (8, 1)):
+        picture = torch.randint(0, 256, (1, 1, side, side), dtype=torch.uint8)
+        moved = policy(picture.clone(), uniforms)
+        assert torch.equal(moved[..., pixels:], picture[..., :-pixels]) and not moved[..., :pixels].any()

@@ -2,6 +2,8 @@
 
     augment(x, generator)        # x: (B, 1024) gray or (B, 1024, 3) RGB raw values; returns the same shape
 
+Pictures of another side, such as pooled ones, are moved by the same shares of their side.
+
 It applies a horizontal flip, one of the 25 AutoAugment sub-policies, nine operations each with its own probability, and
 a random affine map, in this order. The paper says that its operations are "derived from AutoAugment". Its code applies
 AutoAugment itself and then the derived operations, and so does this. The derived operations only ever increase
@@ -15,6 +17,7 @@ This module holds the policy and imports torch only when it runs; the operations
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -81,9 +84,9 @@ DRAWS = 1 + 1 + 2 * 2 + 2 * len(DERIVED) + 5
 
 
 def augment(x: Tensor, generator: Generator) -> Tensor:
-    """Returns a random version of every picture, in the same shape and type.
+    """Returns a random version of every square picture, in the same shape and type.
 
-    x: (B, 1024) or (B, 1024, C) values 0..255, with C = 1 or 3. The only random numbers are (B, DRAWS) uniform ones
+    x: (B, S * S) or (B, S * S, C) values 0..255, with C = 1 or 3. The only random numbers are (B, DRAWS) uniform ones
     from `generator`, drawn on its own device. So the same generator gives the same pictures on any device, except for
     float32 rounding on devices without float64.
     """
@@ -91,14 +94,15 @@ def augment(x: Tensor, generator: Generator) -> Tensor:
 
     if not len(x):
         return x
-    pictures = x.view(len(x), SIDE * SIDE, -1).transpose(1, 2).byte().reshape(len(x), -1, SIDE, SIDE)
+    side = math.isqrt(x.shape[1])
+    pictures = x.view(len(x), side * side, -1).transpose(1, 2).byte().reshape(len(x), -1, side, side)
     uniforms = torch.rand(len(x), DRAWS, generator=generator, device=generator.device, dtype=torch.float32)
     changed = policy(pictures.contiguous(), uniforms)
     return changed.flatten(2).transpose(1, 2).reshape(x.shape).to(x.dtype)
 
 
 def policy(pictures: Tensor, uniforms: Tensor) -> Tensor:
-    """Applies the policy to pictures (B, C, 32, 32) uint8; returns new ones. uniforms: (B, DRAWS) in [0, 1)."""
+    """Applies the policy to pictures (B, C, S, S) uint8; returns new ones. uniforms: (B, DRAWS) in [0, 1)."""
     # Decisions are made on the CPU, so that it waits for an accelerator once, not once per operation.
     draws = iter(uniforms.double().cpu().unbind(1))
     pictures = _flip(pictures, next(draws) < 0.5)
@@ -107,6 +111,7 @@ def policy(pictures: Tensor, uniforms: Tensor) -> Tensor:
         applied, sign = next(draws), next(draws)
         for name, probability, bins in _operations(half):
             amount = _amount(name, bins[sub], 1 - 2 * (sign < 0.5).double())
+            amount = amount * pictures.shape[-1] / SIDE if name.startswith("translate") else amount
             _apply(name, pictures, amount, applied < probability[sub])
     for name, probability, low, high in DERIVED:
         applied, amount = next(draws), low + (high - low) * next(draws)
@@ -169,6 +174,7 @@ def _random_affine(pictures: Tensor, turn: Tensor, right: Tensor, down: Tensor, 
     """Applies a random affine map to each picture. The five parameters, (B,) each, are uniform in [-1, 1)."""
     from levelfield.tasks._images.ops import bilinear, rigid_maps
 
-    moved = ((SHIFT * right).round(), (SHIFT * down).round())  # whole pixels
+    shift = SHIFT * pictures.shape[-1] / SIDE
+    moved = ((shift * right).round(), (shift * down).round())  # whole pixels
     maps = rigid_maps(pictures, DEGREES * turn, *moved, 1 + (SCALE - 1) * scale, SHEAR * shear)
     return bilinear(pictures, _real(maps, pictures))

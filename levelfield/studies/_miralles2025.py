@@ -1,0 +1,88 @@
+"""Shares what the studies of miralles2025 ask: how much of what can be learnt is had from a short range?
+
+    claims(rows, nearly=0.9)              bounded convolutions against a model that sees everything
+    claims(rows, nearly=0.9, widest=11)   those of kernels up to 11 against whatever sees more
+
+A share is one of the gain over guessing: of a score, guessing alone may be half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from levelfield.report.decisions import Contrast, Seeds, some
+from levelfield.report.verdicts import Claim, Table
+from levelfield.spec import Row
+
+EVERYTHING = "all"
+"""The place of a model that sees the whole sequence."""
+
+
+def claims(rows: Sequence[Row], nearly: float, widest: float = math.inf) -> dict[str, Claim]:
+    """Asks of every task whether the best kernel of at most `widest` steps has `nearly` all of the gain over guessing.
+
+    Best is best on validation, and so is what it is held against, of all that sees more. Printed numbers have no
+    validation score. Then the question is whether any kernel has, at the price of asking often, of what the model that
+    sees most gains.
+    """
+    table, validated = Table.of(rows, axis="kernel"), _validation_scores(rows)
+    return {name: _claim(name, table, validated, (nearly, widest)) for name in table.tasks}
+
+
+def _validation_scores(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Mean validation score by task and kernel."""
+    shares = [row for row in rows if row.get("metric") == "accuracy"]
+    scored = {row.get("run"): row.get("value", 0.0) for row in shares if row.get("split") == "val"}
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in shares:
+        axis, _, kernel = row.get("at", "").partition("=")
+        if axis == "kernel" and row.get("run") in scored:
+            found.setdefault((row.get("task", ""), kernel), []).append(scored[row.get("run")])
+    return {place: fmean(values) for place, values in found.items()}
+
+
+def _steps(place: str) -> float:
+    """Steps that a layer sees."""
+    return math.inf if place == EVERYTHING else int(place)
+
+
+def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float], limits: tuple[float, float]) -> Claim:
+    """Asks of one task. limits: the share that is nearly all, and the widest kernel that counts as short."""
+    nearly, widest = limits
+    keys = {key.place: key for key in table.cells if key.task == name}
+    short = [place for place in keys if place != EVERYTHING and _steps(place) <= widest]
+    wide = sorted((place for place in keys if place not in short), key=_steps, reverse=True)
+    if not short or not wide:
+        return Claim(None, f"On {name} the bounded or the unbounded model is missing.")
+    floor, chosen = table.floor(name), short
+    if all((name, place) in validated for place in keys):
+        chosen = [max(short, key=lambda place: validated[name, place])]
+        wide = [max(wide, key=lambda place: validated[name, place])]
+    best = max(chosen, key=lambda place: table.cells[keys[place]].mean)
+    own, other = table.cells[keys[best]], table.cells[keys[wide[0]]]
+    words = {best: f"kernel {best}", wide[0]: _words(wide[0])}
+    facts = f"On {name}, kernel {best} scores {own}, {words[wide[0]]} {other}, guessing {floor:.1f} %."
+    if unable := [words[place] for place in (best, wide[0]) if not table.learnt(keys[place])]:
+        return Claim(None, f"{facts} There {_unable(unable, name, table)}.")
+    asked = [_gain(table.cells[keys[place]], other, (nearly, floor), table.scatter(name)) for place in chosen]
+    share = (own.mean - floor) / (other.mean - floor)
+    parts = (
+        f" That is {100 * share:.0f} % of the gain over guessing, and {100 * own.mean / other.mean:.0f} % of the score."
+    )
+    return Claim(asked[0] if len(asked) == 1 else some(asked), facts + parts)
+
+
+def _words(place: str) -> str:
+    return "the unbounded model" if place == EVERYTHING else f"kernel {place}"
+
+
+def _unable(who: Sequence[str], name: str, table: Table) -> str:
+    return f"{' and '.join(who)} did not beat the best simple rule, {table.rule(name)}"
+
+
+def _gain(bounded: Seeds, free: Seeds, share: tuple[float, float], scatter: float) -> Contrast:
+    """Asks whether (bounded - floor) is above nearly * (free - floor). share: nearly and floor."""
+    nearly, floor = share
+    return Contrast(((1.0, bounded), (-nearly, free)), (1 - nearly) * floor, scatter)

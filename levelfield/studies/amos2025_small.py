@@ -1,0 +1,151 @@
+"""Is scratch training fair to Transformers, on tasks small enough to train every arm until it stops improving?
+
+    levelfield run amos2025_small --effort overnight
+    levelfield report amos2025_small --effort overnight
+
+amos2025 trains for days on tasks of 1,024 steps and more. Here a rotary Transformer and S4 of one width and depth learn
+three smaller tasks of the same kinds. At `overnight` a phase ends where validation has stopped improving at its rate
+and at two smaller ones. A third arm trains on labels for as many steps more as pretraining may take: what it gains is
+no gain of self-pretraining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.protocols import matched, scratch, spt_masked
+from levelfield.recipes.amos2025 import REGRESSED
+from levelfield.report.decisions import Narrower, Question, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, capped, judged, told
+from levelfield.spec import Duration, Effort, MixerConfig, Model, Protocol, ReportView, Row, Run, Search, Study, Task
+from levelfield.tasks.image import Image
+from levelfield.tasks.text import Text
+
+TRANSFORMER, SSM = "transformer_rotary", "s4"
+SCRATCH, LONGER, SPT = "scratch", "scratch_matched", "spt_masked"
+OFFICIAL = ("image", "text")  # need official files; ListOps is generated
+HEADS = 4
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Optimizer steps that the phases may take at most."""
+
+    pretrain: int
+    labels: int
+
+
+CAPS: dict[Effort, Caps] = {"overnight": Caps(6_000, 10_000)}
+SMALL: dict[str, Task] = {"image": Image(side=8), "text": Text(length=256)}
+
+
+def task(name: str, effort: Effort) -> Task:
+    """ListOps of the effort, and real pictures and reviews whole, but pooled and cut to what a CPU can train on."""
+    if name == "listops":
+        return efforts.task(name, effort)
+    return SMALL[name] if effort in ("minutes", "overnight") else {"image": Image(), "text": Text()}[name]
+
+
+def mixers() -> dict[str, MixerConfig]:
+    """The two that the claim is about, by the name of their models."""
+    return {TRANSFORMER: Attention(HEADS, rotary="per_head"), SSM: S4()}
+
+
+def protocols(name: str, effort: Effort) -> tuple[Protocol, ...]:
+    """Returns three: scratch, scratch with the steps of self-pretraining added, and self-pretrained."""
+    size = efforts.SIZES[effort]
+    pretrain = round(efforts.SPT_SHARE * size.steps)
+    caps = CAPS.get(effort, Caps(pretrain, size.steps - pretrain))
+    labels = replace(efforts.recipe(effort), budget=Duration(caps.labels, "steps"))
+    denoise = replace(labels, budget=Duration(caps.pretrain, "steps"))
+    loss = "l1" if name in REGRESSED else "ce"
+    at_least = replace(labels, patience_after=denoise.budget) if labels.patience else labels
+    longer = matched(scratch(at_least), Duration(caps.pretrain + caps.labels, "steps"))
+    return scratch(labels), longer, spt_masked(denoise, labels, efforts.ratio(name), loss=loss)
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Task by task and seed by seed, both models with each protocol; what needs official files comes last."""
+    names = ("listops",) if effort == "smoke" else ("listops", *OFFICIAL)
+    return tuple(
+        Run(task(name, effort), model, protocol, seed)
+        for name in names
+        for seed in range(efforts.SIZES[effort].seeds)
+        for model, protocol in _arms(name, effort)
+    )
+
+
+def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+    for label, mixer in mixers().items():
+        model = efforts.model(name, mixer, effort, label)
+        yield from ((model, protocol) for protocol in protocols(name, effort))
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Question by question on every task, what is shown beyond the noise of seeds and test examples."""
+    found = told(findings(rows), "Nothing can be said yet: no task has all of its cells.")
+    return " ".join(filter(None, (capped(rows), found)))
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Four questions on every task with all of its cells, decided together."""
+    table = Table.of(rows)
+    claims = {f"{question} ({name})": claim for name in table.tasks for question, claim in _claims(name, table)}
+    return judged(claims)
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Nothing where a cell is missing. Of a model that has not learnt, nothing is asked."""
+    keys = {(model, p): Key(name, model, p) for model in (TRANSFORMER, SSM) for p in (SCRATCH, LONGER, SPT)}
+    if not all(key in table.cells for key in keys.values()):
+        return
+    arms, scatter = {place: table.cells[key] for place, key in keys.items()}, table.scatter(name)
+    able = {model: table.learnt(keys[model, SPT]) or table.learnt(keys[model, LONGER]) for model in (TRANSFORMER, SSM)}
+    rule = f" It did not beat the best simple rule, {table.rule(name)}."
+
+    def asked(model: str, question: Question, facts: str) -> Claim:
+        return Claim(question, facts) if able[model] else Claim(None, facts + rule)
+
+    before, longer, after = (arms[TRANSFORMER, p] for p in (SCRATCH, LONGER, SPT))
+    lift, equal = difference(after, before, 0.0, scatter), difference(after, longer, 0.0, scatter)
+    told_of = f"On {name}, {TRANSFORMER} has {before} from scratch, {longer} with the steps added, {after} pretrained."
+    yield "self-pretraining lifts the Transformer", asked(TRANSFORMER, lift, told_of)
+    yield "and at equal steps", asked(TRANSFORMER, equal, f"At equal steps that is {equal.value:+.1f} points.")
+    own = difference(arms[SSM, SPT], arms[SSM, SCRATCH], 0.0, scatter)
+    told_of = f"On {name}, {SSM} has " + ", ".join(str(arms[SSM, p]) for p in (SCRATCH, LONGER, SPT)) + "."
+    yield "self-pretraining lifts S4", asked(SSM, own, told_of)
+    ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (SCRATCH, SPT)]
+    gaps = [s4.mean - transformer.mean for transformer, s4 in ends]
+    told_of = f"{SSM} is {gaps[0]:+.1f} points from the Transformer at first and {gaps[1]:+.1f} pretrained."
+    narrower = Narrower(ends[0], ends[1], scatter)
+    yield "the gap narrows", Claim(narrower if all(able.values()) else None, told_of)
+
+
+study = Study(
+    name="amos2025_small",
+    claim=(
+        "Training from scratch underestimates Transformers (amos2025): masked self-pretraining on the task's own "
+        "inputs lifts a rotary Transformer, at equal steps too, and narrows its distance to S4."
+    ),
+    runs=runs,
+    search=Search(2, lr=(1 / 3, 6.0)),
+    views=(
+        ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
+        ReportView("gap", "From scratch to self-pretrained"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "ListOps of 20 to 100 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
+        "number belongs beside these.",
+        "Width 64 and two layers, with one feed-forward layer around either mixer.",
+        "The arm with added steps has as many as pretraining may take, even where pretraining took fewer.",
+    ),
+)
