@@ -21,6 +21,7 @@ from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, is_test, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
+from levelfield.report.write import write
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, ReportView, Study, UserError
 
@@ -62,7 +63,9 @@ def build(
         verdict=_verdict(study, results),
         files=names,
     )
-    return _write(out, {"report.html": page(contents), **texts}, figures)
+    stale = ("trials.csv", "figures/*.svg", "figures/*.png")
+    drawn = {f"figures/{name}": figure for name, figure in figures.items()}
+    return write(out, {"report.html": page(contents), **texts}, drawn, stale)
 
 
 def remarks(results: Results) -> list[str]:
@@ -180,20 +183,3 @@ def _texts(
         "rows.csv": tables.to_csv(results.rows),
     }
     return texts | ({"trials.csv": tables.to_csv(results.trials)} if results.trials else {})
-
-
-def _write(out: Path, texts: Mapping[str, str], figures: Mapping[str, Figure]) -> list[Path]:
-    written: list[Path] = []
-    try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            written.append(out / name)
-            written[-1].write_text(text, encoding="utf-8")
-        for name, figure in figures.items():
-            written += figure.write(out / "figures", name)
-        for path in {out / "trials.csv", *(out / "figures").glob("*.svg"), *(out / "figures").glob("*.png")}:
-            if path not in written:  # of an earlier report, which showed other things
-                path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot write the report to {out} ({error.strerror}): choose another folder.") from error
-    return written

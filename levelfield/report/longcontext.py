@@ -8,18 +8,19 @@ everything in this folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from levelfield.report import heatmaps
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import newcombe
+from levelfield.report.page import document
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, to_csv
+from levelfield.report.write import write
 from levelfield.spec import Row
 
 LABEL = "answers found (%)"
@@ -56,33 +57,27 @@ class Part:
         return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def build(model: str, parts: Sequence[Part], to: Path) -> Iterator[Path]:
-    """Writes the files and yields their paths, the page first. Figures that earlier answers left there and that are not
-    drawn any more are removed."""
-    to.mkdir(parents=True, exist_ok=True)
+def build(model: str, parts: Sequence[Part], to: Path) -> list[Path]:
+    """Writes the report into the folder `to` and returns its files, the page first.
+
+    Figures that an earlier report left there and that are no longer drawn are removed.
+    """
     drawn = {part.name: part.figures for part in parts}
     texts = {
         "report.html": page(model, parts, drawn),
         "rows.csv": to_csv([dict(row) for part in parts for row in (*part.rows, *part.baselines)]),
         "summary.md": "\n".join(f"## {p.name}\n\n{summary(p)}".removeprefix("## \n\n") for p in parts),
     }
-    for name, text in texts.items():
-        (to / name).write_text(text, encoding="utf-8")
-        yield to / name
-    written = []
-    for part, figures in drawn.items():
-        for name, figure in figures.items():
-            written += figure.write(to, f"{name}-{part}".removesuffix("-"))
-            yield written[-1]
-    stale = (path for name in FIGURES for ending in ("svg", "png") for path in to.glob(f"{name}*.{ending}"))
-    for path in set(stale) - set(written):
-        path.unlink()
+    figures = {
+        f"{name}-{part}".removesuffix("-"): figure for part, found in drawn.items() for name, figure in found.items()
+    }
+    stale = [f"{name}*.{ending}" for name in FIGURES for ending in ("svg", "png")]
+    return write(to, texts, figures, stale)
 
 
 def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]]) -> str:
     """One document with all tables and figures in it."""
-    css = files("levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
-    body = []
+    body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{escape(model)}</h1></header>']
     for part in parts:
         table, notes = scores(part.rows, part.baselines)
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
@@ -92,14 +87,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         if gaps := middle(part.gaps):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>RULER: {escape(model)}: levelfield</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{escape(model)}</h1></header>\n'
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    return document(f"RULER: {model}", body)
 
 
 def summary(part: Part) -> str:

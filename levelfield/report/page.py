@@ -90,15 +90,20 @@ class PageData:
 def page(data: PageData) -> str:
     """The whole document."""
     study = data.study
-    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
+    return document(f"{study.name}, effort {data.effort}", sections)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """Returns a page that loads nothing, with its style in it. parts: HTML; empty ones are left out."""
+    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(study.name)}, effort {escape(data.effort)}: levelfield</title>\n"
+        f"<title>{escape(title)}: levelfield</title>\n"
         f"<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(s for s in sections if s)
+        + "\n".join(part for part in parts if part)
         + "\n</main>\n</body>\n</html>\n"
     )
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from levelfield.report import heatmaps
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
+from levelfield.report.page import document
 from levelfield.report.plots import Figure
 from levelfield.report.tables import Column, Table, number, prose, signed, to_csv
+from levelfield.report.write import write
 from levelfield.spec import Row
 from levelfield.spec.study import MeasuredCell
 
@@ -32,8 +33,11 @@ CellKey = tuple[str, str, str, str]  # table, model, task, at
 
 @dataclass(frozen=True)
 class TableData:
-    """What a sheet is made of. marks: signs by printed cell; legend: what they mean; across: the key of `at` that runs
-    to the right."""
+    """Everything that the page of a survey shows.
+
+    recomputed: printed cell -> what follows for it from others. marks: printed cell -> its sign. legend: sign -> what
+    it means. across: the key of `at` whose values are the columns.
+    """
 
     name: str
     claim: str
@@ -57,18 +61,14 @@ def agrees(data: TableData, row: Row) -> bool | None:
     return None if found is None else abs(found - row.get("value", 0.0)) <= AGREE
 
 
-def build(data: TableData, to: Path) -> Iterator[Path]:
-    """Writes the files and yields their paths."""
-    to.mkdir(parents=True, exist_ok=True)
+def build(data: TableData, to: Path) -> list[Path]:
+    """Writes the report into the folder `to` and returns its files, the page first."""
     texts = {"report.html": html(data), "summary.md": summary(data)}
     texts["cells.csv"] = to_csv([_cell_record(data, row) for row in data.printed])
     if data.measured:
         texts["answers.csv"] = to_csv([_answer_record(answer) for answer in data.measured])
-    for name, text in texts.items():
-        (to / name).write_text(text, encoding="utf-8")
-        yield to / name
-    if found := figure(data):
-        yield found.write(to, "figure")[-1]
+    found = figure(data)
+    return write(to, texts, {"figure": found} if found else {}, stale=("answers.csv", "figure.svg", "figure.png"))
 
 
 def _cell_record(data: TableData, row: Row) -> dict[str, Any]:
@@ -107,7 +107,6 @@ def _signs(data: TableData) -> dict[str, str]:
 
 def html(data: TableData) -> str:
     """The same as one page that loads nothing."""
-    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     lead, _, rest = data.verdict.partition(". ")
     said = (
         f"<h1>{escape(lead)}.</h1>",
@@ -121,13 +120,7 @@ def html(data: TableData) -> str:
     for title, items in (("Signs", signs), ("Knowingly different from the printed experiment", data.deviations)):
         inside = "".join(f"<li>{prose(item)}</li>" for item in items)
         parts.append(f"<section><h2>{title}</h2><ul>{inside}</ul></section>")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(data.name)}: levelfield</title><style>{css}</style></head>\n<body><main>\n"
-        + "\n".join(parts)
-        + "\n</main></body></html>\n"
-    )
+    return document(data.name, parts)
 
 
 def tables(data: TableData) -> Iterator[tuple[str, str, Table]]:
