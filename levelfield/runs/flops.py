@@ -1,15 +1,15 @@
-"""FLOPs of training: forward and backward of real batches, counted from what the layers dispatch.
+"""Counts the FLOPs of training: forward and backward of real batches, from the operations that the layers dispatch.
 
-What counts as an operation is said in one place, `ops/arithmetic.py`. A step costs what is done once for a batch, such
-as the kernel of a state-space model, and what is done for each sequence; both are told apart by counting two batches:
+One place, `ops/arithmetic.py`, says what counts as an operation. A step costs what is done once for a batch, such as
+the kernel of a state-space model, and what is done for each sequence; counting two batches tells the two apart:
 
     cost(net, 1024, Classify(), task)           # Cost(fixed=..., each=...): a step of S sequences is fixed + S * each
     costs = Costs.of(net, examples.lengths, Classify(), task)
     Meter(costs, examples, recipe, seed).work(500)      # Work(dispatched=..., useful=...) of training's first 500 steps
 
-Where lengths vary, batches are formed as training forms them, and the cost is known at a few lengths and read off
-between them: attention pays for the square of each length, and padding is paid for like everything else. The useful
-part is what the same steps cost were every sequence computed at its own length.
+Where lengths vary, batches are formed as training forms them. The cost is counted at a few lengths and interpolated
+between them, so attention pays for the square of each length, and padding is paid for like everything else. The useful
+part is what the same steps would cost if every sequence were computed at its own length.
 Letters: T steps of a sequence, S sequences of a batch.
 """
 
@@ -35,18 +35,20 @@ from levelfield.spec import Examples, Recipe, Task, Tokens
 if TYPE_CHECKING:
     from levelfield.model import Net
 
-LONG = 4096  # steps beyond which nothing is passed through a layer with values
-LARGE = 2_000_000_000  # operations beyond which a count goes without values, where that is known to be right
-FEW, MORE = 2, 3  # sizes of the batches counted; one alone has sums less, which larger ones have all
-BATCHES = 500  # batches that are formed to see their lengths, evenly trusted for those after them
+LONG = 4096  # steps beyond which no tensor with values is passed through a layer
+LARGE = 2_000_000_000  # operations beyond which a layer is counted without values, where that is known to be right
+FEW, MORE = 2, 3  # sizes of the batches counted; a batch of one would lack sums over it, which all larger ones have
+BATCHES = 500  # batches that are formed to see their lengths; later ones are taken to be like them
 NODES = 3  # lengths at which a cost is counted where many occur
-CACHED = 4096
+CACHED = 4096  # costs of layers that are kept
 
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOPs of a training step at one length: `fixed`, whatever the batch, and for each sequence; and what part of
-    both are transforms."""
+    """FLOPs of a training step at one length: those done once for a batch, and those done for each sequence.
+
+    The transforms are the part of either that Fourier transforms take.
+    """
 
     fixed: float
     each: float
@@ -69,8 +71,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs of some training steps: all of them, padding included, and those that real steps of sequences need; and
-    the examples seen."""
+    """FLOPs of some training steps, padding included; those that the sequences alone need; and the examples seen."""
 
     dispatched: float
     useful: float
@@ -79,22 +80,23 @@ class Work:
 
 @dataclass(frozen=True)
 class Costs:
-    """`Cost` at a few lengths, in rising order, and so at those between them."""
+    """The costs of a training step at a few lengths, in rising order, from which those between follow."""
 
     lengths: tuple[int, ...]
     costs: tuple[Cost, ...]
 
     @staticmethod
     def of(net: Net, lengths: np.ndarray, objective: Trainable, task: Task) -> Costs:
-        """lengths: of the sequences that occur. The network must lie on the CPU."""
+        """Counts a network, which must lie on the CPU. lengths: (N,), those of the sequences that occur."""
         masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
         return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked) for length in counted))
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Fixed FLOPs and those of a sequence at each of the lengths.
+        """Returns the fixed FLOPs and those of each sequence, (n,) both, at each of the lengths (n,).
 
-        Per step they are straight lines between lengths that were counted, which is exact for what grows with T and
-        T^2; transforms come in some sizes only and are taken per operation of theirs.
+        FLOPs per step of the sequence are interpolated linearly between the lengths that were counted, which is exact
+        for what grows with T and T^2. Transforms exist in some sizes only, so theirs are interpolated per operation of
+        a transform.
         """
         distinct, places = np.unique(lengths, return_inverse=True)
         sizes, known = (np.array([_transform(t) for t in ts]) for ts in (distinct, self.lengths))
@@ -108,9 +110,9 @@ class Costs:
 
 @dataclass(frozen=True)
 class Meter:
-    """What training on these examples by this recipe costs, step by step.
+    """Tells what training on these examples by this recipe costs.
 
-    `seed` is that of the phase, from which training draws its batches too.
+    seed: that of the phase, from which training draws its batches too.
     """
 
     costs: Costs
@@ -124,12 +126,12 @@ class Meter:
 
     @cached_property
     def per_step(self) -> Work:
-        """Of a mean step."""
+        """The work of a mean optimizer step."""
         whole = self.work(BATCHES)
         return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
 
     def work(self, steps: int) -> Work:
-        """Of the first `steps` steps of training."""
+        """Returns the work of the first `steps` optimizer steps."""
         documents = self.examples.documents
         if not steps:
             return Work(0.0, 0.0, 0.0)
@@ -144,14 +146,14 @@ class Meter:
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 
     def _formed(self, steps: int) -> Iterator[np.ndarray]:
-        """The lengths of the sequences in each batch."""
+        """Yields the lengths of the sequences in each batch, (S,)."""
         lengths = self.examples.lengths.reshape(-1, self.examples.documents)
         for step in range(steps):
             yield lengths[self.batches.order(step).numpy()].ravel()
 
 
 def _nodes(lengths: np.ndarray) -> list[int]:
-    """Lengths to count at: the only one there is, or some from a short one to the longest."""
+    """Returns the lengths to count at: the only one that occurs, or NODES of them from a short one to the longest."""
     longest = int(lengths.max())
     short = max(1, int(np.quantile(lengths, 0.05)))
     return np.unique(np.geomspace(short, longest, NODES).round().astype(int)).tolist()
@@ -164,11 +166,11 @@ def _transform(length: int) -> int:
 
 
 def cost(net: Net, length: int, objective: Trainable, task: Task, masked: bool = False) -> Cost:
-    """Of a step of sequences of this length; of layers of one mixer and equal shapes, one is counted.
+    """Counts a training step on sequences of this length. Layers of one mixer and equal shapes are counted once.
 
-    masked: as in a batch that holds padding. Counted with values where that takes little time, else without: opaque
-    mixers, of which it is unknown what they do without values, are counted with them up to LONG steps, and beyond as
-    a T + b T^2 through LONG / 2 and LONG steps.
+    masked: whether batches hold padding. Layers are counted on tensors with values where that takes little time, and
+    else on tensors without. What an opaque mixer does without values is not known, so it is counted with values up to
+    LONG steps, and beyond as the a T + b T^2 that fits LONG / 2 and LONG steps.
     """
     total = _around(net, length, objective, task, masked)
     for layer, block in enumerate(net.blocks):
@@ -179,6 +181,7 @@ def cost(net: Net, length: int, objective: Trainable, task: Task, masked: bool =
 
 
 def _beyond(of_layer: Callable[[int], Cost], length: int) -> Cost:
+    """Extrapolates the cost of a layer as a T + b T^2 from LONG / 2 and LONG steps."""
     half, whole = of_layer(LONG // 2), of_layer(LONG)
     square = (whole + half * -2) * (2 / LONG**2)
     return (whole * (1 / LONG) + square * -LONG) * length + square * length**2
@@ -188,7 +191,7 @@ _KNOWN: dict[Any, Cost] = {}
 
 
 def _layer(net: Net, mixer: Any, block: nn.Module, length: int, masked: bool) -> Cost:
-    """Of one residual block. Those of the same kind are counted once in a process."""
+    """Counts one residual block. Blocks of the same kind are counted once in a process."""
     model, shapes = net.model, tuple(value.shape for value in block.parameters())
     kind = mixer, model.block, model.width, model.causal, shapes, length, masked
     if kind not in _KNOWN:
@@ -207,7 +210,7 @@ def _layer(net: Net, mixer: Any, block: nn.Module, length: int, masked: bool) ->
 
 
 def _around(net: Net, length: int, objective: Trainable, task: Task, masked: bool) -> Cost:
-    """Of encoder, last norm and heads. What a loss takes beyond them is not counted."""
+    """Counts encoder, last norm and heads. What a loss takes beyond them is not counted."""
     shape = (length,) if isinstance(task.input, Tokens) else (length, task.input.channels)
 
     def work(copy: Any, sequences: int) -> None:
@@ -226,19 +229,22 @@ def _around(net: Net, length: int, objective: Trainable, task: Task, masked: boo
 
 
 def _affordable(width: int, parameters: int, length: int) -> bool:
-    """Whether the dearest that a layer can be, attention with its maps, is soon done with values."""
+    """Returns whether the most expensive layer there is, attention with its maps, is counted fast with values."""
     return length <= LONG and MORE * length * (28 * length * width + 6 * parameters) <= LARGE
 
 
 def _mask(sequences: int, length: int) -> Tensor:
-    """As of a batch in which one sequence is a step shorter than the others."""
+    """Returns the mask (S, T) of a batch in which one sequence is a step shorter than the others."""
     mask = torch.ones(sequences, length, dtype=torch.bool)
     return mask if length == 1 else mask.index_put((torch.tensor(0), torch.tensor(length - 1)), torch.tensor(False))
 
 
 def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, values: bool) -> Cost:
-    """work(copy, sequences) of two batches of so many units of sequences. On a copy in training mode, for a pass moves
-    batch statistics and leaves gradients."""
+    """Counts work(copy, sequences) for two sizes of batch, and returns what is done once and for each sequence.
+
+    unit: sequences in an example. The work is done on a copy of the module in training mode, since a pass changes batch
+    statistics and leaves gradients.
+    """
     counts = []
     with torch.random.fork_rng(devices=[]), _without_onednn():
         if values:
@@ -257,6 +263,7 @@ def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, va
 
 
 def _counted(copy: nn.Module, work: Callable[[], None]) -> tuple[int, int]:
+    """Returns the operations of some work, and how many of them are of transforms."""
     copy.zero_grad(set_to_none=True)  # as training does: nothing is added to earlier gradients
     with Operations() as operations:
         work()
@@ -264,7 +271,7 @@ def _counted(copy: nn.Module, work: Callable[[], None]) -> tuple[int, int]:
 
 
 class _Whole(nn.Module):
-    """A norm that takes all steps for real: which are, is a question to values."""
+    """A norm that ignores the mask, because choosing the real steps by a mask takes values."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -275,6 +282,7 @@ class _Whole(nn.Module):
 
 
 def _unmasked(copy: nn.Module) -> nn.Module:
+    """Returns the module with its norms made to ignore the mask."""
     for name in ("norm", "norm2"):
         norm = getattr(copy, name, None)
         if isinstance(norm, nn.Module) and not isinstance(norm, _Whole):
@@ -284,7 +292,7 @@ def _unmasked(copy: nn.Module) -> nn.Module:
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """Then a recurrent layer is the matrix products it is made of, which are counted, and not one opaque operator."""
+    """Switches oneDNN off, so that a recurrent layer is counted as matrix products, and not as one opaque operator."""
     before = torch.backends.mkldnn.set_flags(False)[0]
     try:
         yield

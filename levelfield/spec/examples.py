@@ -1,4 +1,4 @@
-"""One split of a task as plain arrays: ragged sequences end to end.
+"""Holds one split of a task as plain arrays: ragged sequences, end to end.
 
     Examples.of_sequences([np.array([3, 1], np.uint8), np.array([2], np.uint8)], y=np.array([0, 1]))
 
@@ -19,7 +19,7 @@ class Examples:
 
     x: (total,) for Tokens, (total, C) for Signal, raw values in their storage type; sequence i is
     `x[offsets[i]:offsets[i + 1]]`. offsets: (N * documents + 1,) int64. slices: name -> (N,).
-    documents: sequences in an example; example i is those from i * documents on.
+    documents: sequences in an example; those of example i begin at sequence i * documents.
     y: (N,) or (N, dims); with `stepwise` (total,), a target at each step, -1 where there is none.
     """
 
@@ -55,7 +55,7 @@ class Examples:
     def of_equal_length(
         x: np.ndarray, y: np.ndarray, slices: Mapping[str, np.ndarray] | None = None, stepwise: bool = False
     ) -> Examples:
-        """From x: (N, T) or (N, T, C); with `stepwise`, y: (N, T)."""
+        """Makes a split of sequences of one length. x: (N, T) or (N, T, C); y as of the class, or (N, T)."""
         count, length = x.shape[:2]
         offsets = np.arange(count + 1, dtype=np.int64) * length
         flat = x.reshape(count * length, *x.shape[2:])
@@ -69,13 +69,17 @@ class Examples:
         documents: int = 1,
         stepwise: bool = False,
     ) -> Examples:
+        """Makes a split of N * documents arrays, (length,) or (length, C) each; y and slices as of the class."""
         offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
         x = np.concatenate(sequences) if len(sequences) else np.zeros(0, np.uint8)
         return Examples(x, offsets, y, slices or {}, documents=documents, stepwise=stepwise)
 
     def stratified(self, seed: int) -> np.ndarray:
-        """All indices, (N,), in one order whose every beginning has the labels in the shares of the whole: first each
-        label once, the commonest first, then in proportion. Targets that are no labels are only shuffled."""
+        """Returns all indices (N,) in an order of which every beginning has the labels in the shares of the whole.
+
+        It starts with each label once, the commonest first, and goes on in proportion. Targets that are no labels are
+        only shuffled.
+        """
         drawn = np.random.default_rng(seed).permutation(len(self))
         labelled = not self.stepwise and self.y.ndim == 1 and self.y.dtype.kind in "biu"
         labels = self.y[drawn] if labelled else np.zeros(len(self), int)
@@ -86,7 +90,7 @@ class Examples:
         return drawn[np.argsort(np.where(rank > 0, (rank + 0.5) / size, -size), kind="stable")]
 
     def take(self, indices: np.ndarray) -> Examples:
-        """A subset, in the order given."""
+        """Returns the examples of these indices, in their order."""
         each = (np.asarray(indices)[:, None] * self.documents + np.arange(self.documents)).ravel()
         sequences = [self.sequence(int(i)) for i in each]
         spans = [slice(self.offsets[i], self.offsets[i + 1]) for i in each]

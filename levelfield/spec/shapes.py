@@ -1,4 +1,4 @@
-"""Whether a value that was read has the shape that was written, by the type hints of a TypedDict.
+"""Tells whether a value that was read has the shape that was written, by the type hints of a TypedDict.
 
     fault({"run": "a", "value": "high"}, Row)      # "value is no number"
     fault([1, 2], Row)                             # "it is no object"
@@ -20,7 +20,7 @@ WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value"}
 
 
 def fault(value: Any, kind: Any, name: str = "it") -> str | None:
-    """What is wrong with `value` as `kind`, in words; None where nothing is.
+    """Returns what is wrong with `value` as `kind`, in words; None where nothing is.
 
     kind: str, int, float, bool, Any, list[kind], dict[str, kind], a TypedDict, a NotRequired of one of these, or one of
     these or None.
@@ -62,7 +62,7 @@ def _object(value: Any, kind: Any, name: str) -> str | None:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """With what is required: `__required_keys__` does not know where annotations are text."""
+    """Returns the hints with Required and NotRequired in them, as `__required_keys__` is wrong where hints are text."""
     return get_type_hints(kind, include_extras=True)
 
 

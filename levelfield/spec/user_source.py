@@ -1,10 +1,12 @@
-"""What a user's layer is made of, as bytes to be hashed: the files beside its own, or what its class refers to; and
-the files that a user's task names.
+"""Finds what a user's layer or task is made of, so that another content is another run.
 
-beside("mine.py", source)      {Path(".../helper.py"): b"..."}       of a file
-identity(Mine)                 b"..."                                of a class, such as one in a notebook cell
-named_files(Reviews())         (Path(".../reviews.csv"),)            of a task
-parsed("Mine(state=16)")       ("Mine", {"state": 16})
+A layer in a file is made of that file and those beside it that it imports; one in a notebook, of its byte code and of
+what that refers to. A task is made of its code and of the data files that it names.
+
+    beside("mine.py", source)      # {Path(".../helper.py"): b"..."}
+    identity(Mine)                 # b"...", of a class such as one in a notebook cell
+    named_files(Reviews())         # (Path(".../reviews.csv"),)
+    parsed("Mine(state=16)")       # ("Mine", {"state": 16})
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from typing import Any
 
 from levelfield.spec.errors import UserError
 
-PACKAGE = "levelfield"  # whose own files are no part of a user's layer
+PACKAGE = "levelfield"  # its own files are no part of a user's layer
 
 
 def beside(path: str, source: bytes) -> dict[Path, bytes]:
-    """The files of the same folder that a file imports by name, and those that they do: where they lie, what they hold.
+    """Returns path and content of the files in the same folder that a file imports, directly or through others of them.
 
-    Read off the syntax, so it is the same whatever else has been imported, and whether an import is reached or not.
+    They are read off the syntax, so what else has been imported, or whether an import is reached, makes no difference.
     """
     folder = Path(path).resolve().parent
     found: dict[Path, bytes] = {}
@@ -40,7 +42,7 @@ def beside(path: str, source: bytes) -> dict[Path, bytes]:
 
 
 def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
-    """Files below the folder that one file's import statements may mean."""
+    """Yields the files below the folder that one file's import statements may mean."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -64,15 +66,15 @@ def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
 
 
 def identity(cls: type) -> bytes:
-    """The class's byte code and constants, and those of all that it names in its own module or closes over.
+    """Returns the byte code and constants of a class, and of all that it names in its own module or closes over.
 
-    Source alone knows neither a closure nor a helper, and a file may have changed since it was imported.
+    The source alone shows neither a closure nor a helper, and a file may have changed since it was imported.
     """
     return b"\0".join(_named(cls, set()))
 
 
 def _named(value: Any, seen: set[int]) -> Iterator[bytes]:
-    """`value` and, at any depth, the user's classes, functions and plain values that it refers to."""
+    """Yields the bytes of `value` and, at any depth, of the user's classes, functions and values that it refers to."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -120,7 +122,7 @@ def _is_foreign(value: Any) -> bool:
 
 
 def is_installed(module: ModuleType) -> bool:
-    """Of Python or an installed package, which is the same wherever it is named."""
+    """Returns whether a module belongs to Python or to an installed package, and so is no user's own."""
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or module.__name__.startswith("_user_"):
         return False
@@ -128,7 +130,7 @@ def is_installed(module: ModuleType) -> bool:
 
 
 def _bytes(value: object) -> bytes:
-    """The same in every process: code and plain values in full, other objects by their type alone."""
+    """Returns bytes that are the same in every process: of code and plain values in full, of other objects the type."""
     match value:
         case CodeType():
             return b"\0".join(map(_bytes, (value.co_code, value.co_names, value.co_varnames, value.co_consts)))
@@ -149,10 +151,10 @@ CODE = (".py", ".pyc", ".log")  # endings of files that are no data
 
 
 def named_files(value: object) -> tuple[Path, ...]:
-    """The files that an instance of a user's class names in its fields, or its class in its code: text or paths with an
-    ending, that are files here or beside the class's own file. () for what is levelfield's own.
+    """Returns the files that an instance of a user's class names in its fields, or that its class names in its code.
 
-    Text that is only put together while the code runs is not found.
+    A name is a text or path with an ending that is a file here, or beside the class's own file. Text that is only put
+    together while the code runs is not found. A class of levelfield's own names no files: ().
     """
     cls = type(value)
     if cls.__module__.partition(".")[0] == PACKAGE:
@@ -177,7 +179,7 @@ def _class_names(cls: type) -> frozenset[str]:
 
 
 def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
-    """Text and paths in a value and, at any depth, in the user's code and the plain values that it refers to."""
+    """Yields text and paths in a value and, at any depth, in the user's code and the values that it refers to."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -206,7 +208,7 @@ def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def parsed(call: str) -> tuple[str, dict[str, Any]]:
-    """ "Name(a=1)" -> ("Name", {"a": 1})."""
+    """Returns name and settings of a class: parsed("Name(a=1)") is ("Name", {"a": 1}). Raises UserError otherwise."""
     try:
         tree = ast.parse(call.strip(), mode="eval").body
         if isinstance(tree, ast.Name):
