@@ -32,6 +32,7 @@ from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
 from levelfield.runs.store import SPEC, check_name, read_index
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
+from levelfield.spec.errors import format_error
 from levelfield.spec.user_source import parsed
 
 PACKAGE = Path(__file__).parents[1]
@@ -292,7 +293,7 @@ def user_errors(name: str, file: str) -> Iterator[None]:
         where = f", line {lines[-1]}" if lines else ""
         if isinstance(error, SystemExit):
             raise UserError(f"{name}{where} ends the program with sys.exit: take that out.") from error
-        raise UserError(f"{name}{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name}{where}: {format_error(error)}") from error
 
 
 def _comparison(source: Source) -> Study:

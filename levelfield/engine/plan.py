@@ -42,6 +42,7 @@ from levelfield.spec import (
     Values,
     describe,
 )
+from levelfield.spec.errors import format_error
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def cost(run: Run, root: Path | None = None) -> Cost:
     except UserError:
         raise
     except Exception as error:  # whatever a user's own layer raises
-        raise UserError(f"{run.id} cannot take one example: {type(error).__name__}: {error}") from error
+        raise UserError(f"{run.id} cannot take one example: {format_error(error)}") from error
 
 
 def _cost(run: Run, root: Path | None) -> Cost:

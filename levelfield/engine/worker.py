@@ -26,6 +26,7 @@ from levelfield.files import write_text
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.spec import Effort, Probe, Run, Study, UserError
+from levelfield.spec.errors import format_error
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,7 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
             try:
                 execute(run, where, job.data, job.device, probes, tested=not job.trial)
             except Exception as error:
-                why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-                why = " ".join(why.split())
+                why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
                 detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
                 write_text(where / store.ERROR, f"{why}\n{detail}")
                 return "failed", why

@@ -13,9 +13,7 @@ from functools import cache
 
 from levelfield import contract, tasks
 from levelfield.mixers import MIXERS
-from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
-from levelfield.mixers.s4 import S4
 from levelfield.model import Net
 from levelfield.objectives import default_objective, heads
 from levelfield.presets import efforts
@@ -43,11 +41,7 @@ from levelfield.spec import (
     digest,
 )
 
-BASELINES: tuple[MixerConfig, ...] = (
-    Attention(heads=4, rotary="per_head"),
-    S4(state=16, form="diagonal", init="lin"),
-    Conv(kernel=5, hidden=64),
-)
+BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
 PROTOCOLS = ("scratch", "spt_masked")
 
 

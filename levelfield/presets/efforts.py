@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield import tasks
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
 from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_masked
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Protocol, Recipe, Task, UserError, closest
@@ -20,6 +22,10 @@ from levelfield.tasks.needle import Needle
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.recall import Recall
+
+ATTENTION = Attention(heads=4, rotary="per_head")
+S4_DIAGONAL = S4(state=16, form="diagonal", init="lin")
+"""Baselines of one size, which comparisons, the demo and the audit of tasks share."""
 
 SPT_SHARE = 0.4
 """Share of the total budget for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""

@@ -25,7 +25,7 @@ class Options:
     """The arms of a comparison and what they share. Raises UserError for a number that no run can have.
 
     tasks, protocols, baselines: by their names; where empty, `efforts.TASKS`, `comparison.PROTOCOLS` and
-    `efforts.BASELINES`. width is that of the user's model: baselines get the width with as many parameters.
+    `comparison.BASELINES`. width is that of the user's model: baselines get the width with as many parameters.
     """
 
     tasks: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from levelfield.report.plots import Figure
 from levelfield.report.write import write
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, ReportView, Study, UserError
+from levelfield.spec.errors import format_error
 
 DEFAULT_VIEWS = (ReportView("compare", "Every seed of every arm"), ReportView("training", "Training curves"))
 
@@ -92,7 +93,7 @@ def _verdict(study: Study, results: Results) -> str | None:
         return study.verdict(results.rows)
     except (LookupError, ValueError, ArithmeticError, TypeError) as error:
         missing = len(results.specs) - len(results.ledgers)
-        return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({type(error).__name__}: {error})."
+        return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({format_error(error)})."
 
 
 @dataclass(frozen=True)

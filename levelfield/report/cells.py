@@ -25,10 +25,10 @@ from levelfield.report.arms import Arm, differences
 from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, summarise
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
+from levelfield.spec.study import GUESSES
 
 PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent
 NONE = "none"  # the protocol of a baseline row
-FLOOR = ("chance", "label_prior")
 SCORED_BY = {  # kind of objective, with its loss where it has a choice: metrics of its rows (`levelfield.objectives`)
     "Classify": ("accuracy",),
     "ClassifySteps": ("accuracy",),
@@ -231,7 +231,7 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
     cells = []
     for arm, runs in grouped.items():
         rules = baselines.get(arm.task, {})
-        floor = max((value for name, value in rules.items() if name in FLOOR), default=None)
+        floor = max((value for name, value in rules.items() if name in GUESSES), default=None)
         scores = sorted((_score(run, by_run.get(run), results) for run in runs), key=lambda score: score.seed)
         ledgers = tuple(results.ledgers[run] for run in runs if run in results.ledgers)
         cells.append(Cell(arm, unit, tuple(scores), floor, ledgers, within=bounds(unit, metric)))

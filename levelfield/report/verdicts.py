@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from levelfield.report.decisions import ALPHA, Question, Seeds, difference, holm
 from levelfield.spec import Row
+from levelfield.spec.study import GUESSES
 
-GUESSES = ("chance", "label_prior")
 SHARES = ("accuracy", "step_accuracy")
 EXPLAINED = ("r2",)
 

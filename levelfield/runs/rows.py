@@ -14,6 +14,7 @@ import numpy as np
 from levelfield.evaluate import SplitScores
 from levelfield.objectives import Trainable
 from levelfield.spec import Examples, Row, Run, SplitName
+from levelfield.spec.study import GUESSES
 
 Splits = Mapping[SplitName, Examples]
 
@@ -28,7 +29,7 @@ def rows(
     val, test = scores["val"], scores["test"]
     metric, size = objective.parts[0].metric, len(test.values)
     rules = {"chance": run.task.chance, **run.task.baselines(splits["train"], splits["test"])}
-    floor = max(rules["chance"], rules.get("label_prior", 0.0))
+    floor = max(rules[name] for name in GUESSES if name in rules)
     outcome = "chance" if _at_floor(metric, test, floor, splits["test"].y) else "ok"
     made = [_score(metric, "val", val, stopped, outcome), _score(metric, "test", test, stopped, outcome)]
     compared = metric

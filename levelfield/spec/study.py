@@ -1,4 +1,9 @@
-"""A study, what its report shows, and the rows that it measures or answers to."""
+"""Defines a study, what its report shows, and the rows that it measures or answers to.
+
+A study is one file that ends in such a value, so that its claim, its runs and its verdict are read together:
+
+    study = Study(name="demo", claim="...", runs=runs, views=(ReportView("gap", "What pretraining adds"),))
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ EFFORTS: tuple[Effort, ...] = ("smoke", "minutes", "overnight", "hours", "paper"
 
 
 class Row(TypedDict, total=False):
-    """One number, measured or published alike. A key that does not apply is absent."""
+    """One number, measured or printed. A key that does not apply is absent."""
 
     source: str  # "levelfield", or the paper's key
     table: str
@@ -44,7 +49,7 @@ class Row(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Published:
-    """Which printed rows a study answers to."""
+    """The printed rows that a study answers to: one table of one paper, as `levelfield.published` has it."""
 
     paper: str
     table: str
@@ -63,26 +68,32 @@ class ReportView:
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """A measurement on a trained model. Never trains, never writes files: it yields rows."""
+    """A measurement on a trained model, which yields rows. It neither trains nor writes files."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def measure(self, net: Any, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """Rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns."""
+        """Yields rows with `at`, `metric`, `value`, `n`; the caller fills in the run's columns.
+
+        net: the network of the run, in eval mode. load: gives the splits of a task.
+        """
 
 
 UNTUNED = "One untuned recipe for every arm, so an architecture that wants another one is at a disadvantage."
-"""Among a study's deviations, until its arms are tuned alike."""
+"""One of a study's deviations until its arms are tuned alike."""
+
+GUESSES = ("chance", "label_prior")
+"""The rules whose higher score is the floor: what guessing gives that knows the labels' frequencies at most."""
 
 
 @final
 @dataclass(frozen=True)
 class Study:
-    """One file: the claim, the runs it takes, the printed rows it answers to, and what its report shows.
+    """A claim, the runs that test it, the printed rows that it answers to, and what its report shows.
 
-    A study with a search tunes every arm before it runs: `levelfield/engine/tuning.py`. What only asks language
-    models that exist is a `Survey` (`levelfield.longcontext.survey`).
+    A study with a search tunes every arm before its runs (`levelfield/engine/tuning.py`). A study that trains nothing,
+    and evaluates language models that others trained, is a `Survey` (`levelfield.longcontext.survey`).
     """
 
     name: str

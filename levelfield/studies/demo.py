@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
-from levelfield.mixers.s4 import S4
 from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
@@ -33,8 +31,8 @@ TASKS = ("listops", "recall")
 
 def models(name: str, effort: Effort) -> tuple[Model, ...]:
     """Two that see everything, and one that does not."""
-    attention = efforts.model(name, Attention(heads=4, rotary="per_head"), effort)
-    s4 = efforts.model(name, S4(state=16, form="diagonal", init="lin"), effort)
+    attention = efforts.model(name, efforts.ATTENTION, effort)
+    s4 = efforts.model(name, efforts.S4_DIAGONAL, effort)
     return attention, s4, conv(name, BESIDE, effort)
 
 

@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelfield import tasks
-from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
-from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Question, Seeds, difference, holm
-from levelfield.report.verdicts import EXPLAINED, GUESSES, SHARES, Table
+from levelfield.report.verdicts import EXPLAINED, SHARES, Table
 from levelfield.spec import Block, Duration, Effort, MixerConfig, ReportView, Row, Run, Study, Task, Unlabelled
+from levelfield.spec.study import GUESSES
 
 LOCAL = Conv(kernel=9, hidden=48)
-FAR = S4(state=16, form="diagonal", init="lin")
-EXACT = Attention(heads=4, rotary="per_head")
+FAR = efforts.S4_DIAGONAL
+EXACT = efforts.ATTENTION
 
 
 @dataclass(frozen=True)
