@@ -11,8 +11,6 @@ temporary name and renamed when complete, so what was killed half-way is never r
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +20,7 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from levelfield.data import conformance
-from levelfield.files import disk_errors, locked, read_text, sha256, unreadable
+from levelfield.files import atomic_folder, disk_errors, locked, read_text, sha256, unreadable, write_text
 from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, describe, digest, no_progress
 from levelfield.spec.shapes import fault
 
@@ -181,10 +179,7 @@ def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mappin
 
 
 def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more: Mapping[str, Any]) -> None:
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir()
+    with atomic_folder(target) as partial:
         arrays: dict[str, Any] = {}
         for split in SPLITS:
             for name, array in _columns(split, splits[split]):
@@ -195,10 +190,6 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more:
         about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}
         about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}
         (partial / MANIFEST).write_text(json.dumps(about | {"arrays": arrays}, indent=1))
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _remembered(root: Path) -> dict[str, str]:
@@ -216,9 +207,7 @@ def _remembered(root: Path) -> dict[str, str]:
 
 
 def _remember(root: Path, name: str, sources: Path) -> None:
-    partial = root / f".{SOURCES}.{os.getpid()}"
-    partial.write_text(json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
-    os.replace(partial, root / SOURCES)
+    write_text(root / SOURCES, json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
 
 
 def manifest(at: Path) -> Any:

@@ -11,11 +11,8 @@ Pathfinder-128.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import lzma
-import os
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from levelfield.files import atomic_folder, locked
 from levelfield.spec import Archive, Progress, UserError, no_progress
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
@@ -87,32 +85,27 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], progress: Pro
     target = path.parent / UNPACKED / folder
     if target.is_dir():
         return target
-    with path.open("rb") as archive:
-        fcntl.flock(archive, fcntl.LOCK_EX)  # another process may be unpacking it
+    with locked(path.with_name(f".{path.name}.lock")):  # another process may be unpacking it
         return target if target.is_dir() else _unpack(path, folder, target, wanted, progress)
 
 
 def _unpack(path: Path, folder: str, target: Path, wanted: Callable[[str], bool], progress: Progress) -> Path:
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        with damage(path):
-            for name, file in members(path, progress):
-                rest = name.removeprefix(f"{folder}/")
-                if rest != name and wanted(rest):
-                    at = partial / rest
-                    at.parent.mkdir(parents=True, exist_ok=True)
-                    at.write_bytes(file.read())
-        if not partial.is_dir():
-            raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
-        os.replace(partial, target)
+        with atomic_folder(target) as partial:
+            with damage(path):
+                for name, file in members(path, progress):
+                    rest = name.removeprefix(f"{folder}/")
+                    if rest != name and wanted(rest):
+                        at = partial / rest
+                        at.parent.mkdir(parents=True, exist_ok=True)
+                        at.write_bytes(file.read())
+            if not any(partial.iterdir()):
+                raise UserError(f"{path} has no {INNER}{folder}: {_again()}")
     except OSError as error:
         raise UserError(
             f"Cannot unpack {folder} into {target.parent} ({error.strerror}): free some space there, or copy the "
             "archive to a folder that can be written."
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 
