@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 
 from levelfield.spec.errors import UserError
 
@@ -143,14 +143,12 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def try_lock(path: Path, option: str = "") -> Iterator[bool]:
-    """Yields True if this process has the lock on a file, which is made, and False if another process has it.
+    """Yields True if this process has the lock on a file, and False if another process has it.
 
-    The system releases the lock when the process ends, however it ends. Raises UserError where the file cannot be made.
-    option: as of `disk_errors`.
+    A missing file is made, and what is in an existing one stays. The system releases the lock when the process ends,
+    however it ends. Raises UserError where the file cannot be made. option: as of `disk_errors`.
     """
-    with disk_errors(path.parent, option):
-        file = path.open("w")
-    with file:
+    with _lock_file(path, option) as file:
         yield _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -160,13 +158,21 @@ def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None
 
     busy: is called before waiting.
     """
-    with disk_errors(path.parent, option):
-        file = path.open("w")
-    with file:
+    with _lock_file(path, option) as file:
         if not _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
             busy()
             _locked(file.fileno(), fcntl.LOCK_EX)
         yield
+
+
+def _lock_file(path: Path, option: str) -> IO[bytes]:
+    with disk_errors(path.parent, option):
+        try:
+            return path.open("ab")
+        except PermissionError:
+            if not path.is_file():
+                raise
+            return path.open("rb")  # a file that may only be read can be locked too
 
 
 def _locked(file: int, how: int) -> bool:

@@ -85,7 +85,7 @@ def unpack(path: Path, folder: str, wanted: Callable[[str], bool], progress: Pro
     target = path.parent / UNPACKED / folder
     if target.is_dir():
         return target
-    with locked(path.with_name(f".{path.name}.lock")):  # another process may be unpacking it
+    with locked(path):  # another process may be unpacking it
         return target if target.is_dir() else _unpack(path, folder, target, wanted, progress)
 
 
