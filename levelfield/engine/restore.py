@@ -1,6 +1,6 @@
 """Makes runs again from their descriptions, which `spec.json` and the record of a study hold.
 
-    restore(store.read_json(out / run_id / "spec.json"))       a Run, whose id is `run_id` if nothing has changed since
+    restore(read_json(out / run_id / "spec.json"))      # a Run, whose id is `run_id` if nothing has changed since
 
 Nothing is executed: classes are those of levelfield, by their names, and a user's own mixer is the one that is given.
 Whoever asks compares the id: another version or another default gives another one.

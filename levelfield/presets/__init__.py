@@ -1,1 +1,1 @@
-"""Ready-made sizes, models and the comparison study."""
+"""Holds ready-made sizes and models, and the comparison study."""

@@ -1,11 +1,11 @@
-"""The language models of huang2024 (tables 1 to 4) as models: their architectures and sizes, without their weights.
+"""Gives the language models of huang2024 (tables 1 to 4) as values: their architectures and sizes, without weights.
 
     decoder = transformerpp_2_7b()
     decoder.model                       # Model(mixers=(Attention(heads=20, ...),), depth=32, width=2560, ...)
     small = replace(decoder.model, depth=4, width=256, mixers=(Attention(heads=2, rotary="per_head", bias=False),))
 
-huang2024 trains nothing: it runs published checkpoints. Sizes are those of the checkpoints' configurations. What a
-`Model` has no place for is named in `beyond`; it does not touch how information moves along the sequence.
+huang2024 trains nothing: it runs published checkpoints, from whose configurations the sizes are taken. What a `Model`
+has no field for is named in `beyond`; it does not change how information moves along the sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Probes: measurements on a trained model, one file each.
+"""Holds the probes, measurements on a trained model: one file each.
 
 levelfield probe extrapolation RUN_ID
 """
@@ -17,7 +17,7 @@ PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolati
 
 
 def find(name: str) -> Probe:
-    """The probe with its usual settings. Raises UserError for an unknown name."""
+    """Returns the probe with its usual settings. Raises UserError for an unknown name."""
     known = {probe.name: probe for probe in PROBES}
     if name not in known:
         raise UserError(f"No probe is called '{name}': {closest(name, list(known))}")

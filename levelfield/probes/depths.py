@@ -38,8 +38,7 @@ class Depths(Probe):
     batch: int = 64
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """Yields, at every length that the model takes, a row for all, for each depth, each format and each pair of
-        them.
+        """Yields rows at every length that the model takes: for all, each depth, each format and each pair of them.
 
         Raises UserError where the task does not say how deep its answers lie.
         """
@@ -59,7 +58,7 @@ class Depths(Probe):
 
 
 def _places(columns: Mapping[str, np.ndarray]) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-    """Every choice of a value, or of none, in each column, and the examples there; empty ones are left out."""
+    """Yields each choice of a value, or of none, in every column, with the examples there; empty ones are left out."""
     choices = [[None, *np.unique(column)] for column in columns.values()]
     for chosen in product(*choices):
         named = {name: value for name, value in zip(columns, chosen, strict=True) if value is not None}

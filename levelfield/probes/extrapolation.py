@@ -26,8 +26,10 @@ class Extrapolation(Probe):
     examples: int = 500
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """A row at "length=L" for every L the model takes; lengths beyond its bound are absent, and those from which on
-        somebody's own layer, whose bound nobody knows, raises: a warning says why.
+        """Yields a row at "length=L" for every L that the model takes.
+
+        Lengths beyond its bound are absent. A user's own layer may have a bound that it does not declare: from the
+        length on at which it raises, rows are absent too, and a warning says why.
 
         Raises UserError where the task has only one length.
         """

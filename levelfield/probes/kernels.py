@@ -1,7 +1,7 @@
 """Measures how fast learned convolution kernels decay (amos2025 section 3; miralles2025 section 5).
 
-For each layer that has a kernel, the share of its squared size within a lag: near 1 at small lags is a local layer,
-a line through the middle is one that weighs all distances alike.
+For each layer that has a kernel, it reports the share of the kernel's energy within a lag. The share is near 1 at small
+lags for a local layer, and grows in proportion to the lag for one that weighs all distances alike.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kernels(Probe):
-    """Energy of each layer's kernel by lag, averaged over channels after each is scaled to energy 1."""
+    """The energy of each layer's kernel by lag, averaged over channels after each is scaled to energy 1."""
 
     name: ClassVar[str] = "kernels"
 
     @torch.no_grad()
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """Rows "layer=I,lag<=L" for L = 0, 1, 2, 4, ...; nothing for layers without a kernel."""
+        """Yields rows "layer=I,lag<=L" for L = 0, 1, 2, 4, ...; nothing for layers without a kernel."""
         length = run.task.max_length
         for layer, block in enumerate(net.blocks):
             config = run.model.mixers[layer % len(run.model.mixers)]

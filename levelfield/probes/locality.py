@@ -1,7 +1,7 @@
 """Measures how much of a task can be had from short range alone (miralles2025 section 8, table 1).
 
-Bounded-kernel convolutions are trained on the task with growing kernels; what one of them scores needs nothing beyond
-its field. Each gives a point of the curve, and a model that sees everything gives the line the points are a share of:
+Convolutions with bounded kernels are trained on the task. What one of them scores needs nothing beyond its receptive
+field, so each gives a point of a curve, and a model that sees everything gives the line that the curve rises to:
 
     kernel=5    0.45        kernel=61    0.53        kernel=all    0.61
 """
@@ -29,7 +29,7 @@ class Locality(Probe):
     name: ClassVar[str] = "locality"
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """One row for the score at "kernel=K" (or "kernel=all"), and one for the steps the whole stack sees."""
+        """Yields one row for the score at "kernel=K" (or "kernel=all"), and one for the steps the whole stack sees."""
         scores = label_scores(net, run.task, load(run.task)["test"])
         bounds = [m.receptive_field for m in run.model.mixers]
         widest = None if None in bounds else max(b for b in bounds if b is not None)
@@ -42,6 +42,6 @@ class Locality(Probe):
 
 
 def receptive_field(model: Model) -> int | None:
-    """Steps that one output step of the whole stack can see, itself included; None where it sees all."""
+    """Returns how many steps one output step of the whole stack sees, itself included; None where it sees all."""
     bounds = [model.mixers[layer % len(model.mixers)].receptive_field for layer in range(model.depth)]
     return None if None in bounds else 1 + sum(b - 1 for b in bounds if b is not None)

@@ -1,8 +1,8 @@
-"""Measures how far a trained model really looks: the share of the gradient of its features by distance.
+"""Measures how far a trained model really looks: its effective context by gradient.
 
-For steps t of test sequences the gradient of the features at t with respect to the encoded input at every step s is
-taken; the share of its squared norm with |t - s| <= d is the row "distance<=d". An architecture that may see
-everything and a trained one that does not are told apart by this, and by nothing in its definition.
+At steps t of test sequences, the gradient of the hidden state is taken with respect to the encoded input at every
+step s. The share of its squared norm with |t - s| <= d is the row "distance<=d". This, and nothing in its definition,
+tells a model that uses its whole context from one that could and does not.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reach(Probe):
-    """The share of gradient within each distance.
+    """The share of the gradient within each distance.
 
-    examples: test sequences looked at, of a pair of documents the first. steps: output steps drawn in each."""
+    examples: how many test sequences are drawn; of a pair of documents, the first. steps: output steps in each.
+    """
 
     name: ClassVar[str] = "reach"
     examples: int = 16
     steps: int = 4
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """Rows for d = 0, 1, 2, 4, ... up to the longest sequence: the share of gradient within d, over all draws."""
+        """Yields the share of the gradient within d, over all draws, for d = 0, 1, 2, 4, ... up to the longest sequence."""
         device = next(net.parameters()).device
         split = SplitOnDevice(load(run.task)["test"], device)
         draws = generator(run.seed, "reach")
@@ -59,7 +60,10 @@ class Reach(Probe):
 
 
 def feature_gradient(net: Net, x: Tensor, at: int) -> Tensor:
-    """Squared norm of d(sum of features at step `at`) / d(encoded input at s), for each s: (T,). x: one sequence."""
+    """Returns the squared norm of the gradient of the summed hidden state at step `at`, by input step.
+
+    x: one sequence, (1, T) ids or (1, T, C) values -> (T,).
+    """
     encoded: list[Tensor] = []
 
     def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

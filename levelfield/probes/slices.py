@@ -1,8 +1,8 @@
 """Measures where a score comes from: the test score in each slice of the task, and in each slice by label.
 
-root=MAX  0.78      root=SM  0.11       root=MAX,label=9  0.95      (miralles2025 appendix B, figures 2 and 3)
+    root=MAX  0.78      root=SM  0.11       root=MAX,label=9  0.95      (miralles2025 appendix B, figures 2 and 3)
 
-Beside them, in the same slices, what rules score that learn no sequence model (`Task.hits`): a model that is as good as
+In the same slices it reports the scores of rules that learn no sequence model (`Task.hits`). A model that is as good as
 they are where they are good, and no better elsewhere, has learnt no more.
 """
 
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 class Slices(Probe):
     """The test score by slice.
 
-    by_label: also cross each slice with the label."""
+    by_label: whether each slice is also divided by label.
+    """
 
     name: ClassVar[str] = "slices"
     by_label: bool = True
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """One row per slice value, and per slice value and label; slices without examples are absent. Rows of
-        rules have the protocol "none"."""
+        """Yields one row for each value of a slice, and one for each value and label.
+
+        Slices without examples are absent. Rows of rules have the protocol "none".
+        """
         splits = load(run.task)
         test, rules = splits["test"], run.task.hits(splits["train"], splits["test"])
         scores = label_scores(net, run.task, test)

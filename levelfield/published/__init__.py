@@ -25,7 +25,7 @@ from levelfield.spec import Row, UserError, closest
 
 @dataclass(frozen=True)
 class Paper:
-    """What a key stands for."""
+    """The paper that a key of `papers.csv` stands for."""
 
     key: str
     title: str
@@ -60,7 +60,7 @@ def _records(name: str) -> Iterator[dict[str, str]]:
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Key -> paper, in the order of the file."""
+    """Returns key -> paper, in the order of the file."""
     return {record["key"]: _paper(**record) for record in _records("papers.csv")}
 
 
@@ -74,7 +74,7 @@ def _aliases() -> tuple[Alias, ...]:
 
 
 def aliases(paper: str, table: str) -> list[Alias]:
-    """Names used in one table of one paper."""
+    """Returns the names used in one table of one paper."""
     return [alias for alias in _aliases() if alias.paper == paper and alias.table in ("", table)]
 
 
@@ -84,7 +84,7 @@ def _rows() -> tuple[Row, ...]:
 
 
 def _row(record: dict[str, str]) -> Row:
-    """Missing is absent: an empty `at` or `value` has no key."""
+    """Returns a record as a row. An empty `at` or `value` has no key."""
     row: Row = {"source": record["paper"], "table": record["table"], "model": record["model"]}
     row |= {"protocol": record["protocol"], "task": record["task"], "metric": record["metric"]}
     row |= {"unit": record["unit"], "status": record["status"], "origin": record["origin"]}
@@ -96,7 +96,7 @@ def _row(record: dict[str, str]) -> Row:
 
 
 def rows(paper: str | None = None, table: str | None = None) -> list[Row]:
-    """Printed rows, all or of one paper or table, in the order of the file.
+    """Returns printed rows, all or those of one paper or table, in the order of the file.
 
     Raises UserError for a paper or table with no rows.
     """

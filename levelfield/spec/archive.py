@@ -1,4 +1,4 @@
-"""One official file of a task: where it lies, how large it is and what it hashes to.
+"""Describes one official file of a task: where it lies, how large it is and what it hashes to.
 
     Archive(
         "cifar-10-python.tar.gz",

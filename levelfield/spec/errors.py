@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the words they are told in."""
+"""Defines the error that a user can mend, and how errors are put into words."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ class UserError(Exception):
 
 
 def closest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence about an unknown name: did you mean ...? or, when nothing is near, the whole list."""
+    """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
 
 
 def format_error(error: BaseException) -> str:
-    """An exception in one line: its kind and the first line of what it says."""
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else type(error).__name__
-    )
+    """Returns an exception in one line: its class and the first line of its message."""
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said.splitlines()[0]}" if said else type(error).__name__

@@ -1,8 +1,9 @@
-"""Who a value is: its canonical description, its hash, and seeds derived by purpose.
+"""Gives values an identity: a canonical description, its hash, and seeds derived by purpose.
 
-digest(run)                        the same on every machine, another for any changed field or version (but for the
-                                   paths of files that are there by their hash)
-derive_seed(0, "mask", 17)         has nothing to do with derive_seed(0, "order", 3)
+    digest(run)                   # the same on every machine, and another for any changed field or version
+    derive_seed(0, "mask", 17)    # unrelated to derive_seed(0, "order", 3)
+
+A file that a value reads is part of the identity by its content, not by its path.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from levelfield.spec.errors import UserError
 
 
 class ReadsFiles:
-    """A value whose meaning rests on files of the user's own, the content of which is part of who it is."""
+    """A value whose meaning depends on files of the user's own, so that their content is part of its identity."""
 
     @property
     def reads(self) -> tuple[Path, ...]:
@@ -27,7 +28,7 @@ class ReadsFiles:
 
 
 def describe(value: Any, *, identity: bool = False) -> Any:
-    """A JSON-ready description: dataclasses become {"kind": class name, "version": n, field: ...}.
+    """Returns a description that JSON can hold: a dataclass becomes {"kind": class name, "version": n, field: ...}.
 
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
     it, counts as None. One marked `{"version": n}` brings its version wherever it is not at its default: what such
@@ -61,13 +62,13 @@ def describe(value: Any, *, identity: bool = False) -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical description of all that is part of the identity, hex."""
+    """Returns the SHA-256 of the canonical description of all that is part of the identity, in hexadecimal."""
     text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _contents(files: Sequence[Path]) -> list[str]:
-    """The SHA-256 of each file. Raises UserError where one cannot be read."""
+    """Returns the SHA-256 of each file. Raises UserError where one cannot be read."""
     try:
         return [_content(str(path.resolve()), *_stamp(path)) for path in files]
     except OSError as error:
@@ -75,7 +76,7 @@ def _contents(files: Sequence[Path]) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes whenever a file does."""
+    """Returns numbers that change whenever a file does."""
     now = path.stat()
     return now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
@@ -87,6 +88,6 @@ def _content(path: str, *stamp: int) -> str:
 
 
 def derive_seed(seed: int, *purpose: object) -> int:
-    """A 63-bit seed for one purpose: derive_seed(0, "mask", 17) has nothing to do with derive_seed(0, "order", 3)."""
+    """Returns a 63-bit seed for one purpose: derive_seed(0, "mask", 17) is unrelated to derive_seed(0, "order", 3)."""
     text = "/".join([str(seed), *map(str, purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

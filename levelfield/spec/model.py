@@ -1,4 +1,7 @@
-"""A model: input encoder, a residual backbone of mixers, and a head; and what every mixer declares."""
+"""Defines a model, and what every mixer declares.
+
+Model(mixers=(Attention(heads=4),), depth=2, width=64)      # input encoder, residual backbone of mixers, head
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,29 @@ class ParamRule:
 
 @dataclass(frozen=True)
 class MixerConfig(ABC):
-    """Moves information along the sequence: builds a module of (x: (B, T, D), mask: (B, T) bool | None) -> (B, T, D).
+    """What moves information along the sequence: it builds a module (x (B, T, D), mask (B, T) or None) -> (B, T, D).
 
-    mask is True at real steps; real steps' outputs must not depend on padding. A mixer does not know the training
-    length: what needs a bound says so in `max_length` and raises UserError beyond it.
+    The mask is True at real steps, whose outputs must not depend on padding. A mixer does not know the training length:
+    one that needs a bound gives it as `max_length` and raises UserError beyond it.
     """
 
     version: ClassVar[int] = 1
     label: ClassVar[str]
     paper: ClassVar[str]
-    complexity: ClassVar[str] = ""  # of what crosses steps, in T, D and names of settings: "T^2 D", "T D state"
+    complexity: ClassVar[str] = ""  # of moving information between steps, in T, D and settings: "T^2 D", "T D state"
     directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
-    opaque: ClassVar[bool] = False  # True: of unknown code, which may read or keep values where FLOPs are counted
+    opaque: ClassVar[bool] = False  # True for unknown code, which may read or keep values while FLOPs are counted
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """One layer. All initial values are drawn from `generator` (a CPU generator). Raises UserError on bad sizes."""
+        """Builds one layer, drawing all initial values from a CPU generator. Raises UserError on impossible sizes."""
 
     @abstractmethod
     def state_size(self, width: int, length: int) -> int | None:
-        """Numbers a causal layer carries to step `length` + 1, per sequence; None where it was not declared."""
+        """Returns how many numbers a causal layer carries from step `length` to the next, for each sequence.
+
+        None where a user's layer does not declare it.
+        """
 
     @property
     def max_length(self) -> int | None:
@@ -48,15 +54,15 @@ class MixerConfig(ABC):
 
     @property
     def receptive_field(self) -> int | None:
-        """Steps one bidirectional layer sees, itself included; None where it sees all."""
+        """Steps that an output of one bidirectional layer depends on, its own included; None where it is all."""
         return None
 
     def param_rules(self) -> Mapping[str, ParamRule]:
-        """Name suffix -> rule, for parameters with their own learning rate or no weight decay."""
+        """Returns suffix of a name -> rule, for parameters with a learning rate or weight decay of their own."""
         return {}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
-        """The layer's learned convolution kernel at lags 0..length-1, (channels, length); None where it has none."""
+        """Returns the layer's learned convolution kernel at lags 0..length-1, (channels, length), or None."""
         return None
 
 
@@ -70,7 +76,7 @@ class Block:
     activation: Literal["relu", "gelu", "silu", "swiglu", "geglu"] = "gelu"
     dropout: float = 0.0
     final_norm: bool = True
-    bias: bool = True  # of the feed-forward's maps
+    bias: bool = True  # in the feed-forward's linear maps
     eps: float | None = None  # of the norms; None is torch's: 1e-5, and for "rms" the precision's own
 
 

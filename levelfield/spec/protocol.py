@@ -1,25 +1,25 @@
-"""A protocol: phases of training, each an objective and a recipe."""
+"""Defines a protocol: phases of training, each an objective and a recipe.
+
+Protocol("spt_masked", (Phase(Masked(0.15), pretraining), Phase(Classify(), finetuning, start="previous")))
+"""
 
 from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from levelfield.spec.errors import UserError
 from levelfield.spec.recipe import Recipe
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """What a phase optimises. Interpreted by `objectives.py`; the values themselves need no torch."""
+    """What a phase optimises. `objectives.py` implements the kinds there are; this base needs no torch."""
 
     @property
     def direction(self) -> str | None:
-        """The word causal where the model must be so; None where either will do."""
+        """Whether the model must be "causal"; None where it need not be."""
         return None
 
 
@@ -41,7 +41,7 @@ class Phase:
     recipe: Recipe
     start: Literal["fresh", "previous"] = "fresh"
     augment: bool = False
-    # Of the training split: the beginning of one stratified order for all seeds, so that subsets nest.
+    # The share of the training split: the beginning of one stratified order for all seeds, so that subsets nest.
     fraction: float = field(default=1.0, metadata={"version": 2})
 
     def __post_init__(self) -> None:
@@ -53,10 +53,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A tuple of phases; () means: evaluate as given. The last phase's objective is the one that is scored.
+    """A tuple of phases, of which the last one's objective is scored; without phases, the model is evaluated as given.
 
-    `weights` names a safetensors file that the first phase (or the evaluation) starts from, with its SHA-256,
-    which alone of the two is part of the run's id.
+    `weights` names a safetensors file that the first phase, or the evaluation, starts from. Of its name and its SHA-256
+    only the latter is part of the run's id.
     """
 
     name: str
@@ -66,5 +66,5 @@ class Protocol:
 
     @property
     def causal(self) -> bool:
-        """Whether some phase needs a causal model."""
+        """Whether any phase needs a causal model."""
         return any(p.objective.direction == "causal" for p in self.phases)

@@ -1,1 +1,1 @@
-"""Studies: one file per table or figure of a paper, each ending in `study = Study(...)`; docs/studies.md lists them."""
+"""Holds the studies, a file for a table or figure, each ending in `study = Study(...)`; docs/studies.md lists them."""
