@@ -36,7 +36,7 @@ class Reach(Probe):
     steps: int = 4
 
     def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
-        """Yields the share of the gradient within d, over all draws, for d = 0, 1, 2, 4, ... up to the longest sequence."""
+        """Yields the share of the gradient within d, over all draws, for d = 0, 1, 2, 4, ... up to the length."""
         device = next(net.parameters()).device
         split = SplitOnDevice(load(run.task)["test"], device)
         draws = generator(run.seed, "reach")

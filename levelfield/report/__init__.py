@@ -76,7 +76,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def _metrics(results: Results) -> list[str]:
-    """What runs were scored by, as a whole, on test: accuracy first."""
+    """Returns the metrics that runs have whole test scores by, accuracy first."""
     found = dict.fromkeys(
         row.get("metric", "")
         for row in results.rows
@@ -86,7 +86,7 @@ def _metrics(results: Results) -> list[str]:
 
 
 def _verdict(study: Study, results: Results) -> str | None:
-    """The study's own sentence; where the runs do not suffice yet, one that says so."""
+    """Returns the study's own verdict; where too few runs are complete, a sentence that says so."""
     if study.verdict is None:
         return None
     try:
@@ -98,7 +98,7 @@ def _verdict(study: Study, results: Results) -> str | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What the views of a study are drawn from."""
+    """Everything that the views of a study are drawn from."""
 
     study: Study
     effort: Effort
@@ -109,7 +109,7 @@ class _Measured:
 
 
 def _sections(measured: _Measured) -> Iterator[FigureSection]:
-    """The study's views; a name is never used twice. One that has nothing to show says so in its place."""
+    """Yields the study's views under distinct names. A view that has nothing to show says so in its place."""
     used: set[str] = set()
     for view in measured.study.views or DEFAULT_VIEWS:
         cells = next((c for c in measured.tables if c.metric == view.metric), measured.tables[0])
@@ -137,7 +137,7 @@ NOT_DRAWN: Mapping[str, str] = {
 
 
 def _draw(view: ReportView, measured: _Measured, cells: Cells) -> Iterator[tuple[str, str, Figure | None]]:
-    """(file name, what to add to the title, figure) of each figure that a view asks for."""
+    """Yields file name, addition to the title and figure, for each figure that a view asks for."""
     results = measured.results
     match view.kind:
         case "compare":
@@ -170,7 +170,7 @@ def _texts(
     by_metric: Sequence[Cells],
     counterparts: Mapping[str, Mapping[Arm, Sequence[Counterpart]]],
 ) -> dict[str, str]:
-    """File name -> text of everything that is not a picture."""
+    """Returns file name -> text of everything that is not a figure."""
     records = [r for c in by_metric for r in tables.summary_records(c, counterparts[c.metric], study.name, effort)]
     blocks = []
     for cells in by_metric:

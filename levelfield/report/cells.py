@@ -242,8 +242,7 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
 
 
 def _metrics(run: str, task: str, results: Results) -> set[str]:
-    """What a run is scored by: as its rows say, or what its objective is scored by, or all of its task where neither is
-    known."""
+    """Returns the metrics of a run: those of its rows, else those of its objective, else all of its task."""
     whole = [r for r in results.rows if is_test(r) and not r.get("at") and r.get("metric") != "chance"]
     own = {r.get("metric", "") for r in whole if r.get("run") == run and not is_baseline(r)}
     phases = results.specs.get(run, {}).get("protocol", {}).get("phases", [])

@@ -4,7 +4,7 @@
 
 `rows.csv` holds every row, `summary.csv` what a run of each arm cost, `trials.csv` what was tried before. Logs are not
 kept. The settings of a run are those of the study's run of the same id, which is a hash of them: where the study has
-changed since, they are not known, and nothing printed stands beside.
+changed since, they are not known, and no printed number stands beside its scores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def find(out: Path, study: str, effort: str) -> Path | None:
 
 
 def read(folder: Path, study: Study, effort: Effort) -> Results:
-    """Raises UserError for a damaged file, and for rows of another study or effort."""
+    """Returns what the folder holds. Raises UserError for a damaged file, and for rows of another study or effort."""
     rows = [_row(folder / ROWS, record) for record in _records(folder / ROWS)]
     mine = [row for row in rows if (row.get("study", study.name), row.get("effort", effort)) == (study.name, effort)]
     if not mine:

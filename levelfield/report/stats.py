@@ -52,7 +52,7 @@ def summarise(
     examples: int | None = None,
     stderr: float | None = None,
 ) -> Summary | None:
-    """None where there is nothing finite to sum up.
+    """Returns n, median, spread and intervals; None where no value is finite.
 
     within: the metric's range. examples: behind each share (`within` is SHARE). stderr: over examples, where the metric
     is no share.

@@ -1,4 +1,4 @@
-"""The main comparison: one table of scores and, always with it, one table of what they cost.
+"""Makes the tables of the main comparison: one of scores and, always with it, one of what they cost.
 
     scores, ledger = main_tables(cells, counterparts, task="listops")
     print(scores.markdown())
@@ -33,7 +33,7 @@ BASELINE_NAMES = {"chance": "chance", "label_prior": "label prior", "greedy_root
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; numbers are set flush right, `help` says what the column holds."""
+    """The heading of a column. Numbers are set flush right; `help` says what the column holds."""
 
     name: str
     number: bool = False
@@ -88,7 +88,7 @@ def _quoted(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Fixed decimals with a true minus; a dash where there is none."""
+    """Returns a number with fixed decimals and a true minus sign; a dash where there is none."""
     return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
@@ -97,7 +97,7 @@ def signed(value: float | None, digits: int = 1) -> str:
 
 
 def si(value: float | None) -> str:
-    """Three figures and a letter: 804874 is "805 k", 3.1e13 is "31.0 T"."""
+    """Returns a number with three digits and an SI prefix: 804874 is "805 k", 3.1e13 is "31.0 T"."""
     if value is None or not math.isfinite(value):
         return DASH
     power = 0 if abs(value) < 1000 else min(6, int(math.log10(abs(value)) // 3))
@@ -109,7 +109,7 @@ def si(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds below two minutes, minutes below two hours, then hours."""
+    """Returns a time in seconds below two minutes, in minutes below two hours, then in hours."""
     if seconds is None:
         return DASH
     for limit, unit, per in ((120, "s", 1), (7200, "min", 60)):
@@ -127,12 +127,12 @@ def _range(low: float, high: float, unit: str) -> str:
 
 
 def interval_text(cell: Cell) -> str:
-    """Over seeds and test examples; never hidden because it is wide."""
+    """Returns the interval over seeds and test examples, which is never hidden because it is wide."""
     return _range(*cell.summary.interval, cell.unit) if cell.summary and cell.summary.interval else DASH
 
 
 def test_text(cell: Cell) -> str:
-    """The 95 % interval over test examples alone."""
+    """Returns the 95 % interval over test examples alone."""
     return _range(*cell.summary.test, cell.unit) if cell.summary and cell.summary.test else DASH
 
 
@@ -145,7 +145,7 @@ def baseline_name(rule: str) -> str:
 
 
 def main_tables(cells: Cells, counterparts: Mapping[Arm, Sequence[Counterpart]], task: str) -> tuple[Table, Table]:
-    """(scores, ledger) of one task: the same arms in the same order."""
+    """Returns the tables of scores and of costs of one task, with the same arms in the same order."""
     mine = cells.of(task)
     rules = cells.baselines.get(task, {})
     matches = [m for c in mine for m in counterparts.get(c.arm, ())]
@@ -209,7 +209,7 @@ def shown_match(match: Counterpart, places: int) -> str:
 
 
 def brief(unlike: Sequence[str], most: int = 5) -> str:
-    """The first of what differs, and how many more there are."""
+    """Returns the first of what differs, and how many more there are."""
     more = len(unlike) - most
     return "; ".join(unlike[:most]) + (f"; {more} more below" if more > 0 else "")
 

@@ -1,4 +1,7 @@
-"""Draws everything but the final score: training curves, slices, and what the runs cost."""
+"""Draws everything but the final score: training curves, scores by slice, and what the runs cost.
+
+Logs are thinned where they are written, so a curve here has every point that was kept.
+"""
 
 from __future__ import annotations
 
