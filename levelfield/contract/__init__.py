@@ -4,7 +4,7 @@
     # UserError: mine is built as causal, but its output at step 3 depends on inputs after step 3: ...
 
 A comparison is worthless when one arm reads the future, the padding or its neighbours in the batch, and such faults
-look like skill. Each rule therefore changes what must not matter and looks for a change in what came out. Letters:
+look like skill. Each rule therefore changes what must not matter and looks for a change in the output. Letters:
 B batch, T steps, D width.
 """
 
@@ -59,8 +59,8 @@ def check(
 def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
     """Tells whether the layer, built for both directions, sees any later step.
 
-    A module that ignores `causal` is one of the two whatever is asked of it, and this says which. Noise is added to its
-    parameters, so that a map that starts at zero hides nothing.
+    A module that ignores `causal` has one direction, whichever is asked for, and this tells which. Noise is added to
+    its parameters, so that a map that starts at zero hides nothing.
     """
     layer = _build(config, width, causal=False)
     generator = Generator().manual_seed(1)

@@ -79,12 +79,14 @@ def holds_tensors_alone(layer: nn.Module, name: str) -> None:
 
 
 def finite(subject: Subject) -> None:
+    """Outputs are finite for a standard normal input."""
     if not torch.isfinite(subject(subject.x)).all():
         what = "returns NaN or infinite numbers for a standard normal input"
         raise UserError(f"{subject.name} {what}: check its initial values.")
 
 
 def one_step(subject: Subject) -> None:
+    """Outputs of sequences of one step are finite."""
     if not torch.isfinite(subject(subject.x[:, :1])).all():
         what = "returns NaN or infinite numbers for sequences of one step"
         raise UserError(f"{subject.name} {what}: mind statistics over steps.")

@@ -1,6 +1,6 @@
 """Puts one split on a device and says which of its examples each training step sees.
 
-Batches are gathered where the data lies: whole splits sit on the device as raw bytes when they fit, so there are no
+Batches are gathered where the data is: whole splits sit on the device as raw bytes when they fit, so there are no
 worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
 
     split = SplitOnDevice(examples, device)
@@ -140,7 +140,7 @@ class Batches(ABC):
 
     @abstractmethod
     def steps(self, epochs: float) -> int:
-        """How many steps so many epochs are, rounded up."""
+        """How many steps this number of epochs takes, rounded up."""
 
     @abstractmethod
     def share(self, step: int, units: np.ndarray) -> float:

@@ -4,8 +4,8 @@
     found.exact["train+test"]       # 123: sequences that are in both
     found.near["test in train"]     # test examples that have a near duplicate in train
 
-Exact duplicates have the same values, by 128-bit hash. Near duplicates are as similar as one of three measures asks, by
-kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8 (`minhash.py`). Square pictures of bytes: a
+Exact duplicates have the same values, by 128-bit hash. Near duplicates reach the threshold of a measure that depends on
+the kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8 (`minhash.py`). Square pictures of bytes: a
 correlation of at least 0.97 between their 8 x 8 means, every channel centred. Other signals: a correlation of at least
 0.95. An exact duplicate is a near one too. Every counted pair has been measured; a pair at the threshold is missed once
 in 10,000, since candidates must share a band of their signatures, or be similar in a coarse projection.

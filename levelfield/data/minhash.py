@@ -64,7 +64,7 @@ def signatures(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @compiled
 def _fill(signature: np.ndarray) -> None:
-    """Gives every empty bin the minimum of the first full one on a path of its own."""
+    """Gives every empty bin the minimum of the first full bin on a pseudorandom path that starts at it."""
     full = signature != _EMPTY
     for place in range(BINS):
         step = np.uint64(place)

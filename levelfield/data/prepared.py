@@ -119,7 +119,7 @@ def read(at: Path) -> dict[SplitName, Examples]:
     """The three splits of a prepared folder, memory-mapped. Raises UserError where it is damaged.
 
     Every array is hashed when a process first reads it, and again only if its file has changed since: training on other
-    bytes than were prepared says nothing, and offsets that lead nowhere would never end.
+    bytes than were prepared means nothing, and damaged offsets can make training hang.
     """
     found = manifest(at)
     for name, array in found["arrays"].items():

@@ -119,7 +119,7 @@ class HyenaLayer(RecurrentLayer):
         sizes = [config.features, *[config.hidden] * config.layers]
         self.maps = nn.ModuleList(linear(size, config.hidden, generator) for size in sizes)
         self.last = linear(config.hidden, outputs, generator, bias=False)
-        self.sines = nn.Parameter(torch.full((config.hidden,), float(config.frequency)))  # (F,), of all maps alike
+        self.sines = nn.Parameter(torch.full((config.hidden,), float(config.frequency)))  # (F,), shared by all maps
         bias = torch.randn(config.order - 1, width, generator=generator)
         self.bias = nn.Parameter(bias)  # (N - 1, D)
         rates = -math.log(TARGET) * torch.linspace(1 / config.slow, 1 / config.fast, outputs)

@@ -53,8 +53,8 @@ class Mega(MixerConfig):
     The code also gives every parameter the same weight decay, and so does this layer. state: N. form: real averages, or
     the complex ones of ma2024; in two directions there are two sets of them. keys: Z. values: H, None is twice the
     width. attention: f. positions: "simple" has a free bias for every distance, up to `bound` steps or within a
-    `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: a step sees its own chunk of so many
-    steps, None is everything.
+    `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: how many steps a chunk has, which
+    alone a step of it sees; None is everything.
     """
 
     state: int = 16
