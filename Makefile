@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN = .venv/bin/python -m
 WORKERS ?= auto
 
-.PHONY: help setup demo test slow lint format types check clean
+.PHONY: help setup demo test slow lint format types check pages clean
 
 help:  ## what this file can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,10 @@ types: setup  ## static types
 	@$(RUN) pyright
 
 check: test lint types  ## all that CI checks
+
+pages: setup  ## the report that is kept in docs, from the rows that are kept in results
+	@$(RUN) levelfield report demo --runs-dir results --report-dir build
+	@cp build/demo-minutes/report.html docs/reports/demo.html
 
 clean:  ## remove the environment and the caches; runs and data stay
 	rm -rf .venv .setup.lock .pytest_cache .ruff_cache .hypothesis

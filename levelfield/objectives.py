@@ -186,7 +186,9 @@ class StepObjective(Trainable):
         if self.loss_kind == "l1":
             return Head(self.key, spec.channels, "step")
         if spec.levels is None:
-            raise UserError("The next step has no levels here: choose spt_masked, or loss_kind='l1' in a study.")
+            raise UserError(
+                "spt_causal cannot predict the next step of a task whose values have no levels: choose spt_masked."
+            )
         return Head(self.key, spec.channels * spec.levels, "step")
 
     def units(self, examples: Examples) -> np.ndarray:

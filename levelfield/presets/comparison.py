@@ -168,9 +168,11 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
     decided = questions(label, rows)
     answers = holm(decided)
     counts = Counter(answers.get(key, 0) for key in keys)
+    undecided = len(keys) - counts[1] - counts[-1]
+    rest = f"; {undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else ""
     head = (
-        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best in "
-        f"{counts[-1]}; the rest are not decided."
+        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best one in "
+        f"{counts[-1]}{rest}."
     )
     return " ".join([head, *(_sentence(label, key, answers.get(key), table) for key in keys)])
 
@@ -200,9 +202,9 @@ def _others(key: Key, table: Table) -> dict[Key, Seeds]:
 def _sentence(label: str, key: Key, answer: int | None, table: Table) -> str:
     own, others, rule = table.cells[key], _others(key, table), table.rule(key.task)
     best = max(others, key=lambda k: others[k].mean)
-    where, rival = f"On {key.task} by {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
+    where, rival = f"On {key.task} under {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
     if answer is None:
         return f"{where}, nothing can be said: no arm beat the best simple rule, {rule}; {label} has {own}."
     word = {1: "is above", -1: "is below", 0: "cannot be told apart from"}[answer]
     short = "" if table.learnt(key) else f" It did not beat the best simple rule, {rule}."
-    return f"{where}, {label} at {own} {word} {rival}.{short}"
+    return f"{where}, {label}, {own}, {word} {rival}.{short}"

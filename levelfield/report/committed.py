@@ -32,7 +32,10 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
     mine = [row for row in rows if (row.get("study", study.name), row.get("effort", effort)) == (study.name, effort)]
     if not mine:
         there = sorted({f"{row.get('study')} at effort {row.get('effort')}" for row in rows}) or ["nothing"]
-        raise UserError(f"{folder / ROWS} holds {', '.join(there)}, not {study.name} at effort {effort}: name that.")
+        raise UserError(
+            f"{folder / ROWS} holds {', '.join(there)}, not {study.name} at effort {effort}: give that --effort, and "
+            "--trials where the study was tuned."
+        )
     names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
     specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
     return Results(mine, _ledgers(folder, mine), specs=specs, trials=[*_records(folder / TRIALS)])

@@ -128,7 +128,8 @@ def _top(data: PageData) -> str:
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(lead) > 110 else ""
-    headline = f"<h1{size}>{prose(lead)}</h1>" + (f'\n<p class="lead">{prose(rest)}</p>' if rest else "")
+    parts = re.split(r"(?<=[.!?])\s+(?=On )", rest) if rest else []  # a paragraph for each task
+    headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *(f'<p class="lead">{prose(part)}</p>' for part in parts)])
     failed = len(_failed(data))
     state = f"{done} of {planned} runs finished" + (f", {failed} failed or at chance" if failed else "")
     return (

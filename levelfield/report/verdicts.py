@@ -188,6 +188,11 @@ def told(
     return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_, more), *(f.facts for f in findings)])
 
 
+def ahead(points: float) -> str:
+    """Writes a lead in words: ahead(3.4) is "ahead by 3.4 points", ahead(-3.4) is "behind by 3.4 points"."""
+    return f"{'behind' if points < 0 else 'ahead'} by {abs(points):.1f} points"
+
+
 def _part(words: str, names: Sequence[str]) -> str:
     return f"{words} {', '.join(names)}" if names else ""
 
@@ -199,7 +204,7 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     parts = [_part("yes on", [f.subject for f in open_ if f.seen > 0])]
     parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
     said = " and ".join(part for part in parts if part)
-    return [f"As they stand the numbers say {said}, but noise could do the same: more {more} would tell."]
+    return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
 
 
 CAPPED = "phases_at_cap"

@@ -16,7 +16,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
@@ -118,7 +118,7 @@ def _claim(name: str, table: Table) -> Claim | None:
         return Claim(replace(lift, against=SUBSTANTIAL), f"{facts} That is {lift.value:+.1f} points.")
     level = difference(arms[TRANSFORMER, "spt_masked"], arms[SSM, "spt_masked"], -LEVEL, scatter)
     before = arms[SSM, "scratch"].mean - arms[TRANSFORMER, "scratch"].mean
-    gaps = f" {SSM} is ahead by {before:.1f} points from scratch and by {-level.value:.1f} after self-pretraining."
+    gaps = f" {SSM} is {ahead(before)} from scratch and {ahead(-level.value)} after self-pretraining."
     return Claim(Every((lift, level)), facts + gaps)
 
 

@@ -19,7 +19,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Contrast, Every, difference
-from levelfield.report.verdicts import EXPLAINED, Claim, Finding, Key, Table, judged, told
+from levelfield.report.verdicts import EXPLAINED, Claim, Finding, Key, Table, ahead, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.pathfinder import Pathfinder
@@ -126,8 +126,8 @@ def _facts(name: str, end: str, keys: Mapping[tuple[str, str], Key], table: Tabl
     ]
     gap, gap_after = (cells[SSM, when].mean - cells[TRANSFORMER, when].mean for when in ("before", "after"))
     return (
-        f"On {name}{' (causal)' if end else ''}, {'; '.join(parts)}. {SSM} is ahead by {gap:.1f} points and then by "
-        f"{gap_after:.1f}."
+        f"On {name}{' (causal)' if end else ''}, {'; '.join(parts)}. {SSM} is {ahead(gap)} from scratch and "
+        f"{ahead(gap_after)} after self-pretraining."
     )
 
 

@@ -84,7 +84,8 @@ def _claim(name: str, table: Table) -> Claim | None:
     if len(models) < 2:
         return None
     cells = table.cells
-    facts = f"On {name}: " + "; ".join(f"{m} {cells[before[m]]}, then {cells[after[m]]}" for m in models) + "."
+    told_of = [f"{m} {cells[before[m]]} from scratch and {cells[after[m]]} self-pretrained" for m in models]
+    facts = f"On {name}, {'; '.join(told_of)}."
     able = [m for m in models if table.learnt(before[m]) or table.learnt(after[m])]
     pairs = [_narrower(pair, before, after, table) for pair in combinations(able, 2)]
     if not pairs:

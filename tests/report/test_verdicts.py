@@ -84,7 +84,7 @@ def test_printed_numbers_give_the_claim_or_say_why_not(name: str) -> None:
     assert seen(name, rows) == SAYS[name]
     text = TRAINED[name].verdict(rows)
     assert text.startswith("Not decided on"), "one number a cell cannot be told from noise"
-    assert "As they stand the numbers say yes on" in text
+    assert "The numbers say yes on" in text
     for subject, answer in SAYS[name].items():
         if answer < 0 and name == "miralles2025_table1":
             assert f"On {subject}, kernel" in text and "of the gain over guessing" in text
@@ -272,5 +272,5 @@ def test_the_demo_speaks_of_gaps_between_those_who_learnt() -> None:
 def test_a_verdict_is_made_of_short_sentences() -> None:
     found = [Finding("a", 1, 1, "One."), Finding("b", -1, -1, "Two."), Finding("c", 0, 1, "."), Finding("d", 0, 0, ".")]
     text = told(found)
-    assert text.startswith("Yes on a; no on b; not decided on c; nothing can be said on d. As they stand the numbers")
+    assert text.startswith("Yes on a; no on b; not decided on c; nothing can be said on d. The numbers")
     assert str(Seeds((12.5,))) == "12.5 % with one seed" and str(Seeds((12.5,), trained=False)) == "12.5 %"
