@@ -326,3 +326,12 @@ def test_a_misspelt_option_is_compared_with_those_of_its_own_command(capsys: pyt
     assert stop.value.code == 2
     shown = capsys.readouterr().err
     assert "--seeds" in shown and "ruler" not in shown
+
+
+def test_causal_pretraining_of_values_names_the_protocol_that_takes_them(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n" + MINE)
+    words = ("--tasks", "pulse", "--protocols", "spt_causal", "--effort", "smoke")
+    shown = refused(capsys, "compare", "mine.py:Mine", *words)
+    assert "choose spt_masked" in shown and "loss_kind" not in shown
