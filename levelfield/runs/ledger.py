@@ -1,10 +1,14 @@
-"""What a run costs besides its FLOPs (`flops.py`), counted by one function for every model: parameters, carried state,
-memory, kernels, and the sums over phases.
+"""Counts what a run costs besides its FLOPs, by the same functions for every model.
+
+Parameters, recurrent state, memory, kernels and the sums over phases are here; the FLOPs are counted in `flops.py`.
+
+    parameters(net)                 # {"parameters": 804874, "parameters_trunk": 802304, "parameters_heads": 2570}
+    state_size(model, 2000)         # 8192, numbers for each sequence
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +22,10 @@ if TYPE_CHECKING:
 
 
 def parameters(net: Net) -> dict[str, int]:
-    """Trainable real numbers, two for a complex one: all, those of the heads, and those of the trunk, which is all but
-    heads and the hidden flag."""
+    """Counts trainable real numbers, two for a complex one: all, those of the heads, and those of the trunk.
+
+    The trunk is everything but the heads and the flag of hidden steps.
+    """
     sizes = {name: p.numel() * (2 if p.is_complex() else 1) for name, p in net.named_parameters() if p.requires_grad}
     heads = sum(n for name, n in sizes.items() if name.startswith("heads."))
     flag = sizes.get("encoder.hidden", 0)
@@ -28,16 +34,20 @@ def parameters(net: Net) -> dict[str, int]:
 
 
 def state_size(model: Model, length: int) -> int | None:
-    """Numbers carried past step `length` by all layers of the causal model; None where a mixer does not declare it."""
+    """Returns how many numbers all layers of a causal model carry from step `length` to the next, for each sequence.
+
+    None where a mixer does not declare its own.
+    """
     configs = [model.mixers[layer % len(model.mixers)] for layer in range(model.depth)]
     sizes = [config.state_size(model.width, length) for config in configs]
     return None if any(s is None for s in sizes) else sum(s for s in sizes if s is not None)
 
 
-def match_width(model: Model, parameters_of: Any, target: int, multiple: int = 8) -> Model:
-    """The model at the width whose parameter count is nearest to `target`.
+def match_width(model: Model, parameters_of: Callable[[Model], int], target: int, multiple: int = 8) -> Model:
+    """Returns the model at the width whose parameter count is nearest to `target`.
 
-    parameters_of: Model -> int. Widths are multiples of `multiple`, so that heads and groups divide them.
+    parameters_of: gives a model's parameter count. multiple: what widths are multiples of, so that heads and groups
+    divide them.
     """
     low, high = multiple, 2 * multiple
     while parameters_of(replace(model, width=high)) < target:
@@ -50,27 +60,27 @@ def match_width(model: Model, parameters_of: Any, target: int, multiple: int = 8
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """The most memory this run held on a GPU, in MiB; absent on a CPU, where a process keeps no count of one run."""
+    """Returns the most memory the run held on a GPU, in MiB; nothing on a CPU, where no count of one run is kept."""
     if device.type != "cuda":
         return {}
     return {"peak_memory_mb": round(torch.cuda.max_memory_allocated(device) / 2**20, 1)}
 
 
 def new_kernels() -> list[str]:
-    """Which kernels ran, or were refused and why, since this was last asked; nothing where all was plain."""
+    """Returns which kernels ran, or were refused and why, since the last call; [] where all operators were plain."""
     notes = dispatch.kernel_log()
     dispatch.clear_log()
     return notes
 
 
 def all_kernels(phases: Sequence[dict[str, Any]]) -> str:
-    """In the phases and since: "plain", or the notes of `new_kernels`."""
+    """Returns the notes of `new_kernels` in all phases and since then, as text; "plain" where there are none."""
     notes = {note for phase in phases for note in phase.get("kernels", [])}
     return "; ".join(sorted(notes.union(new_kernels()))) or "plain"
 
 
 def total(phases: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The phases' costs added up; tuning trials are those of the phase that had most."""
+    """Adds up the costs of the phases. Tuning trials are those of the phase that had most."""
     keys = ("examples", "tokens", "padding", "steps", "flops", "flops_useful", "wall_s")
     known = [key for key in keys if all(key in phase for phase in phases)]  # older phases do not tell useful FLOPs
     summed = {key: sum(phase[key] for phase in phases) for key in known}
