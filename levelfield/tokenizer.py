@@ -47,7 +47,7 @@ class RwkvTokenizer:
         self._lengths = {start: tuple(sorted(found, reverse=True)) for start, found in lengths.items()}
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the longest matches, from left to right."""
+        """Returns the ids of the longest matches from left to right."""
         data, position, found = text.encode(), 0, []
         ids, lengths = self._ids, self._lengths
         while position < len(data):
@@ -91,8 +91,8 @@ def _vocabulary(path: Path) -> dict[int, bytes]:
 class Tokenizer(Protocol):
     """Turns text into ids and back.
 
-    `encode` adds nothing of its own (no beginning-of-sequence id, no end); a tokenizer may
-    recognise special tokens by their text, which chat templates need. `decode` gives back the text of ids.
+    `encode` adds no ids for the beginning or the end of a sequence. It may recognise special tokens by their text,
+    which chat templates need. `decode` returns the text of ids.
     """
 
     @property

@@ -1,1 +1,1 @@
-"""The command line: commands and live screens."""
+"""Implements the command line: commands and live screens."""

@@ -45,7 +45,7 @@ DESCRIPTION = "A level playing field for long-sequence models."
 
 
 def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: Folder = Path("report")) -> None:
-    """The quick study end to end, then its report.
+    """Run the quick study from end to end, then write its report.
 
     Args:
         report_dir: folder of reports
@@ -64,7 +64,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
 
 
 def list_(kind: Kind = "") -> None:
-    """What there is: tasks, mixers, protocols, studies, probes.
+    """List tasks, mixers, protocols, studies and probes.
 
     Args:
         kind: what to list: tasks, mixers, protocols, studies, probes, or kernels (which of them would run on this
@@ -92,12 +92,12 @@ def plan(
     data: Folder = Path("data"),
     trials: Trials = 0,
 ) -> None:
-    """Runs, what they take, what their arms share and in what they differ, and data that is missing; trains nothing.
+    """Show the runs of a study, their cost, what their arms share, and missing data; this trains nothing.
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
-        effort: how much compute the study may take (default: minutes; paper where it asks models that exist)
-        pattern: pattern of run ids, such as "*attention*", or of the models it asks
+        effort: how much compute the study may take (default: minutes; paper for a study that evaluates existing models)
+        pattern: pattern of run ids, such as "*attention*", or of the models that it evaluates
         runs_dir: folder of run directories, to see what is done
         data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
         trials: recipes to try for every arm first (default: as the study says)
@@ -134,7 +134,7 @@ def run(
     threads: Number = 1,
     trials: Trials = 0,
 ) -> None:
-    """Train, evaluate and measure whatever is not done yet.
+    """Train, evaluate and probe all runs of a study that are not done yet.
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
@@ -164,7 +164,7 @@ def compare(
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
 ) -> None:
-    """Your own nn.Module beside baselines, at equal budget, then the report.
+    """Compare your own nn.Module with baselines at equal budget, then write the report.
 
     Args:
         mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
@@ -196,11 +196,11 @@ def report(
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
 ) -> None:
-    """HTML, CSV and figures, from rows alone.
+    """Write HTML, CSV and figures from stored rows.
 
     Args:
         study: a name, a Python file, or FILE.py:Mixer
-        effort: the effort it was run at; all answers are shown where it asks models that exist
+        effort: the effort it was run at; a study of existing models shows all answers
         runs_dir: folder of run directories, or of committed results, such as results/demo-minutes
         report_dir: folder of reports
         trials: as it was run with
@@ -226,7 +226,7 @@ def probe(
     data: Folder = Path("data"),
     device: Device = "auto",
 ) -> None:
-    """One more measurement on a finished run.
+    """Run one more probe on a finished run.
 
     Args:
         probe: name of the probe
@@ -258,7 +258,7 @@ def ruler(
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
 ) -> None:
-    """How much of its context does a language model use? RULER by task, length and depth."""
+    """Evaluate a language model on RULER, by task, length and depth."""
     from levelfield.cli import ruler_command
 
     evaluations = ruler_command.evaluations(asked, model.name, ruler_command.sources(texts))
@@ -300,7 +300,7 @@ def verify(task: TaskName, data: Folder = Path("data"), effort: Effort = "minute
 
 
 def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:
-    """SQL over numbers; a table on a terminal, CSV in a pipe.
+    """Query numbers with SQL; prints a table on a terminal and CSV in a pipe.
 
     Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
     too), `studies` (which runs a study is made of), `published` (what the papers print). For example:

@@ -43,7 +43,10 @@ class Loaded(NamedTuple):
 
 
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
-    """Tasks by name, or "all", "needles" and "sweep". "all" leaves out the questions whose file was not given."""
+    """Finds tasks by name, or "all", "needles" and "sweep". "all" has no questions whose file is not given.
+
+    Raises UserError for an unknown name, and for questions without their file.
+    """
     groups: dict[str, tuple[RulerTask, ...]] = {
         "all": _at_hand(RULER, texts),
         "needles": tuple(t for t in RULER if isinstance(t, Needle)),
@@ -57,21 +60,22 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
 
 
 def _files(texts: Sources) -> Mapping[str, bool]:
-    """Tells which sets of questions were given a file."""
+    """Tells which sets of questions have a file."""
     return {"squad": bool(texts.squad), "hotpot": bool(texts.hotpot)}
 
 
 def _at_hand(tasks: Sequence[RulerTask], texts: Sources) -> tuple[RulerTask, ...]:
-    """The tasks without the questions whose file was not given."""
+    """Returns the tasks, except questions whose file is not given."""
     return tuple(task for task in tasks if not isinstance(task, Questions) or _files(texts)[task.dataset])
 
 
 def sources(texts: TextOptions) -> Sources:
+    """Returns the texts that the options name."""
     return Sources(texts.essays or None, texts.squad or None, texts.hotpot or None)
 
 
 def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluation, ...]:
-    """What the options ask for: evaluations of a printed table, or one of their own. Raises UserError."""
+    """Makes the evaluations that the options describe: those of a printed table, or a free one. Raises UserError."""
     overrides = Overrides(
         lengths=numbers(asked.lengths, lambda text: whole(text, 1, MOST_TOKENS)) or None,
         count=asked.count,
@@ -84,13 +88,13 @@ def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluat
 
 
 def _free(asked: EvalOptions, overrides: Overrides) -> Evaluation:
-    """The usual evaluation with what was chosen."""
+    """Makes the default evaluation, with the fields that the options set."""
     chosen = tasks(asked.tasks or ("all",), overrides.sources or Sources())
     return replace(overrides, tasks=chosen, depths=numbers(asked.depths, share) or None).apply(Evaluation())
 
 
 def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Evaluation, ...]:
-    """The evaluations of a survey's tables for this model, without questions whose file was not given."""
+    """Makes the evaluations of a survey's tables for this model, without questions whose file is not given."""
     from levelfield.engine.find import load_survey
 
     survey: Survey = load_survey(asked.table or "")
@@ -102,7 +106,7 @@ def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Eva
 
 
 def evaluate(choice: ModelChoice, evaluations: Sequence[Evaluation], output: OutputOptions, say: Say) -> None:
-    """Generates the answers that are missing, then writes rows and figures of all that are stored."""
+    """Loads the model, generates the missing answers, scores all that are stored, and writes rows and figures."""
     folder = folder_of(choice, output.runs_dir)
     if output.rescore:
         _check_stored(folder)
@@ -127,7 +131,7 @@ def _say_all(lines: Sequence[str] | Iterator[str], say: Say) -> None:
 
 
 def folder_of(choice: ModelChoice, runs_dir: Path) -> Path:
-    """The folder of a model's answers. Raises UserError for a name that cannot be one of a folder."""
+    """Returns the folder of a model's answers. Raises UserError for a name that cannot be that of a folder."""
     label = Checkpoint("", choice.name).folder + BUG * choice.reference_bug
     store.check_name("model", label)
     return runs_dir / "ruler" / label
@@ -141,7 +145,7 @@ def _check_stored(folder: Path) -> None:
 def _check(evaluations: Sequence[Evaluation]) -> None:
     """Raises UserError for errors that can be found before a model is loaded.
 
-    These are unknown flavours and templates, missing source files, and lengths too short for an answer.
+    These are unknown variants and templates, missing source files, and lengths too short for an answer.
     """
     for each in evaluations:
         flavoured(each.flavour)
@@ -156,10 +160,10 @@ def _check(evaluations: Sequence[Evaluation]) -> None:
 
 
 def _reserved(folder: Path, say: Say):
-    """The lock of a folder that is there now; says so where another process holds it."""
+    """Makes a folder and returns its lock. Says so if another process holds the lock."""
     with disk_errors(folder, "--runs-dir"):
         folder.mkdir(parents=True, exist_ok=True)
-    waits = f"Another process is asking in {folder}: waiting until it ends."
+    waits = f"Another process is evaluating in {folder}: waiting until it ends."
     return locked(folder / ".lock", "--runs-dir", lambda: say(waits))
 
 
@@ -171,7 +175,7 @@ def _check_reach(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Eval
 
 
 def reach(choice: ModelChoice, runs_dir: Path) -> int | None:
-    """Tokens that the model takes at most, where its positions are a table."""
+    """Returns the most tokens that the model takes, if its positions are a table; None otherwise."""
     from levelfield.pretrained import positions_of
 
     return None if _trained_here(choice, runs_dir) else positions_of(choice.name).most
@@ -182,7 +186,7 @@ def _trained_here(choice: ModelChoice, runs_dir: Path) -> bool:
 
 
 def load(choice: ModelChoice, runs_dir: Path) -> Loaded:
-    """A run that was trained here, or a checkpoint. Raises UserError where it cannot be read."""
+    """Loads a run that was trained here, or a checkpoint. Raises UserError where it cannot be read."""
     from levelfield.run import pick_device
 
     device = str(pick_device(choice.device))
@@ -190,7 +194,7 @@ def load(choice: ModelChoice, runs_dir: Path) -> Loaded:
 
 
 def load_run(choice: ModelChoice, runs_dir: Path, device: str) -> Loaded:
-    """The language model that a run of this package trained."""
+    """Loads the language model that a run of this package trained."""
     from levelfield.engine.find import find_run
     from levelfield.pretrained import BYTES
     from levelfield.pretrained.from_run import trained
@@ -200,19 +204,19 @@ def load_run(choice: ModelChoice, runs_dir: Path, device: str) -> Loaded:
     where = store.directory(runs_dir, run)
     if not store.complete(where):
         raise UserError(f"{run.id} is not complete: run its study first.")
-    if choice.tokenizer not in (None, "", BYTES):
+    if choice.tokenizer not in (None, BYTES):
         raise UserError(f"{run.id} was trained here on bytes: leave out --tokenizer.")
     return Loaded(*trained(run, load_net(run, where), device), run.id)
 
 
 def load_checkpoint(choice: ModelChoice, device: str) -> Loaded:
-    """A language model that others trained, from a folder or from the hub."""
+    """Loads a language model that others trained, from a folder or from the hub."""
     from levelfield import pretrained
     from levelfield.pretrained.locate import resolve_model_path
 
     model, tokenizer = pretrained.load(
         choice.name,
-        choice.tokenizer or "",
+        choice.tokenizer,
         device,
         choice.precision,
         reference_bug=choice.reference_bug,
@@ -221,7 +225,7 @@ def load_checkpoint(choice: ModelChoice, device: str) -> Loaded:
 
 
 def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], folder: Path) -> None:
-    """Records who answers, and generates what the folder does not hold yet, with a table of scores on the screen."""
+    """Records the model, and generates the answers that the folder does not have yet, with a table of scores."""
     from levelfield.pretrained.anatomy import anatomy
 
     model, tokenizer, mark = loaded
@@ -259,7 +263,7 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
 
 
 def _skipped(left: Sequence[LeftOut]) -> Iterator[str]:
-    """A line for each task and length with samples that do not fit."""
+    """Yields a line for each task and length with samples that do not fit."""
     cells: dict[tuple[str, int], list[LeftOut]] = {}
     for one in left:
         cells.setdefault((one.task, one.length), []).append(one)
@@ -268,30 +272,30 @@ def _skipped(left: Sequence[LeftOut]) -> Iterator[str]:
 
 
 def _outdated(found: Sequence[Prediction]) -> Iterator[str]:
-    """A line for each task with answers to prompts of an earlier version."""
+    """Yields a line for each task with answers to prompts of an earlier version."""
     counts: dict[str, int] = {}
     for p in found:
         counts[p.task] = counts.get(p.task, 0) + p.outdated
     for task, count in counts.items():
         if count:
             yield (
-                f"{count} answers of {task} are to prompts of an earlier version of it: ask again, without --rescore. "
-                "Only those whose prompt has changed are read anew."
+                f"{count} answers of {task} are to prompts of an earlier version of it: run again without --rescore. "
+                "Only those whose prompt has changed are generated again."
             )
 
 
 def _beyond(folder: Path, evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    """A line where the model was not made for some of the lengths."""
+    """Yields a line if the model was not made for some of the lengths."""
     made_for = model_record.positions(folder)
     past = sorted({n for each in evaluations for n in each.lengths if made_for is not None and n > made_for})
     if past:
         lengths = ", ".join(map(str, past))
         made = f"{folder.name} was made for {made_for:,} positions"
-        yield f"{made}: what it is asked at {lengths} tokens goes beyond them."
+        yield f"{made}: lengths of {lengths} tokens exceed them."
 
 
 def _diverged(found: Sequence[Prediction]) -> Iterator[str]:
-    """A line where logits were not finite."""
+    """Yields a line if logits were not finite."""
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         yield (

@@ -1,4 +1,4 @@
-"""Defines the options of the `ruler` command: what is asked, of which model, with which texts, and where results go.
+"""Defines the options of the `ruler` command: the samples, the model, the texts, and where results are written.
 
     levelfield ruler models/mamba2-2.7b --lengths 1024,2048 --variant official --report-dir report
 
@@ -19,18 +19,18 @@ from levelfield.spec import Effort
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """What is asked.
+    """The samples that the model is evaluated on.
 
     Args:
-        table: a study of printed tables, such as huang2024_table1: asks what that asked
-        effort: with --table, how much of it
+        table: a study of printed tables, such as huang2024_table1: evaluates what that did
+        effort: with --table, how much of it to evaluate
         lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
         tasks: names of RULER's tasks; all (default), needles (the eight), or sweep (needles by haystack and by value)
-        depths: places of the needles, such as 0,0.5,1 (default: each sample its own)
+        depths: depths of the needles, such as 0,0.5,1 (default: every sample has its own)
         count: samples of each task and length (default: 100, or the table's)
         seed: seed from which RULER's samples are drawn (default: 42)
         flavour: which variant of RULER: sound (default), official or paper (a table's default)
-        template: what stands around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
+        template: chat template around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
             command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
             qwen2_instruct
     """
@@ -48,14 +48,14 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Who is asked, and how it computes.
+    """The model, and how it computes.
 
     Args:
         name: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
         tokenizer: its folder or file, where it is not beside the model
         device: auto, cpu, cuda or cuda:1
         precision: of weights and computation
-        reference_bug: run the hybrid as its reference implementation decodes
+        reference_bug: decode the hybrid with the bug of its reference implementation
     """
 
     name: Annotated[Positional[str], arg(metavar="MODEL")]
@@ -82,7 +82,7 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The folders of results, and whether the model is asked at all.
+    """The folders of results, and whether the model is run at all.
 
     Args:
         rescore: make rows and figures from stored predictions, without the model

@@ -24,12 +24,12 @@ from levelfield.spec.study import MeasuredCell
 FILES = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}
 
 
-def lines(survey: Survey, effort: Effort, only: str, out: Path) -> list[str]:
-    """The lines of a plan. only: a pattern of models. Raises UserError where it fits none."""
-    chosen = [c for c in survey.checkpoints if not only or fnmatchcase(c.source, only) or c.source == only]
+def lines(survey: Survey, effort: Effort, pattern: str, out: Path) -> list[str]:
+    """Returns the lines of a plan. pattern: of models; "" for all. Raises UserError where it matches none."""
+    chosen = [c for c in survey.checkpoints if not pattern or fnmatchcase(c.source, pattern) or c.source == pattern]
     if not chosen:
         names = ", ".join(c.source for c in survey.checkpoints)
-        raise UserError(f"{survey.name} has no model that matches '{only}': they are {names}.")
+        raise UserError(f"{survey.name} has no model that matches '{pattern}': they are {names}.")
     text = [f"{survey.name} at effort {effort}: asks {len(chosen)} language models and trains none"]
     for checkpoint in chosen:
         evaluations = survey.evaluations(checkpoint, effort)
@@ -65,7 +65,7 @@ def _done(evaluations: Sequence[Evaluation], folder: Path) -> int:
 
 
 def command(name: str, checkpoint: Checkpoint, evaluations: Sequence[Evaluation], effort: Effort) -> str:
-    """The command that asks a model all of it. Files that the user must have are named as their authors name them."""
+    """Returns the command that evaluates a model. Files of the user are named as their authors name them."""
     words = ["levelfield ruler", checkpoint.source, "--table", name]
     words += ["--effort", effort] if effort != "paper" else []
     words += ["--tokenizer", checkpoint.tokenizer] if checkpoint.tokenizer else []
@@ -75,14 +75,14 @@ def command(name: str, checkpoint: Checkpoint, evaluations: Sequence[Evaluation]
 
 
 def verdict(survey: Survey, found: Sequence[MeasuredCell], printed: Sequence[Row]) -> str:
-    """The verdict on the models that were asked, if any, and on the printed ones by their numbers."""
+    """Returns the verdict on the models evaluated here, if any, and on the printed ones by their numbers."""
     theirs = [MeasuredCell(row, row.get("model", ""), "printed", None) for row in printed]
     ours = f"Of the models asked here: {survey.verdict(found)} " if found else ""
     return f"{ours}By the printed numbers: {survey.verdict(theirs)}"
 
 
 def contents(survey: Survey, out: Path) -> printed_tables.TableData:
-    """The printed tables, what was measured in `out`, and the verdict."""
+    """Collects the printed tables, the cells measured in `out`, and the verdict."""
     printed = [row for p in survey.published for row in published.rows(p.paper, p.table)]
     found = answers(survey, out)
     return printed_tables.TableData(
@@ -100,7 +100,7 @@ def contents(survey: Survey, out: Path) -> printed_tables.TableData:
 
 
 def write_report(survey: Survey, out: Path, to: Path, say: Say) -> None:
-    """Says the tables and writes them."""
+    """Prints the tables and writes them."""
     found = contents(survey, out)
     say(printed_tables.summary(found))
     if not found.measured:

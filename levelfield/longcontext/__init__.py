@@ -1,1 +1,1 @@
-"""Evaluates language models on RULER: what is asked, stored answers, and the rows made of them."""
+"""Evaluates language models on RULER: defines evaluations, stores answers, and computes rows from them."""

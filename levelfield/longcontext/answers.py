@@ -3,11 +3,11 @@
     answers = Answers(folder)
     answers.known(sample.key)         # an answer to the same prompt, whenever it was generated
     answers.append(prediction)
-    score(folder)                     # rows, baselines and gaps of every flavour, template and seed
+    score(folder)                     # rows, baselines and gaps of every variant, template and seed
 
-A prediction is stored under the hash of what the model read (`Sample.key`), so asking for more lengths, tasks or
-samples later generates only what is missing. A task whose prompts change has a new version. Answers to the earlier one
-are shown as `outdated` until the model is asked again, and then only those whose prompt has changed are generated anew.
+A prediction is stored under the hash of what the model read (`Sample.key`), so that a later evaluation of more lengths,
+tasks or samples generates only what is missing. A task whose prompts change gets a new version. Answers to the earlier
+version are shown as `outdated` until the model is evaluated again, which generates only those with a changed prompt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BASELINES = "baselines.jsonl"
 
 
 def stored(folder: Path) -> list[Prediction]:
-    """Every answer that was ever appended, without a last line that a kill cut off. Raises UserError."""
+    """Reads every answer that was ever appended, except a last line that was cut off. Raises UserError."""
     path = folder / PREDICTIONS
     try:
         return [Prediction.restored(record) for record in read_log(path)]
@@ -39,10 +39,9 @@ def stored(folder: Path) -> list[Prediction]:
 
 
 def predictions(folder: Path) -> list[Prediction]:
-    """One answer to each sample, the last that was appended. Raises UserError.
+    """Reads the last answer that was appended to each sample. Raises UserError.
 
-    A sample's prompt changes with its texts and with the version of its task; answers to its earlier prompts do not
-    count any more.
+    A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count.
     """
     return list({p.place: p for p in stored(folder)}.values())
 
@@ -60,7 +59,7 @@ class Answers:
             repair(folder / name)
 
     def known(self, key: str) -> Prediction | None:
-        """The stored answer to the prompt with this hash."""
+        """Returns the stored answer to the prompt with this hash; None where there is none."""
         return self._by_key.get(key)
 
     def append(self, one: Prediction) -> None:
@@ -71,20 +70,20 @@ class Answers:
         self._by_key[one.key], self._latest[one.place] = one, (one.key, one.version)
 
     def sync(self) -> None:
-        """Has the system write to the disk what was appended."""
+        """Flushes what was appended to the disk."""
         with self.path.open("a") as file:
             os.fsync(file.fileno())
 
 
 def repair(path: Path) -> None:
-    """Removes a last line that a kill cut off, before more is appended."""
+    """Removes a last line that was cut off when the process was killed, before more is appended."""
     if path.exists():
         with path.open("r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def left_out(folder: Path) -> list[LeftOut]:
-    """The samples that were skipped when the folder's answers were generated."""
+    """Reads the samples that were skipped when the folder's answers were generated."""
     return [LeftOut(**record) for record in read_rows(folder / LEFT_OUT)]
 
 
@@ -107,10 +106,10 @@ def append_baselines(folder: Path, task: RulerTask, samples: Sequence[Sample]) -
 
 
 def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:
-    """The last stored baselines of each task and length, of one setting or (None) of any."""
+    """Reads the last stored baselines of each task and length, of one setting or (None) of any."""
     last: dict[tuple[str, str, str], Row] = {}
     for row in read_log(folder / BASELINES):
-        own = row.pop("setting", None)  # older lines do not say
+        own = row.pop("setting", None)  # older lines have none
         if setting is None or own is None or tuple(own.values()) == setting:
             last[row["model"], row["task"], row["at"]] = Row(**row)
     return list(last.values())
@@ -118,7 +117,7 @@ def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:
 
 @dataclass(frozen=True)
 class SettingScores:
-    """The scores of one flavour, template and seed. name: these three; "" where the folder holds no others.
+    """The scores of one variant, template and seed. name: these three; "" where the folder has no others.
 
     gaps: match in the outer thirds and in the middle one, by task and length (`middle_gaps`).
     """

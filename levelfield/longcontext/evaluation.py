@@ -1,4 +1,4 @@
-"""Defines what a language model is asked of RULER: tasks, lengths, samples and their texts.
+"""Defines an evaluation: the tasks, lengths and samples of RULER on which a language model is evaluated.
 
 evaluation = Evaluation(tasks=RULER, lengths=(1024, 2048), count=100)
 for task, length, samples in evaluation.groups(tokenizer): ...
@@ -22,10 +22,10 @@ OnSkipped = Callable[[LeftOut], None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is asked. Raises UserError where that is nothing, or more than anybody could wait for.
+    """The samples of one evaluation. Raises UserError where there are none, or more than anybody could wait for.
 
-    count: samples of each task and length, from the first. depths: of single needles, each asked at every one of them;
-    () leaves each sample its own.
+    count: samples of each task and length, from the first. flavour: the variant of RULER. depths: needles are placed at
+    each of these; with () every sample has a depth of its own.
     """
 
     tasks: tuple[RulerTask, ...] = RULER
@@ -49,16 +49,16 @@ class Evaluation:
 
     @property
     def prompts(self) -> int:
-        """How many prompts are read, all lengths together."""
+        """The number of prompts, all lengths together."""
         return self.count * len(self.tasks_at_depths) * len(self.lengths)
 
     @property
     def tasks_at_depths(self) -> tuple[RulerTask, ...]:
-        """Its tasks, those with a needle once for every depth."""
+        """The tasks, with those of needles once for every depth."""
         return tuple(at for task in self.tasks for at in self._at_depths(task))
 
     def covers(self, found: Prediction | LeftOut) -> bool:
-        """Whether an answer or a skipped sample is of one of its samples."""
+        """Whether an answer or a skipped sample belongs to this evaluation."""
         same = found.setting == (self.flavour, self.template, self.seed)
         there = found.length in self.lengths and found.index < self.count
         return same and there and found.task in {task.name for task in self.tasks_at_depths}
@@ -71,9 +71,9 @@ class Evaluation:
     def groups(
         self, tokenizer: Tokenizer, on_skipped: OnSkipped | None = None
     ) -> Iterator[tuple[RulerTask, int, list[Sample]]]:
-        """Task, length and all their samples; those at several depths together, since they begin alike.
+        """Yields task, length and all their samples, those at several depths together, since they share prefixes.
 
-        on_skipped: is called for samples that do not fit, which otherwise raise UserError.
+        on_skipped: is called for samples that do not fit; without it they raise UserError.
         """
         for length in sorted(self.lengths):
             for task in self.tasks:
@@ -110,7 +110,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Overrides:
-    """Fields of an evaluation that somebody chose; None leaves a field as it is."""
+    """Fields of an evaluation that the user has set; None leaves a field unchanged."""
 
     tasks: tuple[RulerTask, ...] | None = None
     lengths: tuple[int, ...] | None = None
@@ -122,5 +122,5 @@ class Overrides:
     sources: Sources | None = None
 
     def apply(self, evaluation: Evaluation) -> Evaluation:
-        """The evaluation with these fields. Raises UserError as `Evaluation` does."""
+        """Returns the evaluation with these fields. Raises UserError as `Evaluation` does."""
         return replace(evaluation, **{name: value for name, value in vars(self).items() if value is not None})

@@ -1,4 +1,4 @@
-"""Records which model answers in a folder, so that answers of two models are never mixed.
+"""Records which model the answers in a folder are of, so that those of two models are never mixed.
 
 claim(folder, {"model": fingerprint(path), "tokenizer": "bytes", "precision": "float32"})
 claim(folder, {"model": "of another one", ...})       # UserError, once there are answers
@@ -16,11 +16,11 @@ from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.spec import UserError
 
 MODEL = "model.json"
-BYTES = 1 << 20  # of the beginning and end of a file that go into its fingerprint
+BYTES = 1 << 20  # at the beginning and at the end of a file that its fingerprint covers
 
 
 def fingerprint(path: Path) -> str:
-    """A hash of a model's files: names, sizes, and the first and last megabyte of each."""
+    """Hashes a model's files: names, sizes, and the first and last megabyte of each."""
     import hashlib
 
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
@@ -36,7 +36,7 @@ def fingerprint(path: Path) -> str:
 
 
 def claim(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Writes which model answers here. Raises UserError where another model, tokenizer or precision has answered."""
+    """Records the model of a folder. Raises UserError if it has answers of another model, tokenizer or precision."""
     path, answers = folder / MODEL, folder / PREDICTIONS
     if path.exists() and answers.exists() and answers.stat().st_size:
         known = read_json(path)
@@ -51,12 +51,12 @@ def claim(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def note_positions(folder: Path, made_for: int | None) -> None:
-    """Keeps beside the answers how many positions the model was made for."""
+    """Records how many positions the model was made for."""
     if made_for is not None and positions(folder) != made_for:
         write_json(folder / MODEL, read_json(folder / MODEL) | {"positions": made_for})
 
 
 def positions(folder: Path) -> int | None:
-    """The number of positions that the model was made for, where it is known."""
+    """Reads how many positions the model was made for; None where that is unknown."""
     path = folder / MODEL
     return read_json(path).get("positions") if path.exists() else None

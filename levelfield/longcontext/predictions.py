@@ -1,4 +1,4 @@
-"""Defines what is stored of an evaluation: a line for each answer, and one for each sample that could not be made.
+"""Defines the stored lines of an evaluation: one for each answer, and one for each sample that could not be made.
 
     Prediction.of(sample, task, text=" 7319284", made=8, status="ok")
 
@@ -17,7 +17,7 @@ from levelfield.spec import UserError
 PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
 Setting = tuple[str, str, int]
-"""Flavour, template and seed: answers of one setting may be averaged."""
+"""Variant, template and seed: answers of one setting may be averaged."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class LeftOut:
 class Prediction:
     """A model's answer to one sample.
 
-    settings: the task's own fields. tokens: of the prompt; made: generated. slices: columns such as the haystack.
-    status: "ok", or "diverged" where a logit was NaN or infinite. version: of the task when it was asked; lines without
-    one are of version 1.
+    settings: the fields of the task. tokens: number of tokens in the prompt. made: number of generated tokens. slices:
+    columns such as the haystack. status: "ok", or "diverged" where a logit was NaN or infinite. version: of the task
+    when the answer was generated; lines without one are of version 1.
     """
 
     key: str
@@ -70,7 +70,7 @@ class Prediction:
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
-        """The answer `text`, of `made` tokens, to a sample of the present version of its task."""
+        """Makes the prediction of a sample whose task has its present version. text: the answer, of `made` tokens."""
         return Prediction(
             key=sample.key,
             task=sample.task,
@@ -92,7 +92,7 @@ class Prediction:
 
     @staticmethod
     def restored(record: Mapping[str, Any]) -> Prediction:
-        """A stored line, whose tuples JSON keeps as lists."""
+        """Makes a prediction from a stored line, in which tuples are lists."""
         return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
 
     @property
@@ -102,7 +102,7 @@ class Prediction:
 
     @property
     def chosen_depth(self) -> str:
-        """The depth that was asked for, as the task's name has it; "" where each sample has its own."""
+        """The depth that was chosen for its needle, as in the task's name; "" where each sample has its own."""
         return self.task.partition("@")[2]
 
     @property
@@ -111,7 +111,7 @@ class Prediction:
 
     @property
     def place(self) -> tuple[str, int, int, str, str, int]:
-        """Identifies the sample that it answers, whatever the prompt of that sample was."""
+        """Identifies the sample that it answers, whatever its prompt was."""
         return self.task, self.length, self.index, self.flavour, self.template, self.seed
 
     @property
@@ -121,7 +121,7 @@ class Prediction:
 
     @property
     def scored_text(self) -> str:
-        """What is scored: nothing where a logit was NaN or infinite."""
+        """The text to score, which is empty where a logit was NaN or infinite."""
         return self.text if self.status == "ok" else ""
 
     @property
@@ -136,5 +136,5 @@ class Prediction:
 
 
 def settings_of(task: RulerTask) -> dict[str, Any]:
-    """A task as it is stored: its class and its fields."""
+    """Returns a task as it is stored: its class and its fields."""
     return {"kind": type(task).__name__, **vars(task)}

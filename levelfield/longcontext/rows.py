@@ -22,11 +22,11 @@ COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
 TENTHS = 10
 Share = tuple[float, int]
-"""A mean score from 0 to 1, and of how many samples it is."""
+"""A mean score from 0 to 1, and its number of samples."""
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredPrediction:
     """An answer and its scores."""
 
     prediction: Prediction
@@ -45,14 +45,14 @@ class Scored:
 class Cell:
     """The answers to one task at one length.
 
-    whole: those behind the cell's own score. placed: those behind its rows by depth, which are others where needles
-    were asked for both at chosen depths and at depths of their own. status: of the whole cell.
+    whole: those of the cell's own score. placed: those of its rows by depth. They differ where needles were placed both
+    at chosen depths and at random ones. status: of the whole cell.
     """
 
     task: str
     length: int
-    whole: Sequence[Scored]
-    placed: Sequence[Scored]
+    whole: Sequence[ScoredPrediction]
+    placed: Sequence[ScoredPrediction]
     status: str
 
     @property
@@ -60,8 +60,11 @@ class Cell:
         return f"length={self.length}"
 
     @property
-    def thirds(self) -> tuple[list[Scored], list[Scored]]:
-        """Answers with one needle in the outer thirds of the text, and those with it in the middle one."""
+    def thirds(self) -> tuple[list[ScoredPrediction], list[ScoredPrediction]]:
+        """The answers with the needle in the outer thirds of the text, and those with it in the middle third.
+
+        Both are empty where samples do not have exactly one needle.
+        """
         if any(len(one.prediction.depths) != 1 for one in self.placed):
             return [], []
         return [one for one in self.placed if not one.in_middle], [one for one in self.placed if one.in_middle]
@@ -76,11 +79,11 @@ def rows(
 
 
 def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> list[Cell]:
-    """Every answer scored once, by task and length. Where samples were left out a cell is "partial"."""
-    whole: dict[tuple[str, int], list[Scored]] = {}
-    chosen: dict[tuple[str, int], list[Scored]] = {}
+    """Scores every answer once, by task and length. A cell is "partial" where samples were skipped."""
+    whole: dict[tuple[str, int], list[ScoredPrediction]] = {}
+    chosen: dict[tuple[str, int], list[ScoredPrediction]] = {}
     for p in found:
-        scored = Scored(p, score(p.ruler_task, p.scored_text, p.references))
+        scored = ScoredPrediction(p, score(p.ruler_task, p.scored_text, p.references))
         (chosen if p.chosen_depth else whole).setdefault((p.base_task, p.length), []).append(scored)
     fewer = {(one.base_task, one.length) for one in left}
     cells = []
@@ -92,12 +95,13 @@ def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> li
 
 
 def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), positions: int | None = None) -> list[Row]:
-    """Rows in percent: of every cell, by depth where one needle is asked for, and averages over RULER.
+    """Computes rows in percent: for every cell, by depth where there is one needle, and averages over RULER.
 
-    `accuracy` is RULER's match, `strict_accuracy` the score beside it, `middle_gap` how much better the outer thirds of
-    the text are than the middle one. stderr is over samples, of an average over tasks. status: "partial" where samples
-    were left out, "left_out" where all were, "outdated" where answers are to prompts of an earlier version; an average
-    has the worst status of its tasks. positions: those that the model was made for, where known; every row gets them.
+    `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
+    much better the outer thirds of the text are than the middle third. stderr is over samples, and of an average over
+    tasks. status: "partial" where samples were skipped, "left_out" where all were, "outdated" where answers are to
+    prompts of an earlier version; an average has the worst status of its tasks. positions: the number that the model
+    was made for, where it is known; it is added to every row.
     """
     made = [
         row
@@ -122,7 +126,7 @@ def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
 
 
 def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
-    """Rows by the chosen depth where there is one (the needle lies at the nearest sentence end), else in tenths."""
+    """Yields rows by chosen depth (the needle is at the nearest end of a sentence), or else by tenths of the text."""
     status = _status(cell.placed)
     if any(len(one.prediction.depths) != 1 for one in cell.placed):
         return
@@ -141,9 +145,9 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
 
 
 def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:
-    """Match in the outer thirds of the text and in the middle one, by task and length, where both have samples.
+    """Returns match in the outer thirds and in the middle third, by task and length, where both have samples.
 
-    These are the two shares whose difference is the row `middle_gap`; an interval of it needs both with their counts.
+    The difference of these two shares is the row `middle_gap`; its interval needs both shares with their counts.
     """
     found = {}
     for cell in cells:
@@ -153,12 +157,12 @@ def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Sha
     return found
 
 
-def _share(group: Sequence[Scored]) -> Share:
+def _share(group: Sequence[ScoredPrediction]) -> Share:
     return fmean(one.score.match for one in group), len(group)
 
 
 def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
-    """Means over tasks, at lengths where all of RULER was asked."""
+    """Yields means over tasks, at lengths for which all of RULER was evaluated."""
     for length in dict.fromkeys(cell.length for cell in cells):
         group = [cell for cell in cells if cell.length == length]
         if len(group) != len(RULER):
@@ -169,14 +173,14 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
             yield row_of(model, "ruler_average", f"length={length}", metric=column, values=means, status=worst)
 
 
-def _status(group: Sequence[Scored]) -> str:
+def _status(group: Sequence[ScoredPrediction]) -> str:
     if any(one.prediction.status == "diverged" for one in group):
         return "diverged"
     return "outdated" if any(one.prediction.outdated for one in group) else "ok"
 
 
 def row_of(model: str, task: str, at: str, *, metric: str, values: Sequence[float], status: str) -> Row:
-    """The mean of `values` as a row, with its standard error where there are several; no value where there are none."""
+    """Makes a row of the mean of `values`, with its standard error if there are several; without values it has none."""
     row = Row(source="levelfield", task=task, model=model, protocol="pretrained", split="test", at=at, metric=metric)
     row |= Row(unit="percent", n=len(values), status=status)
     row |= Row(value=fmean(values)) if values else Row()
@@ -188,7 +192,7 @@ def _stderr(values: Sequence[float]) -> float:
 
 
 def by_setting(found: Iterable[Prediction]) -> dict[Setting, list[Prediction]]:
-    """Answers in groups that may be averaged."""
+    """Groups answers that may be averaged."""
     groups: dict[Setting, list[Prediction]] = {}
     for p in found:
         groups.setdefault(p.setting, []).append(p)

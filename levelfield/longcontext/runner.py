@@ -1,4 +1,4 @@
-"""Runs evaluations: generates the answers that a folder does not hold yet, and stores them as they come.
+"""Runs evaluations: generates the answers that a folder does not have yet, and stores each as it arrives.
 
     evaluate(model, tokenizer, [Evaluation(count=100)], folder)      # continues after a kill
     score(folder)                                                    # `levelfield.longcontext.answers`
@@ -35,10 +35,10 @@ def evaluate(
     folder: Path,
     on_prediction: OnPrediction = lambda prediction, new: None,
 ) -> list[LeftOut]:
-    """Generates what `folder` does not hold yet, prompt by prompt, and returns the samples that do not fit.
+    """Generates the answers that `folder` does not have yet, and returns the samples that do not fit.
 
-    An answer that is there under the same prompt is taken over. Raises UserError for lengths and ids that the model
-    does not have, and where no prompt fits.
+    A stored answer to the same prompt is used again. Raises UserError for lengths and ids that the model does not have,
+    and where no prompt fits.
     """
     for each in evaluations:
         check(model, each)
@@ -61,22 +61,22 @@ def check(model: LanguageModel, evaluation: Evaluation) -> None:
 
 
 def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0) -> None:
-    """Raises UserError for lengths of more than `most` tokens, of which `before` stand before the prompt."""
+    """Raises UserError for lengths of more than `most` tokens with the `before` tokens in front of the prompt."""
     longest = max(evaluation.lengths)
     if most is not None and longest + before > most:
         raise UserError(
-            f"{name} takes at most {most} tokens and cannot be asked at a length of {longest}: give --lengths up to "
-            f"{most - before}."
+            f"{name} takes at most {most} tokens and cannot be evaluated at a length of {longest}: "
+            f"give --lengths up to {most - before}."
         )
 
 
 def _answered(
     model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, samples: Sequence[Sample], answers: Answers
 ) -> Iterator[tuple[Prediction, bool]]:
-    """Answers to all samples, those that are stored first, and whether each was generated now."""
+    """Yields the answers to all samples, stored ones first, and whether each was generated now."""
     todo = [sample for sample in samples if not answers.known(sample.key)]
     _check_ids(model, tokenizer, todo)
-    if todo:  # before the answers, so that no kill can come between
+    if todo:  # before the answers, so that none is stored without its baselines
         append_baselines(answers.folder, task, samples)
     for sample in samples:
         if old := answers.known(sample.key):
@@ -97,7 +97,7 @@ def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sam
 def _generated(
     model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample]
 ) -> Iterator[Prediction]:
-    """The model's answers as they are done. An answer ends as soon as nothing that may follow can change its score."""
+    """Yields the model's answers as they are done. One ends as soon as no continuation can change its score."""
     from levelfield.pretrained.decoding import Stop, any_of, ends_with, generate_iter
 
     def done(number: int, made: Sequence[int]) -> bool:
@@ -113,7 +113,7 @@ def _generated(
 
 
 def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:
-    """The model's BOS ids and then the sample's: (n,) int32. BOS ids that the template has already are not repeated."""
-    begin, ids = np.array(model.bos_ids, np.int32), sample.ids
-    shared = next((n for n in range(len(begin), 0, -1) if np.array_equal(begin[-n:], ids[:n])), 0)
-    return np.concatenate([begin[: len(begin) - shared], ids])
+    """Puts the model's BOS ids before those of the sample: (n,) int32. BOS ids in the template are not repeated."""
+    bos, ids = np.array(model.bos_ids, np.int32), sample.ids
+    repeated = next((n for n in range(len(bos), 0, -1) if np.array_equal(bos[-n:], ids[:n])), 0)
+    return np.concatenate([bos[: len(bos) - repeated], ids])

@@ -2,12 +2,12 @@
 
     survey = Survey(name="huang2024_table1", claim="...", published=(...), checkpoints=(...), evaluations=..., ...)
 
-    levelfield plan huang2024_table1                          the commands that make the numbers
-    levelfield ruler MODEL --table huang2024_table1           asks one model exactly what the paper asked
-    levelfield report huang2024_table1                        the printed tables, and beside them whoever was asked
+    levelfield plan huang2024_table1                          prints the commands that evaluate its models
+    levelfield ruler MODEL --table huang2024_table1           evaluates a model exactly as the paper did
+    levelfield report huang2024_table1                        shows the printed tables beside the evaluated models
 
-A survey knows the printed models, the evaluations that make their rows, which printed numbers follow from others, and
-which are not what their table says. A study that trains its models is a `levelfield.spec.Study`.
+A survey has the printed models, the evaluations behind their rows, and the printed numbers that follow from others or
+are not what their table says. A study that trains its models is a `levelfield.spec.Study`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from levelfield.spec.study import MeasuredCell
 if TYPE_CHECKING:
     from levelfield.longcontext.evaluation import Evaluation
 
-ANATOMY = "anatomy.json"  # beside a model's answers: {"layers": ..., "parameters": ...} of who gave them
-BUG = "-published-bug"  # how a folder's name ends where the hybrid ran as its own code decodes
+ANATOMY = "anatomy.json"  # beside a model's answers: {"layers": ..., "parameters": ...} of the model
+BUG = "-published-bug"  # ends the name of a folder whose hybrid ran with the decoding bug of its own code
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model, and how it was asked.
+    """A model, and how the paper evaluated it.
 
-    printed: its name in published/results.csv; "" for a model that no table has. source: OWNER/MODEL. context: the
-    steps it was trained on, as the paper has it; 0 where unknown. tokenizer: where it is not beside the model. bug:
-    whether its own code decodes wrongly, so that it is to be asked both ways. layers, parameters: what it is made of,
-    by which it is recognised (`levelfield.pretrained.anatomy`).
+    printed: its name in published/results.csv; "" for a model that is in no table. source: OWNER/MODEL. context: its
+    training length in tokens, as the paper states it; 0 where unknown. tokenizer: its name; "" where it is beside the
+    model. bug: whether its own code has a decoding bug, so that it is to be evaluated with and without. layers,
+    parameters: its anatomy, by which it is recognised (`levelfield.pretrained.anatomy`).
     """
 
     printed: str
@@ -53,20 +53,18 @@ class Checkpoint:
 @final
 @dataclass(frozen=True)
 class Survey:
-    """The claim, the printed rows it answers to, and how their models are asked.
+    """A claim, the printed rows that it is about, and how their models are evaluated.
 
-    evaluations: of a checkpoint at an effort. answers: its measured rows (`longcontext.rows`) in the places of the
-    tables.
-
-    recomputed: values of printed cells that follow from other printed cells, in the same places. marks: signs of a
-    printed cell, which `legend` explains. across: which key of `at` runs to the right in all tables. verdict: of models
-    by their answers, which printed rows may stand for.
+    evaluations: those of a checkpoint at an effort. answers: turns its measured rows (`longcontext.rows`) into cells of
+    the tables. recomputed: values of printed cells that follow from other printed cells. marks: the sign of a printed
+    cell, which `legend` explains. across: the key of `at` that is the columns of all tables. verdict: on models by
+    their cells, measured or printed.
     """
 
     name: str
     claim: str
     published: tuple[Published, ...]
-    deviations: tuple[str, ...]  # where it knowingly differs from the printed experiment
+    deviations: tuple[str, ...]  # known differences from the printed experiment
     checkpoints: tuple[Checkpoint, ...]
     evaluations: Callable[[Checkpoint, Effort], tuple[Evaluation, ...]]
     answers: Callable[[Checkpoint, Sequence[Row]], list[MeasuredCell]]
@@ -77,22 +75,22 @@ class Survey:
     verdict: Callable[[Sequence[MeasuredCell]], str]
 
     def recognise(self, name: str, layers: str, parameters: int) -> Checkpoint:
-        """The printed model with these layers and so many parameters; else one that no table has.
+        """Finds the printed model with these layers and parameters; otherwise returns one that is in no table.
 
-        A name alone is no proof: it only chooses between printed models that are built alike, as one and what was tuned
-        from it are.
+        A name is no proof. It only chooses between printed models with the same architecture, such as a model and its
+        tuned version.
         """
         alike = [c for c in self.checkpoints if c.layers == layers and _near(c.parameters, parameters)]
         named = [c for c in alike if c == self.find(name)]
         return named[0] if named else alike[0] if len(alike) == 1 else Checkpoint("", name)
 
     def find(self, name: str) -> Checkpoint:
-        """The model that a hub's name or a folder's asks for, by the last part of it; else one that no table has."""
+        """Finds a printed model by the last part of a name or path; otherwise returns one that is in no table."""
         wanted = Checkpoint("", name).folder.removesuffix(BUG)
         found = (c for c in self.checkpoints if c.folder.casefold() == wanted.casefold())
         return next(found, Checkpoint("", name))
 
 
 def _near(printed: int, parameters: int) -> bool:
-    """Within half a percent: files differ in what they keep beside the weights, and in rows that pad a vocabulary."""
+    """Whether two counts differ by at most half a percent, as files do in buffers and in rows that pad a vocabulary."""
     return printed > 0 and abs(parameters - printed) <= 0.005 * printed

@@ -1,4 +1,4 @@
-"""Collects the answers of every model that was asked, in the places of a survey's printed tables.
+"""Collects the scores of every evaluated model, as cells of a survey's printed tables.
 
 answers(survey, Path("runs"))      # a measured number beside each printed one that it can be compared with
 """
@@ -20,9 +20,9 @@ ESSAYS = "PaulGrahamEssays"  # the name of the paper's own haystack
 
 
 def answers(survey: Survey, out: Path) -> list[MeasuredCell]:
-    """Measured cells of every model that was asked in `out`.
+    """Returns the measured cells of every model with answers in `out`.
 
-    What was asked in another way than the paper's has nothing printed beside it.
+    A cell that was not evaluated as in the paper has no printed counterpart.
     """
     made: list[MeasuredCell] = []
     folders = sorted((out / "ruler").glob("*/")) if (out / "ruler").is_dir() else []
@@ -42,9 +42,9 @@ def answers(survey: Survey, out: Path) -> list[MeasuredCell]:
 
 
 def _recognised(survey: Survey, folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The printed model that answered in a folder, by its layers and size.
+    """Finds the printed model of a folder's answers, by its layers and size.
 
-    Where the folder has the name of a printed model that it does not hold, a note says so.
+    A note says if the folder has the name of a printed model but the answers of another.
     """
     named, path = survey.find(folder.name), folder / ANATOMY
     known = read_json(path) if path.exists() else {}
@@ -60,7 +60,7 @@ def _recognised(survey: Survey, folder: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def _size(group: Sequence[Prediction]) -> Iterator[str]:
-    """The samples of a cell, the answers to prompts of an earlier version, and essays that are not the paper's."""
+    """Yields notes: samples per cell, answers to prompts of an earlier version, and essays other than the paper's."""
     counts: dict[tuple[str, int], int] = {}
     for p in group:
         counts[p.task, p.length] = counts.get((p.task, p.length), 0) + 1

@@ -55,7 +55,7 @@ FORMATS = tuple(
 
 def load(
     name: str,
-    tokenizer: str = "",
+    tokenizer: str | None = None,
     device: str = "cpu",
     precision: Precision = "float32",
     reference_bug: bool = False,
@@ -104,7 +104,7 @@ def matching_formats(config: Mapping[str, Any], where: str) -> list[CheckpointFo
         return [each for each in FORMATS if each.matches(config)]
 
 
-def _tokenizer(name: str, path: Path) -> Tokenizer:
+def _tokenizer(name: str | None, path: Path) -> Tokenizer:
     if name == BYTES and not Path(name).exists():
         return Bytes()
     return read_tokenizer(resolve_model_path(name, weights=False) if name else path)

@@ -71,7 +71,7 @@ def candidates(task: RulerTask, text: str) -> list[str]:
 
 
 def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> Score:
-    """Both scores of one prediction. Multiply by 100 and average over samples for what tables print."""
+    """Returns both scores of one prediction. Tables print 100 times their average over samples."""
     task = named(task) if isinstance(task, str) else task
     if isinstance(task, Questions):
         first = clean(prediction).partition("\n")[0]

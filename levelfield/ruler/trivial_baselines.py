@@ -1,4 +1,4 @@
-"""Two baselines without a model, guessing and copying the last candidate, are a floor for small models' scores.
+"""Computes two baselines without a model, guessing and copying the last candidate, as a floor for small models' scores.
 
     guess(task, sample.text, count, seed)      # different answers of the right shape, from anywhere in the prompt
     copy_last(task, sample.text, count)        # the last ones of the prompt: "copy the last number"

@@ -15,6 +15,7 @@ import toys
 from levelfield import protocols
 from levelfield.cli import app, run_screen, train_commands
 from levelfield.cli.app import main
+from levelfield.cli.dispatch import RENAMED
 from levelfield.engine import plan
 from levelfield.engine.find import Source, choose, find_run, load_study
 from levelfield.engine.worker import Job, attempt
@@ -332,3 +333,15 @@ def test_compare_refuses_before_any_compute(
     (here / "mine.py").write_text(MINE.format(body=body))
     assert expected in refused(capsys, "compare", "mine.py:Mine", "--effort", "smoke", *words)
     assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(("old", "command"), [("--flavour", "ruler"), ("--published-bug", "ruler"), ("--only", "plan")])
+def test_a_flag_of_an_earlier_version_still_works_and_says_its_name(
+    old: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command's help lists the new name alone."""
+    with pytest.raises(SystemExit) as stop:
+        main([command, "x", *([old] if old == "--published-bug" else [f"{old}=official"]), "--help"])
+    shown = capsys.readouterr()
+    assert stop.value.code == 0 and RENAMED[old] in shown.out and old not in shown.out
+    assert shown.err == f"{old} is called {RENAMED[old]} now; the next release drops the old name.\n"

@@ -36,7 +36,7 @@ def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
     before = rows(predictions(path.parent), "m")
     assert {r.get("status") for r in before} == {"outdated"} and dict(before[0])["value"] == pytest.approx(100 / 3)
     run(monkeypatch, tmp_path, *words, "--rescore")
-    assert "3 answers of vt are to prompts of an earlier version of it: ask again" in capsys.readouterr().out
+    assert "3 answers of vt are to prompts of an earlier version of it: run again" in capsys.readouterr().out
     assert "†" in (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
     model = asked(lambda prompt: "VAR", path.parent, Evaluation((named("vt"),), (2600,), count=3))
     assert model.prompts == 1
@@ -79,7 +79,7 @@ def test_lengths_beyond_the_positions_run_and_are_marked(
     monkeypatch.setattr(Saying, "made_for", 800)
     words = ("--lengths", "700,900", "--tasks", "niah_single_1", "--count", "2")
     run(monkeypatch, tmp_path, *words)
-    said = "model was made for 800 positions: what it is asked at 900 tokens goes beyond them."
+    said = "model was made for 800 positions: lengths of 900 tokens exceed them."
     assert said in capsys.readouterr().out
     monkeypatch.setattr(Saying, "made_for", None)
     run(monkeypatch, tmp_path, *words, "--rescore")

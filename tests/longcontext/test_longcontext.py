@@ -362,5 +362,5 @@ def test_a_second_process_says_that_it_waits(
         thread.join(2)
         assert thread.is_alive() and predictions(folder) == []
     thread.join()
-    assert "Another process is asking in" in capsys.readouterr().out
+    assert "Another process is evaluating in" in capsys.readouterr().out
     assert len(predictions(folder)) == 2
