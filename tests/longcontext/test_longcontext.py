@@ -225,7 +225,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
     [
         (("--tasks", "niah_singel_1"), "niah_single_1"),
         (("--tasks", "qa_1"), "add --squad FILE"),
-        (("--lengths", "4k"), "give numbers with commas"),
+        (("--lengths", "4k"), "is no whole number"),
         (("--lengths", "40"), "length"),
         (("--variant", "pure"), "no flavour 'pure'"),
         (("--template", "meta-llama4"), "did you mean 'meta-llama3'"),
@@ -234,7 +234,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--tasks", "niah_single_1", "--depths", "2"), "from 0 to 1"),
         (("--count", "0"), "at least one sample"),
         (("--lengths", "10,900"), "A length of 10 has no room"),
-        (("--lengths", "0"), "lengths from 1"),
+        (("--lengths", "0"), "is out of range"),
         (("--lengths", "900,1000000"), "takes at most 20000 tokens"),
         (("--tasks", "vt", "--lengths", "300"), "No prompt fits. The smallest prompt takes"),
         (("--essays", "no/essays"), "no/essays does not exist"),
