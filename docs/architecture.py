@@ -109,7 +109,7 @@ def columns(graph: Graph, rows: list[list[str]]) -> dict[str, float]:
     at = {name: WIDTH * (i + 0.5) / len(row) for row in rows for i, name in enumerate(row)}
     for turn in range(200):
         for row in rows if turn % 2 else reversed(rows):
-            near = {name: [at[other] for other in (*links[name], *users[name])] or [at[name]] for name in row}
+            near = {name: [at[other] for other in sorted((*links[name], *users[name]))] or [at[name]] for name in row}
             wanted = {name: sum(places) / len(places) for name, places in near.items()}
             at.update(_apart(wanted))
     return at
@@ -148,7 +148,7 @@ def draw(graph: Graph, target: Path) -> None:
     axes.axis("off")
     style = {"arrowstyle": "-|>", "mutation_scale": 9, "color": "#6f6f6f", "linewidth": 0.9, "zorder": 1}
     for name, mine in direct(graph).items():
-        for other in mine - {BASE}:
+        for other in sorted(mine - {BASE}):
             start, end = (at[name], top[name] - TALL), (at[other], top[other] + 0.02)
             axes.add_patch(FancyArrowPatch(start, end, shrinkA=0, shrinkB=0, **style))
     without = " and ".join(sorted(name for name in graph if BASE not in graph[name] and name != BASE))
