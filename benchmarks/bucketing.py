@@ -49,7 +49,7 @@ and so few examples are bucketed a little less well than a pool of {Buckets.POOL
 
 
 def at_random(examples: Examples) -> tuple[Order, int]:
-    """The order, and its number of steps in an epoch."""
+    """The order of batches, and its number of steps in an epoch."""
     return lambda step: order(0, step, batch=BATCH, count=len(examples)), math.ceil(len(examples) / BATCH)
 
 
@@ -70,7 +70,7 @@ def padding(examples: Examples, chosen: tuple[Order, int]) -> float:
 
 
 def epoch_time(net: Net, task: Task, split: SplitOnDevice, chosen: tuple[Order, int]) -> float:
-    """CPU milliseconds per 1,000 real steps."""
+    """CPU milliseconds per 1,000 real steps of the sequences."""
     objective, real, start = default_objective(task), 0, time.process_time()
     for step in range(chosen[1]):
         batch = split.gather(chosen[0](step))

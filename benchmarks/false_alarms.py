@@ -87,7 +87,7 @@ def _scaled(truth: float, shift: float) -> float:
 
 
 def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.Generator) -> np.ndarray:
-    """(seeds,) points."""
+    """The deviations of `seeds` runs, in points: (seeds,)."""
     if law == "plateaus":
         return 15.0 * draw.choice((-1.0, 1.0), seeds) + draw.normal(0, 0.2, seeds)
     if law == "fail":
@@ -108,7 +108,7 @@ def _measured(cell: Cell, seed: int, share: float, draw: np.random.Generator) ->
 
 
 def _rules(task: str, case: Case) -> list[Row]:
-    """Guessing, on every task; of regression, explaining nothing."""
+    """The row of the rule that guesses, which in regression explains nothing."""
     metric = next(cell.metric for cell in case.cells if cell.task == task)
     rule = Row(task=task, protocol="none", model="chance", metric=metric, split="test", n=EXAMPLES)
     return [rule | Row(value=0.0 if metric == "r2" else GUESS / 100)]
@@ -128,7 +128,7 @@ def _guessed(rows: Sequence[Row]) -> list[int]:
 
 
 def cases() -> Iterator[Case]:
-    """Every rule at every truth where it has nothing to say."""
+    """Every rule at every truth where it has nothing to decide."""
     six = tuple(f"task{i}" for i in range(6))
     models = ("mine", "attention", "s4", "conv")
     compared = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in models for p in ("scratch", "spt_masked"))
@@ -186,7 +186,7 @@ def guessing(reports: int, draw: np.random.Generator) -> int:
 
 
 def simulate(case: Case, law: Law, seeds: int, reports: int) -> dict[str, object]:
-    """One line of the file."""
+    """One line of the results file."""
     draw = np.random.default_rng([sum(map(ord, case.rule + case.truth + law)), seeds])
     wrong = before = 0
     for _ in range(reports):

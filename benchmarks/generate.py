@@ -1,15 +1,15 @@
-"""Measures generation from end to end: needle prompts answered by ours and by the official harness's way, in one run.
+"""Measures generation from end to end: needle prompts answered our way and the official harness's way, in one run.
 
     python benchmarks/generate.py                               a random Mamba-2 of 3 layers, in our layers both times
     python benchmarks/generate.py --model models/pythia-160m    your own model
     python benchmarks/generate.py --peer                        the harness's way through transformers' own generate
 
 The harness (RULER's scripts, as huang2024 ran them) sends one request per sample, at batch 1, to a model that decodes
-the whole budget whatever it says. Ours groups samples of like length, reads the haystack before a needle once, and
-drops a row as soon as its answer is in it. A random model never finds an answer, so a share of the rows is taken to do
-so after `found` tokens: none, or half of them after eight, as a number of seven digits takes with words around it.
-Both ways give the same tokens, which is checked. Times are CPU seconds of this process in one thread; the minimum of
-alternating rounds.
+the whole budget whatever it says. Our way groups samples of similar length, reads the haystack before a needle once,
+and drops a row as soon as it contains the answer. A random model never finds an answer, so a share of the rows is
+treated as finished after `found` tokens: none, or half of them after eight, about what a number of seven digits takes
+with words around it. Both ways must give the same tokens, which is checked. Times are CPU seconds of this process in
+one thread, the minimum of alternating rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ ANSWER = 8  # tokens until an answer has been said
 
 @dataclass
 class Arguments:
-    """samples, length: of the prompts, at depths 0, 10, ..., 100 percent. budget: tokens, RULER's 128 for a needle."""
+    """One measurement. Prompts of `length` tokens have their needles at depths 0, 10, ..., 100 percent.
+
+    budget: the most tokens of an answer, RULER's 128 for a needle.
+    """
 
     model: str = ""
     tokenizer: str = ""
@@ -65,7 +68,7 @@ def random_model(width: int) -> NativeModel:
 
 
 def peer_model(width: int, folder: Path) -> tuple[LanguageModel, Callable[[np.ndarray, int], list[int]]]:
-    """A random Mamba-2 of transformers, read by us, and transformers' own greedy generation with it."""
+    """A random Mamba-2 as our reader loads it, and transformers' own greedy generation with the same weights."""
     import transformers
 
     sizes = {"hidden_size": width, "num_hidden_layers": 3, "vocab_size": SYMBOLS, "state_size": 64, "n_groups": 1}

@@ -56,7 +56,7 @@ def official(peers: Path) -> ModuleType:
 
 
 def theirs(module: ModuleType, count: int, task: ListOps) -> list[tuple[str, int]]:
-    """What the official main() does between its flags and its files."""
+    """Runs what the official main() does between reading its flags and writing its files."""
     data: set[Any] = set()
     while len(data) < count:
         tree, length = module.generate_tree(1, task.max_depth, task.max_args)
@@ -66,7 +66,7 @@ def theirs(module: ModuleType, count: int, task: ListOps) -> list[tuple[str, int
 
 
 def agree(rows: list[tuple[str, int]]) -> None:
-    """Their labels by our evaluator, so that the two are known to do the same work."""
+    """Checks the peer's labels by our evaluator, so that both are known to do the same work."""
     from levelfield.tasks._listops.expressions import survey, tokenize
 
     for text, label in rows:
@@ -97,7 +97,7 @@ def generation(peers: Path, samples: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def other_work(rounds: int) -> list[dict[str, Any]]:
-    """Reading an official file, and permuting a batch of 32."""
+    """Measures reading an official file, and permuting a batch of 32."""
     task = replace(ListOps(val=1, test=1), train=256)
     examples = task.build(None)["train"]
     x = torch.zeros((32, int(examples.lengths[:32].max())), dtype=torch.uint8)

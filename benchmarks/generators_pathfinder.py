@@ -1,11 +1,11 @@
 """Measures Pathfinder against the public generator: CPU time per image and per try, one thread each, in one process.
 
-    git clone https://github.com/drewlinsley/pathfinder PEERS/pathfinder      # at 7b53886, then mend it as below
+    git clone https://github.com/drewlinsley/pathfinder PEERS/pathfinder      # at 7b53886, then repair it as below
     python benchmarks/generators_pathfinder.py --peers PEERS [--seconds 60]
 
-At that commit the peer cannot save an image and draws its markers at 1/255. To mend it, make `_imresize` and `_imsave`
-in `snakes.py` and `snakes2.py` scale any array that is not uint8 so that its smallest value becomes 0 and its largest
-255, as `scipy.misc` did. It needs scipy, opencv-python-headless, Pillow and matplotlib beside levelfield.
+At that commit the peer cannot save an image and draws its markers at 1/255. To repair it, make `_imresize` and
+`_imsave` in `snakes.py` and `snakes2.py` scale any array that is not uint8 so that its smallest value becomes 0 and
+its largest 255, as `scipy.misc` did. It needs scipy, opencv-python-headless, Pillow and matplotlib beside levelfield.
 
 Both sides draw images with the same parameters; the peer also writes its PNG files. Rounds alternate between the two.
 The time to find two contours varies tenfold between images, so tries are counted too: time per try compares the work,
@@ -45,7 +45,7 @@ CELLS: tuple[tuple[int, Difficulty], ...] = (
 
 @dataclass
 class Row:
-    """One cell: ms of CPU time per image, and what it was measured on."""
+    """One measurement: ms of CPU time per image, and the machine on which it was taken."""
 
     size: int
     difficulty: str
@@ -61,7 +61,7 @@ class Row:
 
 
 def load_peer(peers: Path) -> ModuleType:
-    """The peer's module, checked to have been mended."""
+    """The peer's module, checked to have been repaired."""
     folder = peers / "pathfinder"
     if not (folder / "snakes2.py").exists():
         raise SystemExit(f"{folder / 'snakes2.py'} does not exist: clone drewlinsley/pathfinder into {peers}.")
@@ -74,7 +74,7 @@ def load_peer(peers: Path) -> ModuleType:
 
 
 def peer_arguments(p: Parameters, count: int, folder: str) -> SimpleNamespace:
-    """Our parameters by the peer's names. It multiplies contour and paddle contrasts; distractors get the first."""
+    """Our parameters under the peer's names. It multiplies contour and paddle contrasts; distractors get the first."""
     return SimpleNamespace(
         contour_path=folder, batch_id=0, n_images=count, window_size=[p.size, p.size], padding=p.padding,
         antialias_scale=p.antialias, seed_distance=p.seed_distance, marker_radius=p.radius, contour_length=p.contour,
@@ -116,7 +116,7 @@ def reachable(p: Parameters) -> float:
 
 
 def measure(peer: Peer, size: int, difficulty: Difficulty, seconds: float) -> Row:
-    """Alternates rounds until the peer has had `seconds`; ours draws 20 images for each of its own, at least 20."""
+    """Alternates rounds until the peer has run for `seconds`; ours draws 20 images for each of the peer's."""
     p = parameters(size, difficulty)
     draw(p, seeds(0, "warm", 4))
     row = Row(size, difficulty, machine=f"{platform.machine()}, Python {platform.python_version()}")
@@ -151,7 +151,7 @@ def read(path: Path) -> dict[tuple[int, Difficulty], Row]:
 
 
 def page(rows: list[Row]) -> str:
-    """docs/speed-pathfinder.md."""
+    """The page docs/speed-pathfinder.md, from the rows."""
     head = (
         "# Pathfinder: speed\n\nCPU time per image against the public generator (github.com/drewlinsley/pathfinder, "
         "mended as `benchmarks/generators_pathfinder.py` says, with the Arena's parameters), one thread each, in "

@@ -2,11 +2,12 @@
 
     TRITON_INTERPRET=1 python benchmarks/interpret_kernels.py [--length 67] [--width 16] [--only delta_rule]
 
-This runs their code as it is, through our adapters: layout, scale, sign, states and gradients, in float32 proper. What
-it cannot show is what a compiler makes of it, or the ten bits of TF32; that is what the self-test on a GPU is for.
-Triton's interpreter lacks three things, which are supplied here: it cannot choose among tunings, so that every kernel
-has its first one; in its loops numbers are not tensors; and a name that was given to `gather` early misses what it
-becomes. It needs a numpy below 2.4, and its bfloat16 cannot be trusted: float16 stands for 16 bits.
+This runs their code unchanged, through our adapters, and so checks layout, scale, sign, states and gradients in true
+float32. It cannot show what a compiler makes of the code, or the effect of TF32's ten bits; the self-test on a GPU does
+that. Triton's interpreter lacks three things, which are supplied here. It cannot choose among tunings, so every kernel
+uses its first one. Numbers in its loops are not tensors. A name bound to `gather` before the interpreter replaces it
+keeps the old function. NumPy must be older than 2.4. The interpreter's bfloat16 is unreliable, so float16 stands for
+16-bit types.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def prepare() -> None:
 
 
 def supply() -> None:
-    """To all modules of the package that are loaded by now."""
+    """Replaces `range` and `gather` in all modules of the package that are loaded so far."""
     import triton.language as language
 
     for name, module in list(sys.modules.items()):

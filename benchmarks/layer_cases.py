@@ -46,14 +46,14 @@ def s4d_minimal(peers: Path, length: int) -> Forward:
 
 
 def dlr(peers: Path, length: int) -> Forward:
-    """One line of the published file is not Python; the stray characters are dropped."""
+    """Loads the published file without the stray characters that make one of its lines invalid Python."""
     module = source(peers / "not-from-scratch" / "src/models/sequence/ss/dss.py", ("channels////", "channels"))
     rates = importlib.import_module("omegaconf").DictConfig({"Lambda": 1e-4, "Lambda_re": None, "W": 1e-4})
     return module.DSS(WIDTH, d_state=1024, transposed=False, postact="glu", lr=rates, trainable={})
 
 
 def plain_convolution(peers: Path, length: int) -> Forward:
-    """A free kernel and torch's own FFT, under autograd: what a layer could not go below without its own backward."""
+    """A free kernel and torch's own FFT under autograd: the least that a layer without its own backward pass costs."""
     kernel = nn.Parameter(torch.randn(WIDTH, length))
 
     def convolve(x: Tensor) -> Tensor:
@@ -71,26 +71,26 @@ def our_convolution(peers: Path, length: int) -> Forward:
 
 
 def output_map(peers: Path, length: int) -> Forward:
-    """Only what every such layer ends with: the gated linear map."""
+    """Only the gated linear map, with which every such layer ends."""
     return nn.Sequential(nn.GELU(), nn.Linear(WIDTH, 2 * WIDTH), nn.GLU())
 
 
 def products(peers: Path, length: int) -> tuple[Work, int]:
-    """The three matrix products of that map and its backward, in cache."""
-    rows, pull, weight = torch.randn(1024, WIDTH), torch.randn(1024, 2 * WIDTH), torch.randn(2 * WIDTH, WIDTH)
+    """The three matrix products of that map and its backward pass, in cache."""
+    rows, grad, weight = torch.randn(1024, WIDTH), torch.randn(1024, 2 * WIDTH), torch.randn(2 * WIDTH, WIDTH)
     blocks = TOKENS // len(rows)
 
     def work() -> None:
         for _ in range(blocks):
             torch.mm(rows, weight.T)
-            torch.mm(pull, weight)
-            torch.mm(pull.T, rows)
+            torch.mm(grad, weight)
+            torch.mm(grad.T, rows)
 
     return work, TOKENS
 
 
 def transforms(peers: Path, length: int) -> tuple[Work, int]:
-    """Five real transforms of twice the length, as a convolution's forward and backward need, by torch, in cache."""
+    """Five real transforms of twice the length by torch, in cache: what a convolution and its gradient need."""
     rows = torch.randn(max(16, (1 << 18) // length), 2 * length)
     half = torch.fft.rfft(rows)
     blocks = WIDTH * TOKENS // length // len(rows)

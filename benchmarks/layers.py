@@ -24,7 +24,7 @@ PEERS = {"s4": "models/s4/s4.py", "not-from-scratch": "src/models/sequence/ss/ds
 
 
 def require(peers: Path) -> None:
-    """Exit with 2 and one sentence where a checkout is missing."""
+    """Exits with 2 and one sentence if a checkout is missing."""
     missing = [name for name, file in PEERS.items() if not (peers / name / file).exists()]
     if missing:
         what = f"{peers} has no checkout of {' and '.join(missing)}"
@@ -33,7 +33,7 @@ def require(peers: Path) -> None:
 
 
 def page(rows: list[Row]) -> str:
-    """Ratios first: a line per group, length and peer, peer's time over ours."""
+    """The page, which begins with ratios: a line per group, length and peer, the peer's time over ours."""
     ours_by = {(r["group"], str(r["length"])): r for r in rows if r["side"] == "ours"}
     lines = [
         "# Speed of the layers",
@@ -60,7 +60,7 @@ def page(rows: list[Row]) -> str:
 
 
 def remarks(rows: list[Row]) -> list[str]:
-    """What stays below GOAL and what bounds it: no layer can cost less than the matrix products of its output map."""
+    """The ratios below GOAL and what bounds them: no layer can cost less than the matrix products of its output map."""
     time_of = {(r["group"], str(r["length"]), r["side"]): float(r["us_per_token"] or 0) for r in rows}
     lines = [
         "## What bounds them",

@@ -1,11 +1,12 @@
-"""Measures forward and backward: every case is a process of its own, with one thread, under a limit of memory and time.
+"""Measures forward and backward passes, each case in a process with one thread and a limit of memory and time.
 
     rows = collect("layer_cases:LAYERS", wanted, options, rows, save)
 
 A number is the least CPU time (user and system) of a forward and backward, after a warm-up, over all rounds; rounds go
-through all cases in turn, because other work on the machine can only add time, and would else hit one side alone. A
-first pass that takes longer than `SLOW` seconds is itself the measurement. Peaks are resident memory above what the
-process held before its first forward. Rows are saved as they come, so that a run that was ended goes on where it was.
+through all cases in turn, because other work on the machine can only add time and would otherwise affect one side
+alone. A first pass that takes longer than `SLOW` seconds is itself the measurement. Peaks are resident memory above
+what the process held before its first forward pass. Rows are saved as they come, so that an interrupted run continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Case:
 
 
 def batch_tokens(length: int) -> int:
-    """Whole sequences, together no fewer than TOKENS steps."""
+    """The number of whole sequences that have at least TOKENS steps together."""
     return max(length, TOKENS // length * length)
 
 
@@ -65,11 +66,11 @@ def passes(build: Callable[[Path, int], Forward], tokens: Callable[[int], int]) 
     def make(peers: Path, length: int) -> tuple[Work, int]:
         net, number = build(peers, length), tokens(length)
         x = torch.randn(number // length, length, WIDTH, requires_grad=True)
-        pull = torch.randn_like(x)
+        grad = torch.randn_like(x)
 
         def work() -> None:
             y = net(x)
-            (y[0] if isinstance(y, tuple) else y).backward(pull)
+            (y[0] if isinstance(y, tuple) else y).backward(grad)
 
         return work, number
 
@@ -104,7 +105,7 @@ def measure(case: Case, peers: Path, length: int, options: argparse.Namespace) -
 
 
 def _prime() -> None:
-    """A product, a transform and a backward, so that the code they load does not count as a case's memory."""
+    """Runs a product, a transform and a backward pass, so that the code they load does not count as a case's memory."""
     x = torch.randn(512, 512, requires_grad=True)
     torch.fft.irfft(torch.fft.rfft(x @ x.T)).sum().backward()
 
@@ -117,7 +118,7 @@ def _from_here() -> int:
 
 
 def _memory(what: str) -> int:
-    """VmHWM is the peak of the resident memory, in KiB."""
+    """The peak of resident memory, VmHWM, in KiB."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
     return int(line.split()[1])
 
@@ -215,7 +216,7 @@ def foreseen(rows: Iterable[Row], case: Case, length: int, seconds: float) -> st
 
 
 def least(old: Row | None, got: Row) -> Row:
-    """One more round: the less of both times and both peaks."""
+    """The row with one more round: the smaller of both times and of both peaks."""
     rounds = int(old["rounds"]) + 1 if old else 1
     if got["status"] != "ok":
         return {"status": got["status"], "rounds": rounds}
@@ -239,7 +240,7 @@ def _key(row: Row) -> tuple[str, str, int]:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file; none where there is no file. A row without a time and a status did not fit."""
+    """The rows of a file, or none if there is no file. A row without a time and a status did not fit in memory."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -263,7 +264,7 @@ def write(path: Path, rows: list[Row], order: list[str]) -> list[Row]:
 
 
 def said(row: Row) -> str:
-    """A measurement in words."""
+    """A measurement as text for the screen."""
     if row["status"] == "ok":
         return f"{float(row['us_per_token']):8.1f} us/token {float(row['peak_mib']):7.0f} MiB"
     words = {"memory": "does not fit", "time": "a pass takes too long", "absent": "left out: "}
@@ -271,14 +272,14 @@ def said(row: Row) -> str:
 
 
 def cell(row: Row) -> str:
-    """Microseconds per token and (MiB), for a table."""
+    """A cell of a table: microseconds per token, and MiB in brackets."""
     if row["status"] == "ok":
         return f"{float(row['us_per_token']):.1f} ({float(row['peak_mib']):.0f})"
     return {"memory": "does not fit", "time": "too long"}[row["status"]]
 
 
 def add_options(parser: argparse.ArgumentParser, lengths: tuple[int, ...], name: str) -> None:
-    """What every measuring script takes; `name` is that of its rows and its page."""
+    """Parses the options that every measuring script takes; its rows and its page are called `name`."""
     parser.add_argument("--peers", type=Path, default=Path("peers"), help="folder with the peers' checkouts")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(lengths))
     parser.add_argument("--only", default="", help="measure only the groups with this text in their name")
@@ -292,6 +293,6 @@ def add_options(parser: argparse.ArgumentParser, lengths: tuple[int, ...], name:
 
 
 def kept(rows: list[Row], wanted: list[tuple[int, Case, int]], fresh: bool) -> list[Row]:
-    """The rows to go on from: all, or, for a fresh run, those of other cases and lengths."""
+    """The rows to continue from: all or, for a fresh run, those of other cases and lengths."""
     gone = {(case.group, case.side, length) for _, case, length in wanted} if fresh else set()
     return [row for row in rows if _key(row) not in gone]

@@ -76,7 +76,7 @@ def our_average(peers: Path, length: int) -> Forward:
 
 
 def multihead(peers: Path, length: int) -> Forward:
-    """Its fused path. It wants a mask though it reads none when told `is_causal`: this one takes no memory."""
+    """The peer's fused path. It requires a mask even with `is_causal`, and ignores it; this one takes no memory."""
     net = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     mask = torch.zeros(1, 1).expand(length, length)
     return lambda x: net(x, x, x, need_weights=False, attn_mask=mask, is_causal=True)[0]
@@ -87,7 +87,7 @@ def transformers(file: str) -> Any:
 
 
 def longformer(peers: Path, length: int) -> Forward:
-    """Window 512, the first step global; their attention has no output map, ours has."""
+    """A window of 512 with a global first step. Their attention has no output map; ours has one."""
     module = transformers("longformer.modeling_longformer")
     settings = module.LongformerConfig(
         hidden_size=WIDTH, num_attention_heads=HEADS, attention_window=[512], attention_probs_dropout_prob=0.0
@@ -132,7 +132,7 @@ def reformer(peers: Path, length: int) -> Forward:
 
 
 def performer(peers: Path, length: int) -> Forward:
-    """performer-pytorch's attention between maps of our own, as its modules do not allow for a single layer."""
+    """The attention of performer-pytorch between our linear maps, because its modules do not allow a single layer."""
     stand_in("local_attention", LocalAttention=None)
     stand_in("axial_positional_embedding", AxialPositionalEmbedding=None)
     module = importlib.import_module("performer_pytorch.performer_pytorch")
@@ -151,7 +151,7 @@ def linformer(peers: Path, length: int) -> Forward:
 
 
 def _fairseq(peers: Path) -> Path:
-    """facebookresearch/mega's files, and of its utils only the activations."""
+    """Loads the files of facebookresearch/mega, and of its utils only the activations."""
     root = peers / "mega"
     bare(root, "fairseq", "fairseq.modules")
 
@@ -164,7 +164,7 @@ def _fairseq(peers: Path) -> Path:
 
 
 def mega(chunk: int) -> Build:
-    """Steps before sequences, (T, B, D), and no norm of its own."""
+    """The peer's layer, which takes (T, B, D), without a norm."""
 
     def build(peers: Path, length: int) -> Forward:
         _fairseq(peers)
@@ -207,7 +207,7 @@ def rglru(peers: Path, length: int) -> Forward:
 
 
 def griffin(peers: Path, length: int) -> Forward:
-    """The authors' block, and of its package only what runs on torch."""
+    """The authors' block, with only those files of its package that run on torch."""
     bare(peers / "recurrentgemma", "recurrentgemma", "recurrentgemma.torch")
     module = importlib.import_module("recurrentgemma.torch.modules")
     net = module.RecurrentBlock(WIDTH, HEADS, WIDTH)
@@ -312,7 +312,7 @@ LABELS = (*(config.label for config in MIXERS), "convolution")
 
 
 def _of(label: str) -> list[Case]:
-    """All groups of a mixer."""
+    """The names of all groups of a mixer."""
     groups = {label: {"ours": mixer(label)} | PEERS.get(label, {})} if label != "convolution" else {}
     groups |= {group: sides for group, sides in VARIANTS.items() if group.startswith(f"{label}:")}
     cases = [

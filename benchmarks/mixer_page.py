@@ -27,7 +27,7 @@ MAPS = {
     "mega: average": 0,
     "convolution: kernel given": 0,
 }
-"""Layers that are a convolution by FFT and linear maps: how many maps of 256 to 256 that is. DLR is one too."""
+"""Layers made of a convolution by FFT and linear maps, and the number of their maps of 256 to 256. DLR is one too."""
 NEEDED: dict[str, Callable[[int], float]] = {
     "dlr": lambda length: 786_432 + 384 * min(length, TOKENS),  # the sequences of a batch share the kernel's product
     "s5": lambda length: 1_179_648,
@@ -35,7 +35,7 @@ NEEDED: dict[str, Callable[[int], float]] = {
     "mega: chunks of 128": lambda length: 3_244_032 + 3_584 * 128,
     "mamba2": lambda length: 3_813_376,
 }
-"""Operations of a token's matrix products in a layer, forward and backward."""
+"""Operations per token of the matrix products in a layer, forward and backward."""
 PRODUCT = 6 * 2 * WIDTH**2  # operations of the products that are measured as a limit, for a token
 FFT_FACTOR, LINEAR_FACTOR = 2.5, 1.25
 
@@ -70,7 +70,7 @@ DECISIVE = frozenset(g for t in TARGETS for g in t.groups) | set(MAPS) | {g for 
 
 
 class Results:
-    """Rows by what they measured."""
+    """The rows, indexed by what they measured."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = [row for row in rows if row["group"] in GROUPS]
@@ -96,12 +96,12 @@ class Results:
         return None if rate is None or needed is None else needed * rate
 
     def most(self, group: str, side: str, length: int) -> float | None:
-        """`ratio` if ours were its matrix products alone, where all of them are known."""
+        """What `ratio` would be if ours took only the time of its matrix products, where all of these are known."""
         products, theirs = self.products(group, length) if group in NEEDED else None, self.cost(group, side, length)
         return theirs / products if products and theirs else None
 
     def peers(self, group: str) -> list[str]:
-        """In the order of the cases, those that were measured at any length."""
+        """The sides that were measured at any length, in the order of the cases."""
         known = [case.side for case in CASES if case.group == group and case.side not in ("ours", "limit")]
         return [side for side in known if any((group, side, length) in self.by for length in LENGTHS)]
 
@@ -110,7 +110,7 @@ class Results:
 
 
 def page(rows: list[Row]) -> str:
-    """What was measured, the table of ours, that of peers, the limits, and the targets with what became of them."""
+    """The whole page: what was measured, our table, the peers' table, the limits, and how the targets were met."""
     found = Results(rows)
     machines = sorted({row["machine"] for row in found.rows})
     lines = [
@@ -263,7 +263,7 @@ def never_slower(found: Results) -> str:
 
 
 def near_the_transforms(found: Results) -> str:
-    """Ours over the five transforms a convolution takes and the products of the layer, both as measured."""
+    """Our time over that of the five transforms of a convolution and the layer's products, as measured."""
     said, factors = [], []
     for group in (*MAPS, "dlr"):
         for length in LENGTHS:
@@ -277,7 +277,7 @@ def near_the_transforms(found: Results) -> str:
 
 
 def linear_memory(found: Results) -> str:
-    """Between 4K and the longest length measured, peaks grow no faster than the tokens do."""
+    """Whether peak memory grows no faster than the tokens between 4K and the longest length measured."""
     over, number = [], 0
     for group in GROUPS:
         longest = max((n for n in LENGTHS[2:] if found.cost(group, "ours", n)), default=0)
@@ -295,7 +295,7 @@ def linear_memory(found: Results) -> str:
 
 
 def family(group: str) -> str:
-    """The panel that a group is drawn in."""
+    """The panel of the figure in which a group is drawn."""
     label = group.split(":")[0]
     return next((name for name, labels in FAMILIES.items() if label in labels), REST)
 

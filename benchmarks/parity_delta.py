@@ -21,13 +21,13 @@ WIDTH, HEADS, STEPS = 64, 4, 133
 
 
 def rule(peer: Callable[..., tuple[Tensor, Tensor]]) -> float:
-    """Outputs, state and all gradients, from a state on. Theirs: (B, T, H, X)."""
+    """Compares outputs, state and all gradients, starting from a state. The peer takes (B, T, H, X)."""
     draw = Generator().manual_seed(0)
     q, k, v = torch.randn(3, 2, STEPS, HEADS, 16, generator=draw)
     k = torch.nn.functional.normalize(k, dim=-1)
     beta, decay = torch.rand(2, STEPS, HEADS, generator=draw), -torch.rand(2, STEPS, HEADS, generator=draw)
     leaves = [x.requires_grad_() for x in (q, k, v, decay, beta, torch.randn(2, HEADS, 16, 16, generator=draw))]
-    pulls = [torch.randn(2, STEPS, HEADS, 16, generator=draw), torch.randn(2, HEADS, 16, 16, generator=draw)]
+    grads = [torch.randn(2, STEPS, HEADS, 16, generator=draw), torch.randn(2, HEADS, 16, 16, generator=draw)]
 
     def ours() -> tuple[Tensor, Tensor]:
         q, k, v, decay, beta = (x.transpose(1, 2) for x in leaves[:5])
@@ -35,12 +35,12 @@ def rule(peer: Callable[..., tuple[Tensor, Tensor]]) -> float:
         return y.transpose(1, 2), state
 
     theirs = peer(*leaves[:5], initial_state=leaves[5], output_final_state=True)
-    found, others = ([*out, *torch.autograd.grad(out, leaves, pulls)] for out in (ours(), theirs))
+    found, others = ([*out, *torch.autograd.grad(out, leaves, grads)] for out in (ours(), theirs))
     return _apart(found, others)
 
 
 def layer() -> float:
-    """Outputs and the gradients of the input and of the maps in and out, weights copied across."""
+    """Compares outputs and the gradients of the input and of the linear maps, with weights copied across."""
     ours = GatedDeltaNet(heads=HEADS).build(WIDTH, causal=True, layer=0, generator=Generator().manual_seed(0))
     assert isinstance(ours, GatedDeltaNetLayer)
     keys, values = (size // HEADS for size in ours.config.channels(WIDTH))
@@ -63,12 +63,12 @@ def layer() -> float:
             theirs.copy_(mine)
         peer.norm.weight.copy_(ours.o_norm.weight)
         peer.out_proj.weight.copy_(ours.o_proj.weight)
-    x, pull = torch.randn(2, 2, STEPS, WIDTH, generator=Generator().manual_seed(1))
+    x, grad = torch.randn(2, 2, STEPS, WIDTH, generator=Generator().manual_seed(1))
     leaf = x.requires_grad_()
 
     def results(net: nn.Module, shared: list[Tensor]) -> list[Tensor]:
         y = net(leaf)
-        return [y, *torch.autograd.grad(y, [leaf, *shared], pull)]
+        return [y, *torch.autograd.grad(y, [leaf, *shared], grad)]
 
     return _apart(
         results(ours, [ours.A_log, ours.dt_bias, ours.o_norm.weight, ours.o_proj.weight]),

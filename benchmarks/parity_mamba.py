@@ -1,4 +1,4 @@
-"""Compares Mamba and Mamba-2 with transformers' classes, weights copied by name: prints the largest difference.
+"""Compares Mamba and Mamba-2 with transformers' classes, weights copied by name, and prints the largest difference.
 
 pip install transformers
 python benchmarks/parity_mamba.py
@@ -21,18 +21,18 @@ WIDTH, STEPS = 32, 77
 
 
 def compare(config: MixerConfig, peer: nn.Module) -> float:
-    """Of outputs and all gradients, relative to the largest number in each."""
+    """The largest difference of outputs and all gradients, relative to the largest number in each."""
     ours = config.build(WIDTH, causal=True, layer=0, generator=Generator().manual_seed(0))
     peer.load_state_dict(ours.state_dict(), strict=True)
-    x, pull = torch.randn(2, 2, STEPS, WIDTH, generator=Generator().manual_seed(1))
-    pairs = zip(_results(ours, x, pull), _results(peer, x, pull), strict=True)
+    x, grad = torch.randn(2, 2, STEPS, WIDTH, generator=Generator().manual_seed(1))
+    pairs = zip(_results(ours, x, grad), _results(peer, x, grad), strict=True)
     return max(float((found - other).abs().max() / other.abs().max()) for found, other in pairs)
 
 
-def _results(net: nn.Module, x: Tensor, pull: Tensor) -> list[Tensor]:
+def _results(net: nn.Module, x: Tensor, grad: Tensor) -> list[Tensor]:
     x, leaves = x.clone().requires_grad_(), dict(net.named_parameters())
     y = net(x)
-    return [y.detach(), *torch.autograd.grad(y, [x, *(leaves[name] for name in sorted(leaves))], pull)]
+    return [y.detach(), *torch.autograd.grad(y, [x, *(leaves[name] for name in sorted(leaves))], grad)]
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ from torch import nn
 
 
 def stand_in(name: str, /, **contents: Any) -> None:
-    """A module of this name with these contents, unless there is one."""
+    """Puts a module of this name and with these contents in sys.modules, unless there is one."""
     module = ModuleType(name)
     vars(module).update(contents)
     sys.modules.setdefault(name, module)
 
 
 def bare(root: Path, *packages: str) -> None:
-    """These packages under `root`, without running their `__init__`: their files can then be imported one by one."""
+    """Makes packages under `root` without running their `__init__`, so that their files can be imported one by one."""
     for name in packages:
         path = root.joinpath(*name.split("."))
         if not path.is_dir():
@@ -32,7 +32,7 @@ def bare(root: Path, *packages: str) -> None:
 
 
 def source(path: Path, repair: tuple[str, str] = ("", "")) -> Any:
-    """A peer's single file as a module, `repair` = (what it says, what it should say) applied to its text."""
+    """Loads a peer's single file as a module. repair: (old, new), a replacement made in its text."""
     stand_in("pytorch_lightning.utilities", rank_zero_only=lambda function: function)
     stand_in("pytorch_lightning", utilities=sys.modules["pytorch_lightning.utilities"])
     stand_in("IPython", embed=None)

@@ -1,10 +1,10 @@
-"""Measures what preparing text costs: megabytes of raw text a second and core, from official files to arrays.
+"""Measures how fast text is prepared: megabytes of raw text per second and core, from official files to arrays.
 
     python benchmarks/prepare.py --data FOLDER [--only text] [--rounds 3]
 
-FOLDER is laid out like LEVELFIELD_TEST_DATA. A case names a task, and a function that puts its files where the task is
-to read them. Process CPU time of `data.prepare`: reading, decompressing, checking, converting, hashing, writing; the
-least of several rounds. Writes results/speed-prepare.csv and docs/speed-prepare.md.
+FOLDER is laid out like LEVELFIELD_TEST_DATA. A case names a task, and a function that puts its files where the task
+reads them. The time is the process CPU time of `data.prepare`, which reads, decompresses, checks, converts, hashes and
+writes; it is the least of several rounds. Writes results/speed-prepare.csv and docs/speed-prepare.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ Machine: {machine}.
 
 @dataclass(frozen=True)
 class Case:
-    """place(data, scratch): where the task's files lie, made in `scratch` if need be; bytes of raw text, and hashed."""
+    """A task whose preparation is measured.
+
+    place(data, scratch) returns the folder of the task's files, made in `scratch` if necessary, the number of bytes of
+    raw text, and the number of bytes that are hashed.
+    """
 
     name: str
     task: Task
@@ -129,7 +133,7 @@ def measure(case: Case, source: Path, rounds: int) -> Row:
 
 
 def floor(archive: Path | None, hashed: int) -> None:
-    """Decompresses the archive, if it is one, and hashes so many bytes."""
+    """Decompresses the archive, if there is one, and hashes as many bytes as preparing the task does."""
     if archive:
         with gzip.open(archive) as file:
             while file.read(1 << 20):

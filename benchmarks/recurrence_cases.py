@@ -21,19 +21,19 @@ Draw = Callable[[int, int], list[Tensor]]
 
 
 def recurrence(draw: Draw, load: Callable[[Path], Rule]) -> Make:
-    """Forward and backward to all leaves."""
+    """Builds a forward and backward pass to all leaves."""
 
     def make(peers: Path, length: int) -> tuple[Work, int]:
         tokens, rule = batch_tokens(length), load(peers)
         leaves = [leaf.requires_grad_() for leaf in draw(tokens // length, length)]
-        pull = torch.randn_like(leaves[2])
-        return lambda: rule(*leaves).backward(pull), tokens
+        grad = torch.randn_like(leaves[2])
+        return lambda: rule(*leaves).backward(grad), tokens
 
     return make
 
 
 def turned(*parts: Tensor) -> tuple[Tensor, ...]:
-    """(B, T, H, ...) -> (B, H, T, ...), or back."""
+    """Swaps steps and heads: (B, T, H, ...) -> (B, H, T, ...), or back."""
     return tuple(part.transpose(1, 2) for part in parts)
 
 
@@ -132,7 +132,7 @@ def our_mlstm(peers: Path) -> Rule:
 
 
 def fla(file: str, name: str, heads_first: bool) -> Callable[[Path], Rule]:
-    """A reference of flash-linear-attention, which may want (B, H, T, X). Those take the leaves in our order."""
+    """A reference of flash-linear-attention, which may take (B, H, T, X). The leaves come in our order."""
 
     def load(peers: Path) -> Rule:
         found = getattr(source(peers / "flash-linear-attention" / "fla/ops" / file), name)
@@ -144,7 +144,7 @@ def fla(file: str, name: str, heads_first: bool) -> Callable[[Path], Rule]:
 
 
 def _last(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Leaves after the fourth: of every step, to be turned, or of every head, (H, X), as they are."""
+    """Leaves after the fourth: those with steps are transposed, those per head, (H, X), are passed as they are."""
     return tuple(part if part.ndim == 2 else part.transpose(1, 2) for part in parts)
 
 
@@ -172,7 +172,7 @@ def qwen(peers: Path) -> Rule:
 
 
 def ssd_minimal(peers: Path) -> Rule:
-    """The listing of dao2024, in chunks of 64; the kernel that its file compares with is not needed."""
+    """The listing of dao2024, in chunks of 64, without the kernel with which its file compares it."""
     file = peers / "mamba" / "mamba_ssm/modules/ssd_minimal.py"
     kernel = "from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined"
     rule = source(file, (kernel, "")).ssd_minimal_discrete
@@ -180,7 +180,7 @@ def ssd_minimal(peers: Path) -> Rule:
 
 
 def xlstm_by_chunks(peers: Path) -> Rule:
-    """transformers' copy of NX-AI's recurrence in chunks."""
+    """The chunked recurrence of NX-AI, as transformers has it."""
     module = importlib.import_module("transformers.models.xlstm.modeling_xlstm")
 
     def rule(*parts: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ COLUMNS = ("task", "length", "tokenizer", "implementation", "flavour", "cpu_ms",
 
 
 def ours(task: str, length: int, tokenizer: File, flavour: str, count: int) -> tuple[float, float]:
-    """CPU ms of a sample, the least of ten stretches, and of the first one with its tables."""
+    """CPU ms per sample, the least over ten runs, and those of the first sample, which builds the tables."""
     start = time.process_time()
     samples = generate(named(task), length, tokenizer, PromptOptions(flavour), count=count + 1)
     next(samples)

@@ -50,7 +50,7 @@ class File:
 
 
 class Timed:
-    """Stands in for tqdm and measures the CPU seconds of each turn of the sample loop, without the search before it."""
+    """Stands in for tqdm, and measures CPU seconds of each step of the sample loop, but not of the search before it."""
 
     def __init__(self, items: Iterable[int]) -> None:
         self.items = items

@@ -19,7 +19,7 @@ from repository import ROOT
 
 @dataclass(frozen=True)
 class Function:
-    """`where` is "path:line name"; parameters leave out self and cls."""
+    """The size of one function. `where` is "path:line name"; parameters do not include self and cls."""
 
     where: str
     lines: int
@@ -29,7 +29,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Count:
-    """files: path -> lines."""
+    """The sizes of all files and functions below a folder. files: lines by path."""
 
     files: dict[str, int]
     functions: tuple[Function, ...]

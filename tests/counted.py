@@ -1,10 +1,10 @@
-"""Numbers that count what is added and multiplied: compiled loops are run as the Python they are written in.
+"""Counts additions and multiplications by running compiled loops as Python, on numbers that count.
 
     in_python_by(torch.ops.levelfield.diagonal, tensors)     # its additions and multiplications of real numbers
     with Referee() as referee:
         layer(x, mask).sum().backward()                      # referee.total: of all operators, by other rules
 
-Nothing here knows the rules of the ledger: every operator of every number adds to the tally as it is applied.
+Nothing here uses the rules of the ledger: every operation on a number adds to the tally when it is applied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tally:
 
 
 class Number:
-    """A number, or a register of them, real or complex."""
+    """A number or a vector of numbers, real or complex, whose operations are added to a tally."""
 
     def __init__(self, value: Any, tally: Tally) -> None:
         self.value, self.tally = value, tally
@@ -75,7 +75,7 @@ def _plain(x: Any) -> Any:
 
 
 class Array:
-    """Of numbers that count; indexed as the loops index, flat by `load` and `store`."""
+    """An array of such numbers, indexed as the loops index it, and flat by `load` and `store`."""
 
     def __init__(self, values: np.ndarray, tally: Tally) -> None:
         self.values, self.tally = values, tally
@@ -107,7 +107,7 @@ class Array:
 
 
 class _Numpy:
-    """What the loops take of numpy."""
+    """The functions of NumPy that the loops use."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -136,7 +136,7 @@ def _total(x: Number) -> Number:
 
 @contextmanager
 def in_python(module: ModuleType) -> Iterator[Tally]:
-    """The compiled functions of a module of `levelfield.ops`, uncompiled. Give them `Array`s by `arrays`."""
+    """Replaces the compiled functions of a module of `levelfield.ops` by their Python source, which takes `Array`s."""
     tally, names = Tally(), {"load": _load, "store": _store, "total": _total, "fetch": lambda array, at: None}
     with pytest.MonkeyPatch.context() as patch:
         for place in (simd, module):
@@ -167,8 +167,11 @@ def in_python_by(function: Any, tensors: Any) -> int:
 
 
 class Referee(TorchDispatchMode):
-    """Counts what runs within it, without the ledger's rules: compiled loops in Python, own operators of torch's
-    operations by what they dispatch, norms as torch decomposes them, transforms as the textbook's."""
+    """Counts the operations that run within it, without the ledger's rules.
+
+    Compiled loops run in Python, custom operators made of torch's operations count what they dispatch, norms count as
+    torch decomposes them, and transforms as in the textbook.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +250,7 @@ DECOMPOSED = {
 
 
 def textbook(size: int) -> int:
-    """Of the radix-2 transform: two halves, then a complex product, a sum and a difference for each pair."""
+    """Operations of the radix-2 transform: two halves, then a complex product, a sum and a difference for each pair."""
     if size % 2:
         return round(5 * size * math.log2(max(2, size)))
     return 10 if size == 2 else 2 * textbook(size // 2) + size // 2 * (6 + 2 + 2)
@@ -265,7 +268,7 @@ def _convolution(name: str, args: Any) -> int:
 
 
 def _attention(name: str, args: Any) -> int:
-    """Every pair of steps that is seen: two products forward, five back."""
+    """Operations of every visible pair of steps: two products forward, five backward."""
     q, k, v, *rest = args[1:] if name.endswith("backward") else args
     causal = bool(rest[3] if name.endswith("backward") else rest[1]) if len(rest) > 1 else False
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]

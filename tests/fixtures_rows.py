@@ -48,7 +48,7 @@ from levelfield.spec import (
 
 
 class Unbuildable(MixerConfig):
-    """A mixer that only exists on paper."""
+    """A mixer that has a configuration but no layer."""
 
     label: ClassVar[str] = "fixture"
     paper: ClassVar[str] = "none"
@@ -93,7 +93,7 @@ class Masked(Objective):
 
 @dataclass(frozen=True)
 class Toy(Task):
-    """A task in name only."""
+    """A task that has a name but no data."""
 
     name: str = "listops"  # type: ignore[misc]
     length: int = 200
@@ -193,7 +193,7 @@ def curve(run: Run, final: float, rng: np.random.Generator) -> list[dict[str, An
 
 
 def assemble(runs: Sequence[Run], name: str, score: Callable[[Run], float], extra: Callable[[Run, float], list[Row]]):
-    """Results in which every run scored `score(run)` plus seed noise."""
+    """Results in which every run scores `score(run)` plus noise by seed."""
     rng = np.random.default_rng(7)
     rows: list[Row] = [r for task in dict.fromkeys(r.task.name for r in runs) for r in baseline_rows(task, name)]
     curves = {}
@@ -316,11 +316,11 @@ def hostile() -> tuple[Study, Results]:
 
 
 def references(results: Results) -> list[tuple[Arm, Any]]:
-    """As if the printed runs had the very settings of these."""
+    """The runs that stand for the printed ones, as if both had exactly the same settings."""
     return [(arm, results.specs[run]) for run, arm in arms_of(results).items() if run in results.specs]
 
 
 def scores_of(results: Results, **names: Any) -> list[float]:
-    """The plainest reading of the rows: finite test scores at no particular place, in percent."""
+    """The simplest reading of the rows: finite test scores without a location, in percent."""
     rows = [dict(r) for r in results.rows if r.get("split") == "test" and not r.get("at")]
     return [100 * r["value"] for r in rows if "value" in r and all(r.get(k) == v for k, v in names.items())]

@@ -1,4 +1,4 @@
-"""A local HTTP server that gives files in every way in which servers do and fail to.
+"""Runs a local HTTP server that sends files in all the ways in which servers succeed and fail.
 
 with serving() as server:
     server.files["/a.tar.gz"] = Served(content, manner="dies")
@@ -56,7 +56,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """On a port of its own; nothing is left when it ends."""
+    """Runs the server on a free port, and closes it at the end."""
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")

@@ -28,19 +28,19 @@ SHORT, LONG = "cat/00f0204f_nohash_0.wav", "dog/00f0204f_nohash_0.wav"
 
 
 def names(split: str) -> list[str]:
-    """A clip of each word, by one speaker for each split."""
+    """The names of a split's clips: one of each word, by the split's only speaker."""
     return [f"{word}/{SPEAKERS[split]}_nohash_0.wav" for word in WORDS]
 
 
 def sound(name: str) -> np.ndarray:
-    """(samples,) int16; a second but for two clips."""
+    """The samples of a clip, (samples,) int16: one second, except for two clips."""
     samples = {SHORT: 11_000, LONG: 17_500}.get(name, 16_000)
     rng = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
     return (rng.normal(0, 2000, samples) * np.hanning(samples)).astype(np.int16)
 
 
 def wav(samples: np.ndarray, *, channels: int = 1, rate: int = 16_000, bits: int = 16) -> bytes:
-    """RIFF, a format chunk, a chunk that nobody asked for, and the data."""
+    """A wav file: RIFF, a format chunk, a chunk that readers must skip, and the data."""
     data = samples.astype("<i2").tobytes()
     form = struct.pack("<HHIIHH", 1, channels, rate, rate * channels * bits // 8, channels * bits // 8, bits)
     chunks = b"fmt " + struct.pack("<I", len(form)) + form
@@ -49,7 +49,7 @@ def wav(samples: np.ndarray, *, channels: int = 1, rate: int = 16_000, bits: int
 
 
 def write(folder: Path, lists: bool = True) -> Path:
-    """The tree in `folder`, which is returned."""
+    """Writes the tree to `folder`, and returns the folder."""
     for split in SPEAKERS:
         for name in names(split):
             path = folder / name
@@ -66,7 +66,7 @@ def write(folder: Path, lists: bool = True) -> Path:
 
 
 def pack(tree: Path, archive: Path) -> Path:
-    """As the release is packed: members begin with "./"."""
+    """Packs the tree as the release is packed, with members that begin with "./"."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         tar.add(tree, ".")

@@ -101,7 +101,7 @@ def _space_shapes(c: Config) -> dict[str, tuple[int, ...]]:
 
 
 def write_native(folder: Path, config: Config, weights: Weights) -> Path:
-    """As `mamba_ssm`'s save_pretrained does, with a vocabulary of single bytes beside it."""
+    """Saves a model as `mamba_ssm`'s save_pretrained does, with a vocabulary of single bytes beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=4))
     torch.save(weights, folder / "pytorch_model.bin")
@@ -116,7 +116,7 @@ def write_vocabulary(folder: Path, pieces: tuple[bytes, ...] = ()) -> None:
 
 
 def _literal(piece: bytes) -> str:
-    """Text where the bytes are text, as in the published file."""
+    """A token as text where its bytes are text, as in the published file."""
     try:
         return repr(piece.decode())
     except UnicodeDecodeError:
@@ -124,7 +124,7 @@ def _literal(piece: bytes) -> str:
 
 
 def naive_logits(config: Config, weights: Weights, ids: list[int], prompt: int | None = None) -> Tensor:
-    """(T, V). prompt: steps of a prompt whose state was kept as `mamba_ssm` keeps it; None has no such mistake."""
+    """The logits, (T, V). prompt: steps whose state was kept as `mamba_ssm` wrongly keeps it, or None."""
     w = {name: value.double() for name, value in weights.items()}
     x = w["backbone.embedding.weight"][ids]
     for i in range(config["n_layer"]):
@@ -154,7 +154,7 @@ def _normed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _convolved(x: Tensor, w: Weights, prompt: int | None = None) -> Tensor:
-    """The short convolution, a step and a tap at a time."""
+    """The short convolution, one step and one tap at a time."""
     taps = w["conv1d.weight"][:, 0]
     out: list[Tensor] = []
     for t in range(len(x)):
@@ -184,7 +184,7 @@ def naive_attention(c: Config, w: Weights, x: Tensor, prompt: int | None) -> Ten
 
 
 def _rotated(x: Tensor, turned: int, interleaved: bool) -> Tensor:
-    """x: (T, heads, dim); channel i of the first `turned` goes with i + turned / 2, or with its neighbour."""
+    """Rotates x, (T, heads, dim): channel i of the first `turned` with i + turned / 2, or with its neighbour."""
     out = x.clone()
     for t in range(len(x)):
         for i in range(turned // 2):

@@ -47,7 +47,7 @@ class Source:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        """At run time and for types alike."""
+        """All modules that this one imports, at run time or for types."""
         return tuple(self._imports(self.tree, lazy=False, typing=False))
 
     @property
@@ -123,7 +123,7 @@ def sources() -> list[Source]:
 
 @dataclass(frozen=True)
 class Unit:
-    """A row of the table in CONTRIBUTING.md. `anything_but` is True where the cell names what may not be imported."""
+    """A row of the table in CONTRIBUTING.md. `anything_but` is True if the cell names what may not be imported."""
 
     name: str
     holds: str
@@ -131,7 +131,7 @@ class Unit:
     anything_but: bool
 
     def may_import(self, module: str) -> bool:
-        """module: dotted, beginning with "levelfield"."""
+        """Whether the unit may import a module, whose dotted name begins with "levelfield"."""
         hit = any(within(module, name) for name in self.named)
         return not hit if self.anything_but else hit
 

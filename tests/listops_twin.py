@@ -16,7 +16,7 @@ DIGITS = {str(digit): digit for digit in range(10)}
 
 
 def parse(tokens: list[str]) -> Tree:
-    """Recursive descent; fails on anything that is not one whole expression."""
+    """The value by recursive descent. Fails on anything that is not exactly one expression."""
 
     def expression(token: str) -> Tree:
         if token in DIGITS:
@@ -79,7 +79,7 @@ def flatten(tree: Tree) -> list[str]:
 
 
 def with_parentheses(tree: Tree) -> str:
-    """As the official files write it: one pair of parentheses per argument and per closing bracket."""
+    """The tree as the official files write it: one pair of parentheses per argument and per closing bracket."""
     if isinstance(tree, int):
         return str(tree)
     operator, arguments = tree
@@ -94,7 +94,7 @@ def nesting(tree: Tree) -> int:
 
 
 def canonical(tree: Tree) -> Tree:
-    """The same for two trees that differ in the order of arguments only."""
+    """The tree with sorted arguments, which is the same for trees that differ only in the order of arguments."""
     return tree if isinstance(tree, int) else (tree[0], sorted((canonical(a) for a in tree[1]), key=repr))
 
 
@@ -116,7 +116,7 @@ def tree_strategy() -> st.SearchStrategy[Tree]:
 
 
 def statistics(tree: Tree, scale: int) -> dict[str, Any]:
-    """What the law of trees is compared by; counts that spread over many values are divided by `scale`."""
+    """Statistics by which distributions of trees are compared; counts with many values are divided by `scale`."""
     tokens, label = flatten(tree), value(tree)
     return {
         "length": len(tokens) // scale,
@@ -132,7 +132,7 @@ def statistics(tree: Tree, scale: int) -> dict[str, Any]:
 
 
 def apart(a: list[Tree], b: list[Tree], scale: int) -> dict[str, float]:
-    """Chi-square of two samples over what both often have, in standard deviations above its mean."""
+    """Chi-square of two samples over their common values, in standard deviations above its mean."""
     samples = [[statistics(t, scale) for t in trees] for trees in (a, b)]
     return {name: two_sample(*([s[name] for s in sample] for sample in samples)) for name in samples[0][0]}
 

@@ -12,15 +12,16 @@ from levelfield.tasks._pathfinder.draw import Drawing
 
 
 def images_of(drawing: Drawing) -> np.ndarray:
-    """(n, size, size) uint8."""
+    """The images: (n, size, size) uint8."""
     size = int(np.sqrt(drawing.images.shape[1]))
     return drawing.images.reshape(-1, size, size)
 
 
 def linked(strokes: np.ndarray, markers: np.ndarray) -> int:
-    """strokes: (n, 4), both ends of each in any order; markers: (4,).
+    """Whether the markers lie on one contour, as 1 or 0. Two ends are joined where each best continues the other.
 
-    Joins two ends where each is the other's best continuation: near, and along the direction of both strokes.
+    strokes: (n, 4), both ends of each in any order; markers: (4,). The best continuation is near, and along the
+    direction of both strokes.
     """
     count = len(strokes)
     ends = strokes.reshape(2 * count, 2)
@@ -47,7 +48,7 @@ def _disc(radius: float, offset: float = 0.0) -> list[tuple[int, int]]:
 
 
 def _shifted(image: np.ndarray, disc: list[tuple[int, int]]) -> list[np.ndarray]:
-    """One view of the image per displacement, False beyond its edges."""
+    """One copy of the image per displacement, False beyond its edges."""
     n, pad = len(image), max(abs(v) for point in disc for v in point)
     padded = np.pad(image, pad)
     return [padded[pad + y : pad + y + n, pad + x : pad + x + n] for y, x in disc]

@@ -22,11 +22,11 @@ LANCZOS = Image.Resampling.LANCZOS
 
 
 class DeadEnd(Exception):
-    """A contour has nowhere to go on."""
+    """Raised where a contour cannot be continued."""
 
 
 def moved(at: Point, angle: float, distance: int) -> Point:
-    """Where a step leads, rounded up after adding it to the coordinates."""
+    """The pixel to which a step leads, rounded up after the step is added to the coordinates."""
     return math.ceil(at[0] + distance * math.sin(angle)), math.ceil(at[1] + distance * math.cos(angle))
 
 
@@ -140,7 +140,7 @@ def turn(rng: np.random.Generator) -> float:
 
 
 def two_contours(p: Parameters, margin: int, rng: np.random.Generator) -> tuple[list[Chain], np.ndarray]:
-    """Raises DeadEnd."""
+    """Two contours in one image, and the mask of what they cover. Raises DeadEnd."""
     mask = np.ones((p.size, p.size))
     mask[p.padding : -p.padding, p.padding : -p.padding] = 0
     angle = turn(rng)
@@ -164,7 +164,7 @@ def two_contours(p: Parameters, margin: int, rng: np.random.Generator) -> tuple[
 
 
 def distractor(p: Parameters, margin: int, mask: np.ndarray, rng: np.random.Generator) -> tuple[Chain, np.ndarray]:
-    """Raises DeadEnd."""
+    """A distractor contour, and the mask with it. Raises DeadEnd."""
     if (mask <= 0.3).mean() < 0.01:
         raise DeadEnd
     for _ in range(p.paddle_retrials + 1):
@@ -187,7 +187,7 @@ def marker(p: Parameters, at: Point) -> np.ndarray:
 
 
 def twin_image(p: Parameters, rng: np.random.Generator) -> np.ndarray:
-    """(size, size) uint8."""
+    """The image: (size, size) uint8."""
     margin = int(rng.choice(p.margins))
     while True:
         try:

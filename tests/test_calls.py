@@ -25,14 +25,7 @@ COMPILED = {"njit", "compiled"}  # decorators that hand a function to numba
 FLAT = ("levelfield/cli/", "levelfield/ops/arithmetic.py")  # a parameter for each flag; torch's rules for FLOPs
 DICTATED = ("torch.", "register_")  # decorators of torch, which say what the parameters are
 
-PENDING = frozenset(
-    {
-        "levelfield/ops/attention/lsh.py",
-        "levelfield/ops/attention/relative.py",
-        "levelfield/ops/attention/rotary.py",
-        "levelfield/ops/attention/windowed_bias.py",
-    }
-)
+PENDING = frozenset({})
 
 
 def name(path: Path) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attention.softmax import attend_sloped
+from levelfield.ops.attention.softmax import attend_alibi
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig
@@ -88,5 +88,5 @@ class AlibiLayer(RecurrentLayer):
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Returns (B, Q, D) for q: (B, Q, D); k, v: (B, K, D); mask: (B, K) bool, or None."""
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        y = attend_sloped(q, k, v, mask, causal=self.causal, slopes=self.slopes)
+        y = attend_alibi(q, k, v, mask, causal=self.causal, slopes=self.slopes)
         return self.out(y.transpose(1, 2).flatten(2))

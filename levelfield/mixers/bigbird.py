@@ -24,7 +24,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attention.block_sparse import BITS, attend_listed, drawn, scattered
+from levelfield.ops.attention.block_sparse import BITS, attend_block_sparse, hash_integers, sample_blocks
 from levelfield.ops.attention.softmax import visible
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
@@ -105,7 +105,7 @@ class BigBirdLayer(nn.Module):
         table = self.table(last + 1, rows.shape[2])[:, :, inner]
         listed = table <= last[:, None, None, None]
         real = real.unflatten(1, (-1, self.config.block))
-        y = attend_listed(rows[:, :, inner], keys, values, real, table=table.where(listed, 0), listed=listed)
+        y = attend_block_sparse(rows[:, :, inner], keys, values, real, table=table.where(listed, 0), listed=listed)
         ends_here = torch.arange(rows.shape[2], device=q.device)[inner] == last[:, None]
         y = torch.where(ends_here[:, None, :, None, None], last_rows, y)
         return torch.cat([first_rows, y, last_rows], 2).flatten(2, 3)
@@ -122,8 +122,8 @@ class BigBirdLayer(nn.Module):
         near = torch.where((near >= 0) & (near < count), near, count)
         first, last = torch.where(row > side, 0, count), torch.where(count - 1 - row > side, count - 1, count)
         table = torch.cat([first, near, last], -1).unsqueeze(1).expand(-1, c.heads, -1, -1)
-        of_rows = scattered(self.seeds.unsqueeze(-1) + row.squeeze(-1) & 2**BITS - 1)
+        of_rows = hash_integers(self.seeds.unsqueeze(-1) + row.squeeze(-1) & 2**BITS - 1)
         for draw in range(c.random):
-            keys = scattered(of_rows + draw & 2**BITS - 1)
-            table = torch.cat([table, drawn(keys, table, count).unsqueeze(-1)], -1)
+            keys = hash_integers(of_rows + draw & 2**BITS - 1)
+            table = torch.cat([table, sample_blocks(keys, table, count).unsqueeze(-1)], -1)
         return table

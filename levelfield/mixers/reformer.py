@@ -24,7 +24,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._heads import check_width
-from levelfield.ops.attention.lsh import angular_hash, lsh_attention, lsh_attention_onward
+from levelfield.ops.attention.lsh import Visibility, angular_hash, lsh_attention, lsh_attention_step
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
@@ -107,14 +107,13 @@ class ReformerLayer(RecurrentLayer):
             return self._joined(y, x), {"queries": q, "values": v, "buckets": buckets}
         keys, v = torch.cat([state["queries"], q], 1), torch.cat([state["values"], v], 1)
         buckets = torch.cat([state["buckets"], buckets], 3)
-        y = lsh_attention_onward(q, _unit(keys), v, buckets, chunk=self.chunk, repeats=self.repeats)
+        y = lsh_attention_step(q, _unit(keys), v, buckets, chunk=self.chunk, repeats=self.repeats)
         return self._joined(y, x), {"queries": keys, "values": v, "buckets": buckets}
 
     def _attended(self, q: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Returns (B, T, H, d) for q, v: (B, T, H, d), buckets: (B, H, R, T) and mask: (B, T) or None."""
-        return lsh_attention(
-            q, _unit(q), v, buckets, mask, causal=causal, chunk=self.chunk, across=self.across, repeats=self.repeats
-        )
+        visibility = Visibility(causal, self.chunk, self.across, self.repeats)
+        return lsh_attention(q, _unit(q), v, buckets, mask, visibility=visibility)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1))

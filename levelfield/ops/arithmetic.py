@@ -1,21 +1,21 @@
-"""What counts as a floating-point operation: the one rule by which all work is counted.
+"""Counts floating-point operations by one rule.
 
     An addition or a multiplication of two real numbers is one operation, whichever operator does it.
 
-So a product of matrices (M, K) by (K, N) is 2 M K N; a convolution is its taps' products and sums; a recurrence or scan
-is what its step adds and multiplies, times its steps, whether torch's own operators do it or a compiled loop; gates,
-residuals and reductions count by their elements. A product of complex numbers is 6 operations and a sum 2. A Fourier
-transform of N complex numbers counts 5 N log2 N, the operations of the textbook's radix-2 transform, and of real ones
-half, whoever computes it. Divisions count as products. Not counted for anyone: functions of one number (exp, GELU and
-their derivatives), softmax, comparisons, draws of random numbers, and moving of data.
+A product of matrices (M, K) by (K, N) is thus 2 M K N. A convolution is the products and sums of its taps. A recurrence
+or scan is the additions and multiplications of a step, times the number of steps, whether torch's own operators or a
+compiled loop compute it. Gates, residuals and reductions count by their elements. A product of complex numbers is 6
+operations and a sum is 2. A Fourier transform of N complex numbers is 5 N log2 N, the operations of the textbook's
+radix-2 transform, and one of real numbers half of that, whatever computes it. Divisions count as products. Functions of
+one number (exp, GELU and their derivatives), softmax, comparisons, random numbers and moving data are not counted.
 
-What is counted is the algorithm that the plain path on a CPU dispatches, not the shortest one that gives the same
-numbers: attention by chunks counts its chunks, and a convolution by transforms its transforms. The naive form it can be
-held against is the same algorithm written out: a compiled loop step by step, a fused operator as sums and products.
+The algorithm that is counted is the one that the plain path dispatches on a CPU, not the shortest one that gives the
+same numbers: attention by chunks counts its chunks, and a convolution by transforms its transforms. Tests compare it
+with the same algorithm written out: a compiled loop step by step, and a fused operator as sums and products.
 
     with Operations() as counted:
         layer(x, mask).sum().backward()
-    counted.total, counted.transforms                  # the second is part of the first
+    counted.total, counted.transforms                  # the second is included in the first
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMES, PLUS = 6, 2  # operations of a complex product and of a complex sum
 
 
 def fourier(size: int) -> int:
-    """Of a transform of so many complex numbers."""
+    """Operations of a Fourier transform of `size` complex numbers."""
     return int(5 * size * math.log2(max(2, size)))
 
 
@@ -48,17 +48,17 @@ def _fft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int
 
 
 def _rfft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
-    """Real to complex: half of the complex transform."""
+    """Real to complex: half the operations of the complex transform."""
     return _fft(shape, dims, out_shape=out_shape) // 2
 
 
 def _irfft(shape: Shape, dims: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
-    """Complex to real: counted on the real side."""
+    """Complex to real: half the operations of the complex transform, by the size of the real side."""
     return _fft(out_shape, dims, out_shape=out_shape) // 2
 
 
 def _circular(u: Shape, of_rows: int, of_kernels: int, products: int) -> int:
-    """Complex transforms of every row and kernel, and operations between the numbers of two spectra."""
+    """Complex transforms of every row and kernel, and `products` operations per element of a spectrum."""
     from levelfield.ops.compiled.fft import size_for
 
     rows, size = u[0] * u[2], size_for(u[1])
@@ -74,7 +74,7 @@ def _convolve_backward(u: Shape, *_: Any, **__: Any) -> int:
 
 
 def _attention(query: Shape, key: Shape, value: Shape, dropout: float = 0.0, causal: bool = False, **_: Any) -> int:
-    """Two products of (T, D) by (D, S); a causal one does half of it."""
+    """Two products of (T, D) by (D, S), of which causal attention computes half."""
     batch, heads, length, width = query
     total = 2 * batch * heads * length * key[-2] * (width + value[-1])
     return total // 2 if causal else total
@@ -99,22 +99,22 @@ def _convolution_backward(
     grad: Shape, x: Shape, weight: Shape, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int, wanted: Sequence[bool], **_: Any,
 ) -> int:  # fmt: skip
-    """The forward's products for each gradient that is wanted; torch's own rule forgets groups."""
+    """The forward pass's products for each gradient that is wanted; torch's own rule ignores groups."""
     return 2 * math.prod(x if transposed else grad) * math.prod(weight[1:]) * sum(wanted[:2])
 
 
 def _triangular(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
-    """a: (..., T, T) of which half is zero, b: (..., T, K)."""
+    """A triangular solve with a, (..., T, T), of which half is zero, for b, (..., T, K)."""
     return math.prod(b) * a[-1]
 
 
 def _added(total: Shape, a: Shape, b: Shape, **_: Any) -> int:
-    """a: (..., M, K) by b: (..., K, N), added to what is there: torch has a rule for new tensors alone."""
+    """The product of a, (..., M, K), and b, (..., K, N), added in place; torch has a rule only for new tensors."""
     return 2 * math.prod(a) * b[-1]
 
 
 def _vector(a: Shape, *_: Any, **__: Any) -> int:
-    """A matrix by a vector, or a vector by a vector."""
+    """The product of a matrix and a vector, or of two vectors."""
     return 2 * math.prod(a)
 
 
@@ -123,39 +123,39 @@ def _depthwise_conv(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) 
 
 
 def _depthwise_conv_backward(x: Shape, before: Shape, weight: Shape, *_: Any, **__: Any) -> int:
-    """The same for x and for the weights, whose sums are passed on every 64 steps."""
+    """The same work for x and for the weights, whose partial sums are added up every 64 steps."""
     return 4 * weight[0] * math.prod(x) + x[0] * -(-x[1] // 64) * (weight[0] + 1) * x[2]
 
 
 def _chunks(length: int) -> int:
-    """Of the compiled recurrences of kernels, which run in whole chunks."""
+    """Chunks of the compiled recurrences of kernels, which run in whole chunks."""
     from levelfield.ops.compiled import ssm_kernels
 
     return ssm_kernels.whole(length) // ssm_kernels.CHUNK
 
 
 def _diagonal(step: Shape, jump: Shape, weight: Shape, length: int, **_: Any) -> int:
-    """A state and step is a complex product and the sum of a real part; a chunk begins with a few products more."""
+    """A complex product for each state and step, and the sum of a real part; each chunk adds a few products."""
     chunk = 64 * (TIMES + 1) + 3 * TIMES
     return _chunks(length) * (chunk * math.prod(weight) // 2 + TIMES * math.prod(step) // 2)
 
 
 def _moments(step: Shape, jump: Shape, weight: Shape, grad: Shape, **_: Any) -> int:
-    """A state and step is a complex product and two times a real by a complex number, added."""
+    """A complex product for each state and step, and twice a product of a real and a complex number that is added."""
     chunk, lanes = 64 * (TIMES + 8) + 2 * TIMES, math.prod(weight[:2]) * weight[-1]
     return _chunks(grad[1]) * (chunk * math.prod(weight) // 2 + TIMES * math.prod(step) // 2 + 64 * lanes)
 
 
 def _low_rank(change: Shape, column: Any, row: Any, start: Any, ends: Shape, length: int, **_: Any) -> int:
-    """A state and step: a complex product, 10 for what the low rank takes and the next step's product with it, and 4
-    for each kernel's readout."""
+    """A complex product for each state and step, 10 for the low-rank term and the next step's inner product, and 4 for
+    each kernel's readout."""
     lanes, states, kinds = change[0] * change[-1], change[1], ends[1]
     readout = 4 * states - 1
     return lanes * _chunks(length) * (64 * (16 * states + 2 + kinds * readout) + readout)
 
 
 def _low_rank_backward(change: Shape, column: Any, row: Any, start: Any, ends: Shape, grad: Shape, **_: Any) -> int:
-    """The states twice again, which nobody kept, and backwards those of states and of all that makes them."""
+    """The states twice more, because they are not kept, then the gradients of states and of all five parts."""
     lanes, states, kinds = change[0] * change[-1], change[1], ends[1]
     return lanes * _chunks(grad[1]) * (64 * (64 * states + 3 + 8 * kinds * states) + 2 * (4 * states - 1))
 
@@ -163,7 +163,7 @@ def _low_rank_backward(change: Shape, column: Any, row: Any, start: Any, ends: S
 def _decay_per_key(
     q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, exclusive: bool, **_: Any
 ) -> int:
-    """A number of the state and step: fade, enter (2) and be read (2); then sums over sixteen lanes."""
+    """Each element of the state takes, per step, decay (1), update (2) and read (2); then sums over sixteen lanes."""
     keys, values, rows = q[3], v[3], math.prod(q[:3])
     return rows * (values * (5 * keys + 31 + 2 * exclusive) + 3 * keys + 1)
 
@@ -171,7 +171,7 @@ def _decay_per_key(
 def _decay_per_key_backward(
     q: Shape, k: Shape, decay: Shape, bonus: Shape, v: Shape, state: Shape, exclusive: bool, *_: Any, **__: Any
 ) -> int:
-    """The states again with the gradients of q, and backwards those of states, k and v."""
+    """The states again with the gradients of q, then the gradients of states, k and v."""
     keys, values, rows = q[3], v[3], math.prod(q[:3])
     ends = q[0] * q[2] * -(-q[1] // 64) * 2 * keys * values
     bonuses = 12 * keys + 4 * values + 2 if exclusive else 0
@@ -179,12 +179,12 @@ def _decay_per_key_backward(
 
 
 def _selective(x: Shape, dt: Shape, a: Shape, *_: Any, **__: Any) -> int:
-    """A state and step: dt a, b times dt x, fade and enter, and be read."""
+    """Each state takes, per step, dt a, b times dt x, decay and update, and read."""
     return math.prod(x) * (1 + 6 * a[1])
 
 
 def _selective_backward(x: Shape, dt: Shape, a: Shape, *_: Any, **__: Any) -> int:
-    """The states again (4), backwards their gradients (3) and those of x, b, c (6), and of dt and a (6)."""
+    """The states again (4), then their gradients (3), those of x, b and c (6), and those of dt and a (6)."""
     return math.prod(x) * (5 + 19 * a[1])
 
 
@@ -215,10 +215,10 @@ RULES: dict[Any, Rule] = {
     _own.selective: _selective,
     _own.selective_backward: _selective_backward,
 }
-"""Operators that torch's own counter does not know, by the shapes of their arguments."""
+"""Rules for operators that torch's own counter does not know, by the shapes of their arguments."""
 
 TRANSFORMS = {_aten._fft_r2c, _aten._fft_c2r, _aten._fft_c2c, _own.convolve, _own.convolve_backward}
-"""Those whose work goes in jumps, because transforms come in certain sizes only."""
+"""Operators whose work grows in jumps, because transforms come only in certain sizes."""
 
 NORMS = {
     _aten.native_layer_norm: 8,
@@ -228,7 +228,7 @@ NORMS = {
     _aten.native_batch_norm: 8,
     _aten.native_batch_norm_backward: 14,
 }
-"""Operations per element, as torch writes them out."""
+"""Operations per element, as torch decomposes the norms."""
 
 _SUMS = {getattr(_aten, name) for name in ("sum", "mean", "cumsum", "cumsum_")}
 _PLUS = {getattr(_aten, name) for name in ("add", "add_", "sub", "sub_", "rsub")}
@@ -237,7 +237,7 @@ _BOTH = {getattr(_aten, name): count for name, count in {"addcmul": 1, "addcmul_
 
 
 class Operations(TorchDispatchMode):
-    """Counts what runs within it: `total`, and of that `transforms`, both so far. Tensors may be without values."""
+    """Counts the operations that run within it: `total`, and `transforms` among them. Tensors may have no values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ def _count(operator: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def _scan(operator: Any, a: Tensor, b: Tensor) -> int:
-    """A product and a sum for each step; backwards a sum and two products, and where all steps share `a` a sum more."""
+    """A product and a sum per step; backwards two products and a sum, and one more sum if all steps share `a`."""
     times, plus = (TIMES, PLUS) if b.is_complex() else (1, 1)
     if operator is _own.states:
         return b.numel() * (times + plus)
@@ -279,7 +279,7 @@ def _scan(operator: Any, a: Tensor, b: Tensor) -> int:
 
 
 def _elementwise(operator: Any, args: Any, out: Tensor) -> int:
-    """By the elements of the result, or of what is summed up; complex numbers by their parts."""
+    """Operations by the elements of the result, or of what is summed up; complex numbers count by their parts."""
     parts = 2 if out.is_complex() else 1
     if operator in _PLUS:
         return parts * out.numel()
@@ -293,6 +293,6 @@ def _elementwise(operator: Any, args: Any, out: Tensor) -> int:
 
 
 def _product(factors: Sequence[Any]) -> int:
-    """Of two complex numbers, of a complex and a real one, or of two real ones."""
+    """Operations of a product of two complex numbers, of a complex and a real one, or of two real ones."""
     complexes = sum(isinstance(x, complex) or (isinstance(x, Tensor) and x.is_complex()) for x in factors)
     return (1, 2, TIMES)[complexes]

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from traffic import growth
 
 from levelfield.mixers.bigbird import BigBird, BigBirdLayer
-from levelfield.ops.attention.block_sparse import drawn, scattered
+from levelfield.ops.attention.block_sparse import hash_integers, sample_blocks
 from levelfield.spec import UserError
 
 WIDTH = 8
@@ -28,7 +28,7 @@ def _x(*shape: int) -> Tensor:
 
 
 def random_blocks(layer: BigBirdLayer, count: int) -> list[list[list[int]]]:
-    """[head][row]: the blocks drawn for a row of a sequence of `count` blocks."""
+    """[head][row]: the blocks sample_blocks for a row of a sequence of `count` blocks."""
     table = layer.table(torch.tensor([count]), count)[0, :, :, layer.config.window + 2 :]
     return [[[j for j in row if j < count] for row in head] for head in table.tolist()]
 
@@ -107,11 +107,11 @@ def test_draws_are_uniform_and_differ_between_heads_rows_and_seeds() -> None:
 
 def test_scattering_is_one_to_one_and_draws_count_past_what_is_taken() -> None:
     keys = torch.arange(1 << 16)
-    assert len(scattered(keys).unique()) == len(keys) and int(scattered(keys).max()) < 1 << 32
+    assert len(hash_integers(keys).unique()) == len(keys) and int(hash_integers(keys).max()) < 1 << 32
     taken, count = torch.tensor([[1, 4, 9, 9]]), torch.tensor([6])  # 0, 2, 3 and 5 are free
-    picks = [int(drawn(torch.tensor([n << 30]), taken, count)) for n in range(4)]
+    picks = [int(sample_blocks(torch.tensor([n << 30]), taken, count)) for n in range(4)]
     assert picks == [0, 2, 3, 5]
-    assert int(drawn(torch.tensor([7]), torch.tensor([[0, 1]]), torch.tensor([2]))) == 2
+    assert int(sample_blocks(torch.tensor([7]), torch.tensor([[0, 1]]), torch.tensor([2]))) == 2
 
 
 def test_random_blocks_are_saved_with_the_weights() -> None:

@@ -119,7 +119,7 @@ def test_the_layer_is_the_equations(config: Mega, causal: bool) -> None:
 def test_attention_in_blocks_is_score_after_score(
     monkeypatch: pytest.MonkeyPatch, block: int, rows: int, weigh: Weigh, queries: int, causal: bool
 ) -> None:
-    monkeypatch.setattr(relative, "CPU_BLOCK", block)
+    monkeypatch.setattr(relative, "CPU_BLOCK_ELEMENTS", block)
     monkeypatch.setattr(relative, "ROWS", rows)
     q, k, v, bias = (normal(*s, seed=len(s) + s[0]) for s in ((2, queries, 4), (2, 13, 4), (2, 13, 6), (33,)))
     mask = None if causal else torch.arange(13) < torch.tensor([[9], [0]])

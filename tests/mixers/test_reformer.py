@@ -79,7 +79,7 @@ def test_equals_its_rules_in_value_and_gradient(
     causal: bool, across: bool, repeats: bool, length: int, chunk: int, rounds: int, buckets: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(lsh, "CPU_NUMBERS", 3 * 2 * chunk**2)  # three chunks to a block
+    monkeypatch.setattr(lsh, "CPU_BLOCK_ELEMENTS", 3 * 2 * chunk**2)  # three chunks to a block
     layer = _layer(Reformer(2, chunk, rounds, buckets, chunk == 5, across, repeats), 6, causal).double()
     x = (2 * _x(3, length, 6)).requires_grad_()
     lengths = [length, max(1, length // 2), 1]
@@ -141,7 +141,7 @@ def test_later_steps_do_not_decide_what_earlier_ones_see() -> None:
 
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_long_piece_goes_on_from_a_state(repeats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lsh, "ONWARD", 7)
+    monkeypatch.setattr(lsh, "STEP_QUERIES", 7)
     config = Reformer(heads=2, chunk=4, rounds=3, buckets=4, repeats=repeats)
     layer, x = _layer(config, 6, True).double(), _x(2, 60, 6)
     first, state = layer.step(x[:, :9], None)

@@ -1,17 +1,19 @@
-"""Rotary positions: each pair of channels (2i, 2i+1) of step t is turned by the angle t * theta_i.
+"""Applies rotary positions, which rotate each pair of channels (2i, 2i + 1) of step t by the angle t * theta_i.
 
     theta_i = base^(-2i / dim)            i = 0 .. dim/2 - 1
     (a, b) -> (a cos - b sin, a sin + b cos)
 
-The product of a turned query and a turned key depends on their distance alone (su2024, section 3.2). With `half`, theta
-is zero at even i, the fastest pair included, so those channels ignore position (miralles2025, table 5, "disable half").
-Angles are computed in float64: at step 16,000 a float32 angle is already off by 1e-3.
+The product of a rotated query and a rotated key depends only on their distance (su2024, section 3.2). With `half`,
+theta is zero at even i, the fastest pair included, so those channels ignore position (miralles2025, table 5, "disable
+half"). Angles are computed in float64, because at step 16,000 a float32 angle is already off by 1e-3.
 
 Published weights often pair channel i with channel i + dim / 2 instead. That is the same function with the rows of the
 query and key maps in another order, so weights are reordered when they are read (`neighbours_from_halves`).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,9 +22,11 @@ from levelfield.ops.layers.constants import table
 
 
 def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
-    """Angle per step of each pair: (dim // 2,) float64. dim must be even."""
+    """The angle per step of each pair of channels: (dim // 2,) float64. Raises ValueError if dim is odd."""
     if dim % 2:
-        raise ValueError(f"Rotary positions turn pairs of channels, so {dim} channels cannot be.")
+        raise ValueError(
+            f"Rotary positions rotate pairs of channels, so the number of channels must be even, not {dim}."
+        )
     theta = base ** (-2 * torch.arange(dim // 2, dtype=torch.float64) / dim)
     if half:
         theta[0::2] = 0
@@ -32,29 +36,31 @@ def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
 def rotate(
     x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
 ) -> Tensor:
-    """Turn every step of x by its position, the first one's being `start`. x: (..., T, D) -> the same shape and dtype.
+    """Rotates every step of x, (..., T, D), by its position, that of the first step being `start`: the same shape.
 
-    The D channels are `heads` groups that each turn with the angles of D / heads channels; one group turns all D.
-    turned: so many channels of each group, the first ones, turn (with the angles of so many); None is all of them.
+    The D channels are `heads` groups, each with the angles of D / heads channels. turned: how many channels of each
+    group, from the first, are rotated, with the angles of so many channels; None rotates all of them.
     """
     length, width = x.shape[-2:]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     turned = width // heads if turned is None else turned
     rows = _rounded(start + length)
-    turns = _table(rows, width, heads, base, half, turned, x.device, wide)[start : start + length]
+    angles = _Angles(width, heads, base, half, turned)
+    turns = _table(rows, angles, x.device, wide)[start : start + length]
     pairs = _aligned(x.to(wide).unflatten(-1, (width // 2, 2)))
-    # One complex product goes over memory once; the four real ones take three times as long on a CPU.
+    # One complex product passes over memory once; four real products take three times as long on a CPU.
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
 
 
 def rotary_bias(first: Tensor, second: Tensor, length: int, base: float = 10000.0) -> Tensor:
-    """A bias for every distance: first, turned as at step i, times second, turned as at step j (ma2023, appendix).
+    """A bias for every distance: `first`, rotated for step i, times `second`, rotated for step j (ma2023, appendix).
 
-    first, second: (dim,), whose channels c and c + dim / 2 are pairs -> (2 length - 1,), of the distances j - i from
-    -(length - 1) to length - 1. It depends on j - i alone: Re sum_c (first second*)_c exp(i theta_c (i - j)).
+    first, second: (dim,), whose channels c and c + dim / 2 are pairs. The result is (2 length - 1,), for the distances
+    j - i from -(length - 1) to length - 1: Re sum_c (first second*)_c exp(i theta_c (i - j)) depends only on j - i.
     """
     dim, device = first.shape[0], first.device
-    turns = _table(_rounded(length), dim, 1, base, False, dim, device, first.dtype)[:length]
+    angles = _Angles(dim, heads=1, base=base, half=False, turned=dim)
+    turns = _table(_rounded(length), angles, device, first.dtype)[:length]
     a, b = (torch.complex(*part.chunk(2)) for part in (first, second))
     product = a * b.conj()
     near, turned = turns.real @ product.real, turns.imag @ product.imag
@@ -62,9 +68,10 @@ def rotary_bias(first: Tensor, second: Tensor, length: int, base: float = 10000.
 
 
 def neighbours_from_halves(rows: Tensor, heads: int, turned: int | None = None) -> Tensor:
-    """Rows of a query or key map, or of its bias, from pairs (i, i + turned / 2) to pairs (2i, 2i + 1) in each head.
+    """Reorders rows of a query or key map, or of its bias, from pairs (i, i + turned / 2) to pairs (2i, 2i + 1).
 
-    rows: (heads * dim, ...) -> the same shape. turned: the first so many channels of each head are pairs; None is all.
+    rows: (heads * dim, ...) -> the same shape. turned: how many channels of each head, from the first, are pairs; None
+    means all.
     """
     parts = rows.unflatten(0, (heads, -1))
     turned = parts.shape[1] if turned is None else turned
@@ -75,7 +82,7 @@ def neighbours_from_halves(rows: Tensor, heads: int, turned: int | None = None) 
 def rotate_naive(
     x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
 ) -> Tensor:
-    """The twin of `rotate`, one 2 x 2 rotation matrix after another. x: (..., T, D) -> the same."""
+    """The naive twin of `rotate`, by one 2 x 2 rotation matrix after another: (..., T, D) -> the same shape."""
     group = x.shape[-1] // heads
     dim = group if turned is None else turned
     out = x.clone()
@@ -97,18 +104,26 @@ def _rounded(length: int) -> int:
 
 
 def _aligned(pairs: Tensor) -> Tensor:
-    """(..., 2) such that each pair can be read as one complex number; a copy where the layout forbids it."""
+    """The pairs, (..., 2), in a layout in which each can be read as a complex number; a copy where it must be."""
     *strides, last = pairs.stride()
     fits = last == 1 and pairs.storage_offset() % 2 == 0 and not any(stride % 2 for stride in strides)
     return pairs if fits else pairs.contiguous()
 
 
+class _Angles(NamedTuple):
+    """The angles of all channels; see `rotate`."""
+
+    width: int
+    heads: int
+    base: float
+    half: bool
+    turned: int
+
+
 @table
-def _table(
-    length: int, width: int, heads: int, base: float, half: bool, turned: int, device: torch.device, dtype: torch.dtype
-) -> Tensor:
-    """cos + i sin of every angle: (length, width // 2) complex, with parts of `dtype`."""
-    still = torch.zeros(max(0, width // heads - turned) // 2, dtype=torch.float64)
-    theta = torch.cat([frequencies(turned, base, half), still]).repeat(heads)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * theta
-    return torch.polar(torch.ones_like(angles), angles).to(device, dtype.to_complex())
+def _table(length: int, angles: _Angles, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The factors cos + i sin of every angle: (length, width // 2) complex, with parts of `dtype`."""
+    still = torch.zeros(max(0, angles.width // angles.heads - angles.turned) // 2, dtype=torch.float64)
+    theta = torch.cat([frequencies(angles.turned, angles.base, angles.half), still]).repeat(angles.heads)
+    phases = torch.arange(length, dtype=torch.float64)[:, None] * theta
+    return torch.polar(torch.ones_like(phases), phases).to(device, dtype.to_complex())

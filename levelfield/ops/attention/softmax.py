@@ -1,15 +1,14 @@
-"""Softmax attention through fused kernels: over everything, over blocks of steps, over a sliding window, or with
-scores that fall with the distance.
+"""Computes softmax attention by fused kernels: full, in blocks of steps, in a sliding window, or with ALiBi.
 
     attend(q, k, v, None, causal=True)                     # (B, H, T, d) each
     attend_blocks(q, k, v, mask, False, block=4096)        # own block and the ones beside it
     attend_window(q, k, v, None, True, window=2048)        # itself and the 2047 steps before
-    attend_sloped(q, k, v, mask, True, slopes)             # a slope for each head
+    attend_alibi(q, k, v, mask, True, slopes=slopes)       # scores fall with the distance, by a slope for each head
 
-What lies outside of blocks or windows is never computed, and time and memory are linear in K there. Keys and values may
-have fewer heads than queries, G, which then serve H / G of them each. The queries may be fewer than the keys: they are
-the last steps, and the keys before them come from a state.
-Letters: B batch, H heads, Q queries, K keys, d channels of a head.
+Scores outside of blocks and windows are never computed, so that time and memory are linear in K. Keys and values may
+have G heads, fewer than the queries have, each of which then serves H / G heads of queries. The queries may be fewer
+than the keys: they are then the last steps, and the earlier keys come from a state.
+Letters: B batch, H heads of queries, G heads of keys and values, Q queries, K keys, d channels of a head.
 """
 
 from __future__ import annotations
@@ -22,11 +21,14 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from levelfield.ops.vendor.dispatch import try_kernel
 
-CHUNK = 256  # the fewest queries of a window that are worth a call of their own
+CHUNK = 256  # minimum number of queries per attention call in a sliding window
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v. q: (B, H, Q, d); k, v: (B, G, K, d); mask: (B, K) of the keys -> (B, H, Q, d)."""
+    """Full attention, softmax(q k^T / sqrt(d)) v: (B, H, Q, d).
+
+    q: (B, H, Q, d); k, v: (B, G, K, d); mask: (B, K), True at real keys, or None.
+    """
     queries, keys = q.shape[2], k.shape[2]
     if causal and 1 < queries < keys:
         past = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
@@ -35,10 +37,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
 
 
 def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, block: int) -> Tensor:
-    """`attend` where a step sees its own block and the ones beside it: one call for each block of queries.
+    """`attend` where a step sees its own block and the two beside it, one call per block of queries: (B, H, Q, d).
 
-    The first and the last block have one neighbour; a causal step sees the block before and its own up to itself.
-    The first key is the first of a block.
+    The first and the last block have one neighbour. In the causal direction a step sees the block before and its own
+    block up to itself. The first key must be the first of a block.
     """
     length, asked, seen = k.shape[2], [], []
     past = length - q.shape[2]
@@ -48,7 +50,7 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
         seen.append((max(0, start - block), end if causal else min(end + block, length)))
     parts = []
     for some, keys, values, (a, b) in zip(
-        stretches(q, asked), stretches(k, seen), stretches(v, seen), seen, strict=True
+        split_spans(q, asked), split_spans(k, seen), split_spans(v, seen), seen, strict=True
     ):
         parts.append(attend(some, keys, values, None if mask is None else mask[:, a:b], causal))
     return torch.cat(parts, 2)
@@ -57,10 +59,10 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
 def attend_window(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int, first: int = 0
 ) -> Tensor:
-    """`attend` where a step sees itself, window - 1 steps before it and, unless causal, as many after it.
+    """`attend` in a window: a step sees itself, window - 1 steps before it and, unless causal, as many after it.
 
-    Every step sees the `first` keys besides, in the causal direction if they are not after it. Equal to
-    `naive_attend_window`.
+    Every step also sees the `first` keys, in the causal direction only those not after it. Arguments and result have
+    the shapes of `attend`: (B, H, Q, d). Equal to `naive_attend_window`.
     """
     given = try_kernel("attend_window", naive_attend_window, (q, k, v, mask, causal, window, first))
     if given is not None:
@@ -73,9 +75,9 @@ def attend_window(
         asked.append((start - past, end - past))
         seen.append((max(first, start - window + 1), max(first, end if causal else min(end + window - 1, length))))
     steps, parts = torch.arange(length, device=q.device), []
-    (first_keys, *near_keys), (first_values, *near_values) = (stretches(x, [(0, first), *seen]) for x in (k, v))
-    pieces = zip(stretches(q, asked), near_keys, near_values, asked, seen, strict=True)
-    for some, keys, values, (start, end), (a, b) in pieces:
+    (first_keys, *near_keys), (first_values, *near_values) = (split_spans(x, [(0, first), *seen]) for x in (k, v))
+    calls = zip(split_spans(q, asked), near_keys, near_values, asked, seen, strict=True)
+    for some, keys, values, (start, end), (a, b) in calls:
         if first:
             keys, values = torch.cat([first_keys, keys], 2), torch.cat([first_values, values], 2)
         looked = torch.cat([steps[:first], steps[a:b]])
@@ -92,7 +94,7 @@ def attend_window(
 def naive_attend_window(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int, first: int = 0
 ) -> Tensor:
-    """`attend_window` through one matrix over all pairs of steps."""
+    """`attend_window` by one matrix over all pairs of steps: (B, H, Q, d)."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     steps = torch.arange(k.shape[2], device=q.device)
     ahead = steps - steps[k.shape[2] - q.shape[2] :, None]
@@ -105,16 +107,16 @@ def naive_attend_window(
     return scores.softmax(-1) @ v
 
 
-def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
-    """`attend` with scores lowered by slope * distance. slopes: (H,).
+def attend_alibi(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
+    """`attend` with scores lowered by slope * distance: (B, H, Q, d). slopes: (H,).
 
-    The bias of a pair depends on how far ahead the key is, and on nothing else. So with the queries of a chunk in
-    reverse, all rows of biases are one line read from one place after another: a view, which costs no memory.
+    The bias of a pair depends only on how far ahead the key is. With the queries of a chunk in reverse order, each row
+    of biases is therefore the row before it shifted by one, and all rows are a view of one line that takes no memory.
     """
     length, parts = k.shape[2], []
     past, width = length - q.shape[2], q.shape[3]
     if mask is not None:
-        q, k, v = _walled(q, k, v, visible(mask))
+        q, k, v = _mask_by_bias(q, k, v, visible(mask))
     ahead = torch.arange(1 - length, length, device=q.device)
     line = (ahead.abs() * -slopes[:, None]).to(q.dtype)
     if causal:
@@ -130,21 +132,22 @@ def attend_sloped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
     return torch.cat(parts, 2)[..., :width]
 
 
-def _walled(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """More channels, in which a query scores all keys that are not `seen`, (B, 1, 1, K), as low as a number can say."""
-    wall = k.new_zeros(1).masked_fill(~seen.mT, torch.finfo(k.dtype).min / 32)
-    return pad(q, (0, 8), value=1.0), torch.cat([k, wall.expand(*k.shape[:3], 8)], 3), pad(v, (0, 8))
+def _mask_by_bias(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Adds eight channels to q, k and v, which give a very low score to keys that are not `seen`, (B, 1, 1, K)."""
+    low = k.new_zeros(1).masked_fill(~seen.mT, torch.finfo(k.dtype).min / 32)
+    return pad(q, (0, 8), value=1.0), torch.cat([k, low.expand(*k.shape[:3], 8)], 3), pad(v, (0, 8))
 
 
-def stretches(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
-    """x[:, :, a:b] for each (a, b). Their gradients are added up in one tensor.
+def split_spans(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
+    """The slices x[:, :, a:b] of x, (B, H, T, d), for each (a, b). Their gradients are added up in one tensor.
 
-    The backward of an ordinary slice makes a tensor as long as x, so that slicing all of x is quadratic in its length.
+    The backward pass of an ordinary slice makes a tensor as long as x, so that slicing all of x would be quadratic in
+    its length.
     """
-    return _Stretches.apply(x, spans)  # pyright: ignore[reportReturnType]
+    return _SplitSpans.apply(x, spans)  # pyright: ignore[reportReturnType]
 
 
-class _Stretches(torch.autograd.Function):
+class _SplitSpans(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
         ctx.shape, ctx.spans = x.shape, spans
@@ -159,9 +162,9 @@ class _Stretches(torch.autograd.Function):
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Which keys may be looked at: (B, K) -> (B, 1, 1, K).
+    """A mask of the visible keys: (B, K) -> (B, 1, 1, K).
 
-    A sequence that is all padding looks at all of it: a softmax over nothing is not a number, in value and gradient.
+    In a sequence that is all padding every key is visible, because a softmax over nothing is NaN.
     """
     empty = ~mask.any(-1, keepdim=True)
     return (mask | empty)[:, None, None, :]

@@ -24,7 +24,7 @@ from levelfield.ops.vendor.dispatch import try_kernel
 
 
 def short_conv(x: Tensor, weight: Tensor, bias: Tensor | None, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """y, (B, T, C), and the tail after the last step, (B, W - 1, C).
+    """The outputs, (B, T, C), and the tail after the last step, (B, W - 1, C).
 
     x: (B, T, C); weight: (C, 1, W), as torch's Conv1d has it; bias: (C,); tail: (B, W - 1, C), the inputs before x.
     bias and tail may be None for zeros. Equal to `naive_short_conv`.

@@ -33,7 +33,7 @@ def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float 
 
 
 def naive_gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
-    """`gated_norm` in torch's own operations: (..., H, W) -> (..., H, W)."""
+    """`gated_norm` in torch's own operations: y, (..., H, W) -> the same shape."""
     if first:
         return F.rms_norm(y * F.silu(gate), y.shape[-1:], None, eps) * weight
     return F.rms_norm(y, y.shape[-1:], None, eps) * weight * F.silu(gate)

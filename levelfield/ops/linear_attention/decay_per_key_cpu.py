@@ -53,7 +53,7 @@ def recurrence_backward(
     q: Tensor, k: Tensor, log_decay: Tensor, bonus: Tensor, v: Tensor, state: Tensor, exclusive: bool, grad_y: Tensor,
     grad_last: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, log_decay, bonus, v and state, in their shapes, from those of the two results."""
+    """Gradients of q, k, log_decay, bonus, v and state, each of the same shape, from those of the two results."""
     from levelfield.ops.compiled import decay_per_key, simd
 
     grad_state = grad_last.clone(memory_format=torch.contiguous_format)

@@ -119,7 +119,7 @@ class _Chunks(NamedTuple):
 
     @property
     def reading(self) -> Tensor:
-        """q and k as they read the state before the chunk, decayed: (m, N, 2 c, K)."""
+        """The rows q and k as they read the state before the chunk, decayed: (m, N, 2 c, K)."""
         return _times(self.both, self.before)
 
     def scores(self) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ class _Sums(NamedTuple):
 def attend_by_sums(
     q: Tensor, k: Tensor, v: Tensor, memory: Tensor, total: Tensor, eps: float, chunk: int = CHUNK
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, (B, T, H, V), and S and z after the last step. All are of one type, float32 or wider.
+    """The results y, (B, T, H, V), and S and z after the last step. All are of one type, float32 or wider.
 
     q, k: (B, T, H, K), none negative; v: (B, T, H, V); memory: S before the first step, (B, H, K, V); total: z before
     the first step, (B, H, K, 1).

@@ -71,7 +71,7 @@ def naive_dplr_kernel(
 
 
 class Bilinear(NamedTuple):
-    """x <- A x + input_vector u in real coordinates [Re x, Im x], with A = R - low_rank_left low_rank_right^T.
+    """The step x <- A x + input_vector u in real coordinates [Re x, Im x], with A = R - low_rank_left low_rank_right^T.
 
     R multiplies each pair of coordinates by the complex number rotation[n] + i rotation[N + n].
     """
@@ -83,7 +83,7 @@ class Bilinear(NamedTuple):
 
 
 def bilinear(poles: Tensor, low_rank: Tensor, drive: Tensor, dt: Tensor) -> Bilinear:
-    """The bilinear step by dt of x' = (diag(poles) - p p*) x + b u. Arguments have the shapes of `dplr_kernel`.
+    """The bilinear step by dt of x' = (diag(poles) - p p*) x + b u. Arguments are shaped as for `dplr_kernel`.
 
     The inverse is a diagonal and a rank-one term (Woodbury), so no matrix is factorised:
 

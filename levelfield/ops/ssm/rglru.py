@@ -110,7 +110,7 @@ def _blocks(*arrays: Tensor) -> Iterator[tuple[Any, ...]]:
 
 
 def _gain(log_a: Tensor, first: slice | None) -> Tensor:
-    """sqrt(1 - a^2), without cancellation where a is near one, and 1 in the rows `first`: the same shape as log_a."""
+    """The gain sqrt(1 - a^2), exact where a is near one, and 1 in the rows `first`: the same shape as log_a."""
     gain = torch.mul(log_a, 2).expm1_().neg_().sqrt_()
     if first is not None:
         gain[first] = 1

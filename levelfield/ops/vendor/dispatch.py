@@ -212,7 +212,7 @@ def _silence() -> Iterator[None]:
 
 
 def kernel_log() -> list[str]:
-    """Which kernels ran, or were refused and why, since `clear_log`.
+    """The kernels that ran, or were refused and why, since `clear_log`.
 
     A line reads like "gla: fla chunk_gla 0.6.0 (off by 8e-04 in gradient of q)".
     """
