@@ -152,7 +152,7 @@ def run(
     job = Job(Source.of(study, trials), effort, *places, pattern, device=execution.device, threads=threads)
     declared, jobs = job.source.load(), execution.jobs
     complete = train_commands.tune(job, declared, jobs, say) and train_commands.execute(job, declared, jobs, say)
-    say(f"Its report: {train_commands.report_command(job)}")
+    say(f"Write its report with: {train_commands.report_command(job)}")
     _exit(complete)
 
 

@@ -84,7 +84,7 @@ def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) 
     for run_id, why in outcome.failed.items():
         reasons.setdefault(why, []).append(run_id)
     for why, (first, *others) in reasons.items():
-        alike = f" and {len(others)} more alike" if others else ""
+        alike = f" and {len(others)} more for the same reason" if others else ""
         say(f"  failed: {first}{alike}: {why} (see {job.out / first / store.ERROR})")
 
 

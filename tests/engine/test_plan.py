@@ -37,7 +37,7 @@ def test_run_ends_by_naming_the_command_of_its_report(here: Path, capsys: pytest
     toys.write(here / "toys.py", runs=1)
     main(["run", "toys.py", "--runs-dir", "my runs", "--device", "cpu", "--jobs", "1"])
     last = capsys.readouterr().out.strip().splitlines()[-1]
-    assert last == "Its report: levelfield report toys.py --effort minutes --runs-dir 'my runs'"
+    assert last == "Write its report with: levelfield report toys.py --effort minutes --runs-dir 'my runs'"
     main(shlex.split(last.partition("levelfield ")[2]))
     assert "report.html" in capsys.readouterr().out
 
