@@ -1,14 +1,18 @@
-"""Files, modules and types that pages and docstrings name exist, and the picture of the layers is up to date."""
+"""Files, modules and types that pages and docstrings name exist; generated pages and pictures are up to date."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from repository import ROOT
+
+from levelfield import published
 
 PAGES = [
     ROOT / "README.md",
@@ -75,10 +79,7 @@ def test_the_glossary_has_at_most_forty_words_each_with_its_type() -> None:
 
 
 def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
-    spec = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
-    assert spec is not None and spec.loader is not None
-    architecture = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(architecture)
+    architecture = _script("architecture")
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert architecture.filled(page) == page, "run python docs/architecture.py"
     graph = architecture.imports()
@@ -87,6 +88,40 @@ def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
     assert [name for name, mine in graph.items() if any(depth[other] <= depth[name] for other in mine)] == []
     picture = (ROOT / "docs" / "figures" / "architecture.svg").read_text()
     assert architecture.stamp(graph) in picture, "run python docs/architecture.py"
+
+
+def test_the_page_on_coverage_is_what_the_command_writes() -> None:
+    coverage = _script("coverage")
+    page = (ROOT / "docs" / "coverage.md").read_text()
+    assert coverage.page(coverage.shipped()) == page, "run python docs/coverage.py"
+
+
+def test_every_printed_cell_is_covered_or_named_as_missing() -> None:
+    """Without the study that answers to a table its measured cells have no run, and the page says so."""
+    coverage = _script("coverage")
+    studies = coverage.shipped()
+    found = coverage.cells(studies)
+    assert [cell.row for cell in found] == published.rows()
+    causal = [cell for cell in found if cell.table == ("amos2025", "3") and cell.row.get("at") == "direction=causal"]
+    assert {answer.arm for cell in causal for answer in cell.answers} == {"s4_causal", "transformer_rotary_causal"}
+    needles = [cell for cell in found if cell.table == ("huang2024", "4")]
+    assert all(len(cell.answers) == 1 for cell in needles)
+    fewer = [study for study in studies if study.name not in ("amos2025_table3", "huang2024_needles")]
+    for table, measured in {("amos2025", "3"): 24, ("huang2024", "4"): 81}.items():
+        assert coverage.counts([c for c in found if c.table == table])[1:] == (measured, measured)
+        assert coverage.counts([c for c in coverage.cells(fewer) if c.table == table])[1:] == (measured, 0)
+    lines = coverage.page(fewer).splitlines()
+    assert sum(line.endswith("bidmc_rr, bidmc_spo2: no study contains this run |") for line in lines) == 4
+
+
+def _script(name: str) -> ModuleType:
+    """Loads a script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where its dataclasses look for their annotations
+    spec.loader.exec_module(module)
+    return module
 
 
 def _defines(source: str, name: str) -> bool:
