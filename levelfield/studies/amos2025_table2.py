@@ -13,16 +13,11 @@ from dataclasses import replace
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.probes.slices import Slices
-from levelfield.protocols import scratch, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
-from levelfield.tasks.image import Image
-from levelfield.tasks.listops import ListOps
-from levelfield.tasks.pathfinder import Pathfinder
-from levelfield.tasks.retrieval import Retrieval
-from levelfield.tasks.text import Text
+from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study
+from levelfield.studies._amos2025 import SEEDS, protocols, task
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops", "pathfinder"),
@@ -32,34 +27,11 @@ TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes afte
     "paper": ("listops", "pathfinder", "pathx", "pathx256", "text", "retrieval", "image"),
 }
 S4_ONLY = ("pathx256",)  # printed as computationally infeasible for the Transformer
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
 TRANSFORMER, SSM = "transformer_rotary", "s4"
 LEVEL = 5.0
 """Points below S4 that still count as level: less than the smallest distance from scratch that is printed, 7.7."""
 SUBSTANTIAL = 10.0
 """Points that self-pretraining has to add to S4 on PathX-256, where the paper speaks of a substantial gain of 20."""
-
-
-def task(name: str, effort: Effort) -> Task:
-    """The printed task, or a smaller one below `hours`. The paper feeds gray values as numbers, texts as characters."""
-    if effort == "smoke":
-        small = ListOps(minimum=10, length=60, max_depth=4, train=64, val=16, test=16)
-        return small if name == "listops" else Pathfinder(16, train=64, val=16, test=16)
-    if effort in ("minutes", "overnight"):
-        return {
-            "listops": ListOps(minimum=20, length=200, max_depth=5, max_args=6, train=20_000, val=1_000, test=2_000),
-            "pathfinder": Pathfinder(16, "easy", train=20_000, val=1_000, test=2_000),
-            "image": Image(side=8),
-        }[name]
-    return {
-        "listops": ListOps(),
-        "pathfinder": Pathfinder(),
-        "pathx": Pathfinder(128),
-        "pathx256": Pathfinder(256),
-        "text": Text("characters"),
-        "retrieval": Retrieval(level="characters"),
-        "image": Image(),
-    }[name]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
@@ -77,15 +49,10 @@ def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
     if name not in S4_ONLY:
         rotary = amos2025.transformer_rotary(name, effort)
         model = rotary.shape.model(Attention(rotary.heads, rotary="per_head", block=rotary.block), TRANSFORMER)
-        yield from ((model, protocol) for protocol in _protocols(rotary))
+        yield from ((model, protocol) for protocol in protocols(rotary))
     ssm = amos2025.s4(name, effort)
     model = ssm.shape.model(S4(copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr), SSM)
-    yield from ((model, protocol) for protocol in _protocols(ssm))
-
-
-def _protocols(setting: amos2025.Setting) -> tuple[Protocol, Protocol]:
-    pretrained = spt_masked(setting.pretrain, setting.finetune, setting.ratio, loss=setting.loss)
-    return scratch(setting.scratch), pretrained
+    yield from ((model, protocol) for protocol in protocols(ssm))
 
 
 def verdict(rows: Sequence[Row]) -> str:
