@@ -23,7 +23,7 @@ from torch import Tensor
 from levelfield.data.batches import Buckets, SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import default_objective, heads, training_loss
 from levelfield.rng import generator
 from levelfield.spec import Examples, Model, Task
@@ -69,7 +69,7 @@ def padding(examples: Examples, chosen: tuple[Order, int]) -> float:
     return 1 - real / computed
 
 
-def epoch_time(net: Net, task: Task, split: SplitOnDevice, chosen: tuple[Order, int]) -> float:
+def epoch_time(net: Network, task: Task, split: SplitOnDevice, chosen: tuple[Order, int]) -> float:
     """CPU milliseconds per 1,000 real steps of the sequences."""
     objective, real, start = default_objective(task), 0, time.process_time()
     for step in range(chosen[1]):
@@ -82,7 +82,7 @@ def epoch_time(net: Net, task: Task, split: SplitOnDevice, chosen: tuple[Order, 
 def case(name: str, task: Task, examples: Examples, model: Model) -> dict[str, object]:
     few = examples.take(np.arange(TIMED[model.label]))
     split = SplitOnDevice(few, torch.device("cpu"))
-    net = Net(model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0)
+    net = Network(model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0)
     least = {"random": math.inf, "bucketed": math.inf}
     for _ in range(ROUNDS):
         for kind, chosen in (("random", at_random(few)), ("bucketed", bucketed(few))):

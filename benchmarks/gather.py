@@ -19,7 +19,7 @@ import torch
 from levelfield.data.batches import SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import default_objective, heads, training_loss
 from levelfield.rng import generator
 from levelfield.spec import Block, Examples, Model, Task
@@ -70,7 +70,7 @@ def least(work: Callable[[int], object]) -> float:
 def case(name: str, task: Task, examples: Examples, model: Model, batch: int) -> dict[str, object]:
     split = SplitOnDevice(examples, torch.device("cpu"))
     objective = default_objective(task)
-    net = Net(model, task.input, heads(objective, task), mask_flag=False, seed=0)
+    net = Network(model, task.input, heads(objective, task), mask_flag=False, seed=0)
 
     def gather(step: int) -> object:
         return split.gather(order(0, step, batch=batch, count=len(split)))

@@ -25,7 +25,7 @@ import torch
 import tyro
 
 from levelfield.mixers.mamba2 import Mamba2
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.pretrained import LanguageModel, generate, load
 from levelfield.pretrained.decoding import ONE_BY_ONE, Batching
 from levelfield.pretrained.native_model import NativeModel
@@ -63,7 +63,7 @@ def prompts(samples: int, length: int, vocabulary: int) -> list[np.ndarray]:
 
 def random_model(width: int) -> NativeModel:
     model = Model((Mamba2(state=64, head=32),), 3, width, causal=True, block=Block(norm="rms"))
-    net = Net(model, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
+    net = Network(model, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
     return NativeModel("random mamba2", net, net.heads["next"], SYMBOLS, id_offset=Tokens.OFFSET)
 
 

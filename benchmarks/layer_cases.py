@@ -149,14 +149,16 @@ def our_step(name: str) -> Make:
     def make(peers: Path, length: int) -> tuple[Work, int]:
         from levelfield.mixers.attention import Attention
         from levelfield.mixers.s4 import S4
-        from levelfield.model import Net
+        from levelfield.model import Network
         from levelfield.spec import Block, Head, Model, Signal
 
         models = {
             "s4": Model((S4(copies=2),), 6, 512, block=Block(prenorm=False, dropout=0.1, final_norm=False)),
             "transformer": Model((Attention(4),), 3, 64, block=Block(feedforward=128), positions="sinusoidal"),
         }
-        net = Net(models[name], Signal(1, (0.0,), (1.0,)), (Head("label", 10, "sequence"),), mask_flag=False, seed=0)
+        net = Network(
+            models[name], Signal(1, (0.0,), (1.0,)), (Head("label", 10, "sequence"),), mask_flag=False, seed=0
+        )
 
         class Classifier(nn.Module):
             def __init__(self) -> None:

@@ -19,7 +19,7 @@ from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class SplitScores:
 
 @torch.no_grad()
 def evaluate(
-    net: Net, split: SplitOnDevice, objective: Trainable, spec: Input, *, batch: int, seed: int
+    net: Network, split: SplitOnDevice, objective: Trainable, spec: Input, *, batch: int, seed: int
 ) -> SplitScores:
     """Scores every example once, in eval mode, shortest first so that batches carry little padding.
 
@@ -85,7 +85,7 @@ def evaluate(
     return SplitScores(values, weights, sound)
 
 
-def label_scores(net: Net, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
+def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
     """Scores the task's own output (its label or value) on the device where the network lies."""
     device = next(net.parameters()).device
     return evaluate(net, SplitOnDevice(examples, device), default_objective(task), task.input, batch=batch, seed=0)

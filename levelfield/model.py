@@ -3,8 +3,8 @@
     x -> encoder -> [x + mixer(norm(x)), x + feedforward(norm(x))] * depth -> norm -> heads["label"] | heads["denoise"]
 
 Every architecture gets the same encoder, the same residual blocks and the same heads; what differs is the mixer. Moving
-from one phase to the next keeps all but the heads (`Net.load_trunk`). Letters: B sequences, T steps, C channels of the
-input, D width.
+from one phase to the next keeps all but the heads (`Network.load_trunk`). Letters: B sequences, T steps, C channels of
+the input, D width.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class State:
     layers: tuple[dict[str, Tensor], ...]
 
 
-class Net(nn.Module):
+class Network(nn.Module):
     """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into the outputs of one head."""
 
     def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, mask_flag: bool, seed: int) -> None:

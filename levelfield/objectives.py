@@ -31,7 +31,7 @@ from levelfield.spec.io_types import Input, Label, Output, StepLabels, TaskForm,
 from levelfield.spec.protocol import Head, Objective
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
     from levelfield.spec.examples import Examples
 
 
@@ -348,7 +348,7 @@ def heads(objective: Trainable, task: TaskForm) -> tuple[Head, ...]:
 
 
 def training_loss(
-    net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
+    net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
 ) -> Tensor:
     """The scalar that is minimised: one forward pass, the loss of every head, weighted.
 
@@ -364,7 +364,7 @@ def training_loss(
     return torch.stack(losses).sum()
 
 
-def validation_scores(net: Net, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
+def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
     """The scores, (B,), of the part that selects checkpoints, the first, on its own input (clean for a label)."""
     scored = objective.parts[0]
     shown = scored.model_input(batch, spec, generator)

@@ -25,7 +25,7 @@ from levelfield.data import prepared
 from levelfield.data.batches import Batches, SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
 from levelfield.files import disk_errors, sha256, write_json, write_rows
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Trainable, default_objective, heads
 from levelfield.runs import checkpoint, flops, store
 from levelfield.runs import rows as scored
@@ -124,7 +124,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def load_net(run: Run, where: Path) -> Net:
+def load_net(run: Run, where: Path) -> Network:
     """Returns the trained network of a complete run, on the CPU and in eval mode.
 
     Raises UserError where the run is not complete, or its weights are not those that were saved.
@@ -142,10 +142,10 @@ def load_net(run: Run, where: Path) -> Net:
     return net.eval()
 
 
-def build_net(run: Run, objective: Trainable) -> Net:
+def build_net(run: Run, objective: Trainable) -> Network:
     """Returns a fresh network with the heads of one phase. Its trunk depends on the seed and not on the objective."""
     flag = objective.masks_inputs and isinstance(run.task.input, Signal)
-    return Net(run.model, run.task.input, heads(objective, run.task), mask_flag=flag, seed=run.seed)
+    return Network(run.model, run.task.input, heads(objective, run.task), mask_flag=flag, seed=run.seed)
 
 
 @dataclass
@@ -244,7 +244,7 @@ class _Work:
             raise UserError(f"{path} has changed since this run was defined: define the run again.")
         return load_file(path)
 
-    def _final_net(self, weights: Mapping[str, Tensor] | None) -> tuple[Net, Trainable]:
+    def _final_net(self, weights: Mapping[str, Tensor] | None) -> tuple[Network, Trainable]:
         """Returns the network of the last phase with the selected weights, and the objective that it is scored by."""
         objective = _last_objective(self.run)
         net = build_net(self.run, objective)
@@ -252,7 +252,7 @@ class _Work:
             net.load_whole(weights)
         return net.to(self.device), objective
 
-    def _test(self, net: Net, objective: Trainable, splits: Splits) -> dict[SplitName, SplitScores]:
+    def _test(self, net: Network, objective: Trainable, splits: Splits) -> dict[SplitName, SplitScores]:
         """Scores validation and, unless this is a trial, the test split, which is read here alone and once."""
         self.progress.write(state="testing" if self.tested else "validating")
         phases, names = self.run.protocol.phases, SPLITS[1:] if self.tested else SPLITS[1:2]
@@ -275,7 +275,7 @@ class _Work:
             return scored.rows(self.run, objective, splits, scores, stopped) + scored.at_cap(self.run, ended)
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
-    def _write(self, net: Net, rows: Sequence[Row], costs: Costs) -> None:
+    def _write(self, net: Network, rows: Sequence[Row], costs: Costs) -> None:
         """Writes weights, unless this is a trial, then rows and ledger, and last the file that says all is there."""
         if self.tested:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
@@ -290,7 +290,7 @@ class _Work:
             old.unlink()
         (self.where / store.ERROR).unlink(missing_ok=True)
 
-    def _ledger(self, net: Net, costs: Costs) -> dict[str, Any]:
+    def _ledger(self, net: Network, costs: Costs) -> dict[str, Any]:
         machine = {
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),

@@ -25,7 +25,7 @@ from levelfield.spec.model import ParamRule
 from levelfield.spec.recipe import Recipe
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 CUT = 0.2  # what a rate is multiplied by where training or validation has stopped improving
@@ -59,7 +59,7 @@ class State:
     A killed run continues from it and, on a CPU with the same number of threads, ends with the same bytes.
     """
 
-    net: Net
+    net: Network
     optimizer: torch.optim.Optimizer
     step: int = 0
     examples: int = 0
@@ -138,18 +138,18 @@ def kept(state: State) -> dict[str, Tensor]:
     return copied(state.net) if state.best_step < 0 and sound(state.net) else state.best
 
 
-def copied(net: Net) -> dict[str, Tensor]:
+def copied(net: Network) -> dict[str, Tensor]:
     """Returns the weights as they are now, in memory of their own."""
     return {k: v.detach().clone() for k, v in net.state_dict().items()}
 
 
-def sound(net: Net) -> bool:
+def sound(net: Network) -> bool:
     """Returns whether all weights are finite and no buffer holds a NaN. A table of a mask may hold -inf."""
     weights = [weight.isfinite().all() for weight in net.parameters()]
     return bool(torch.stack([*weights, *(~table.isnan().any() for table in net.buffers())]).all())
 
 
-def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
+def make_optimizer(net: Network, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
     """Returns AdamW with a group for each pair of rate and decay. A mixer's rules precede the recipe.
 
     Unless the recipe says `decay_all`, biases, norms and embeddings do not decay.
@@ -168,7 +168,7 @@ def make_optimizer(net: Net, recipe: Recipe, rules: Mapping[str, ParamRule]) -> 
     return torch.optim.AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
 
 
-def _clipped(net: Net, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:
+def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:
     """Clips the gradients as the recipe says, and returns their norm before that, a scalar.
 
     Batches of like lengths differ by design: where the loss of all examples is least, their gradients cancel, and each

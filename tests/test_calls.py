@@ -1,8 +1,7 @@
 """Checks that calls can be read where they stand: at most five arguments by position, at most eight parameters.
 
 Inner loops that numba compiles take flat arguments, and functions of the command line one for each flag, so both are
-left out; so are calls of Python's, NumPy's and torch's own functions. `PENDING` lists the files that are not there yet;
-it can only shrink.
+left out; so are calls of Python's, NumPy's and torch's own functions.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ BUILTINS = {"zip", "print", "max", "min", "chain", "product"}  # that take any n
 COMPILED = {"njit", "compiled"}  # decorators that hand a function to numba
 FLAT = ("levelfield/cli/", "levelfield/ops/arithmetic.py")  # a parameter for each flag; torch's rules for FLOPs
 DICTATED = ("torch.", "register_")  # decorators of torch, which say what the parameters are
-
-PENDING = frozenset({})
 
 
 def name(path: Path) -> str:
@@ -95,14 +92,9 @@ def faults(file: str) -> list[str]:
     return [*long_calls(module), *wide]
 
 
-@pytest.mark.parametrize("file", sorted(set(FILES) - PENDING))
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_calls_are_readable(file: str) -> None:
     assert faults(file) == []
-
-
-@pytest.mark.parametrize("file", sorted(PENDING))
-def test_a_file_that_is_clean_leaves_the_list(file: str) -> None:
-    assert file in FILES and faults(file), f"{file} is clean, or gone: take it out of PENDING"
 
 
 def test_the_check_itself() -> None:

@@ -13,7 +13,7 @@ from tiny import MODEL, FirstSymbol, RunningMean
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
-from levelfield.model import BatchNorm, FeedForward, Net, pool, sinusoids
+from levelfield.model import BatchNorm, FeedForward, Network, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads
 from levelfield.rng import seeded
 from levelfield.runs.ledger import state_size
@@ -22,9 +22,11 @@ from levelfield.spec import Block, Model, Signal, Tokens, UserError
 TASK = FirstSymbol()
 
 
-def net_of(model: Model, objective: Classify | Masked | None = None, seed: int = 0, mask_flag: bool = False) -> Net:
+def net_of(model: Model, objective: Classify | Masked | None = None, seed: int = 0, mask_flag: bool = False) -> Network:
     task = FirstSymbol(continuous=mask_flag)
-    return Net(model, task.input, heads(objective or Classify(), task), mask_flag=mask_flag, seed=seed).double().eval()
+    return (
+        Network(model, task.input, heads(objective or Classify(), task), mask_flag=mask_flag, seed=seed).double().eval()
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_arms_start_from_equal_trunks():
 
 def test_the_flag_is_the_last_column_of_a_wider_projection():
     """Zeros plus a flagged vector equal one linear map of the values and a mask channel (amos2025)."""
-    net = Net(
+    net = Network(
         MODEL,
         Signal(1, (0.0,), (1.0,), 8),
         heads(Masked(ratio=0.5), FirstSymbol(continuous=True)),

@@ -11,7 +11,7 @@ from tiny import MODEL, FirstSymbol
 from torch.nn import functional as F
 
 from levelfield.data.batches import Batch, SplitOnDevice, encode, order
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import (
     Causal,
     Classify,
@@ -162,7 +162,7 @@ def test_channels_are_predicted_each_by_itself():
 def test_sum_trains_on_the_hidden_view_and_is_scored_on_clean_input():
     task = FirstSymbol()
     objective = Sum((Classify(), Masked(ratio=0.9)), (1.0, 0.5))
-    net = Net(MODEL, task.input, heads(objective, task), mask_flag=False, seed=0)
+    net = Network(MODEL, task.input, heads(objective, task), mask_flag=False, seed=0)
     batch = ragged()
     view = objective.model_input(batch, task.input, generator(0, "mask"))
     hidden_states = net.hidden_states(view.x, batch.mask)

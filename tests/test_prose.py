@@ -1,8 +1,8 @@
 """Checks the mechanical part of our prose: how docstrings begin and end, shapes of tensors, and names of files.
 
 A docstring is a sentence of its own: it begins with a capital letter (or with code), not in the middle of a sentence,
-and its first paragraph ends with a full stop, a colon or a block of code. `PENDING` lists the files that are not there
-yet; it can only shrink. Names in the pages of docs/ are checked in `test_docs.py`.
+and its first paragraph ends with a full stop, a colon or a block of code. Names in the pages of docs/ are checked in
+`test_docs.py`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ FOREIGN = frozenset(  # files that a reader writes, and files of other projects
         "snakes.py",
         "snakes2.py",
         "src/dataloaders/datasets/sc.py",
-    }
-)
-
-PENDING = frozenset(
-    {
     }
 )
 
@@ -144,14 +139,9 @@ def missing_files(text: str) -> list[str]:
     return [file for file in FILE.findall(text) if file not in known_files() | FOREIGN]
 
 
-@pytest.mark.parametrize("file", sorted(set(FILES) - PENDING))
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_prose_is_well_formed(file: str) -> None:
     assert faults(FILES[file]) == []
-
-
-@pytest.mark.parametrize("file", sorted(PENDING))
-def test_a_file_that_is_clean_leaves_the_list(file: str) -> None:
-    assert file in FILES and faults(FILES[file]), f"{file} is clean, or gone: take it out of PENDING"
 
 
 def test_the_check_itself() -> None:

@@ -12,7 +12,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import train as training
 from levelfield.data.batches import SplitOnDevice, order
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Classify, heads, training_loss
 from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, UserError
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 def setup(numbers: Recipe, steps: int, **changes: Any) -> tuple[State, Plan, SplitOnDevice]:
     model = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.2),))
-    net = Net(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     plan = Plan(Classify(), numbers, TASK.input, steps, warmup=0, validate_every=steps)
     state = State(net, make_optimizer(net, numbers, net.rules()))
     return state, dataclasses.replace(plan, **changes), SplitOnDevice(SPLITS["train"], CPU)
@@ -214,7 +214,9 @@ def test_training_draws_nothing_from_the_global_generator():
 def test_it_learns():
     """The label is the first symbol; a causal mean sees it whole at step 0 and in part everywhere after."""
     state, plan, split = setup(recipe(lr=2e-2), 250)
-    causal = Net(dataclasses.replace(MODEL, causal=True), TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    causal = Network(
+        dataclasses.replace(MODEL, causal=True), TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0
+    )
     state = State(causal, make_optimizer(causal, plan.recipe, {}))
     losses = [m.loss for m in train(state, plan, split, 0, lambda: 0.0)]
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])

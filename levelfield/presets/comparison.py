@@ -14,7 +14,7 @@ from functools import cache
 from levelfield import contract, tasks
 from levelfield.mixers import MIXERS
 from levelfield.mixers.conv import Conv
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
 from levelfield.presets import efforts
 from levelfield.presets.options import USUAL, Options
@@ -135,7 +135,7 @@ def models(
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
-        net = Net(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0)
+        net = Network(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0)
         return parameters(net)["parameters"]
 
     def made(each: MixerConfig, label: str | None = None) -> Model:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import Model, Tokens, UserError
 
@@ -47,7 +47,7 @@ class Decoder:
     """The architecture and the weights of a decoder-only language model, under our names, before it is built.
 
     embedding: (vocabulary, width). head: (vocabulary, width), or None where it is tied to the embedding. weights: of
-    blocks and norm, under the names of `Net`. scale: factor of the embedded inputs. cap: logits become
+    blocks and norm, under the names of `Network`. scale: factor of the embedded inputs. cap: logits become
     cap tanh(logits / cap).
     """
 
@@ -104,10 +104,10 @@ def assemble(
     )
 
 
-def _net(decoder: Decoder, weights: Mapping[str, Tensor], label: str) -> Net:
+def _net(decoder: Decoder, weights: Mapping[str, Tensor], label: str) -> Network:
     """Builds the network with these weights, in eval mode. Raises UserError where names or shapes do not fit."""
     with FakeTensorMode():  # initial values are replaced, so they need neither memory nor time
-        net = Net(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
+        net = Network(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
     expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     for name in sorted(expected.keys() ^ weights.keys()):
         raise UserError(f"{label} and our layers disagree about '{name}': it is of no known format.")

@@ -8,7 +8,7 @@ Any causal model whose last phase predicted the next symbol will do; on text the
 
 from __future__ import annotations
 
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import Run, Tokens, UserError
 from levelfield.tokenizer import Bytes
@@ -16,7 +16,7 @@ from levelfield.tokenizer import Bytes
 BYTES = 256
 
 
-def trained(run: Run, net: Net, device: str = "cpu") -> tuple[NativeModel, Bytes]:
+def trained(run: Run, net: Network, device: str = "cpu") -> tuple[NativeModel, Bytes]:
     """Returns a run as a language model with its tokenizer. net: as `levelfield.run.load_net` returns it.
 
     Raises UserError where the run is no language model: it must be causal, have a head for the next symbol, and read

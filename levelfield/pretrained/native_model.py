@@ -1,6 +1,6 @@
 """Runs a network of our own layers as a language model, whether its weights are somebody's checkpoint or trained here.
 
-    net = Net(model, Tokens(symbols), (Head("next", symbols, "step"),), mask_flag=False, seed=0).eval()
+    net = Network(model, Tokens(symbols), (Head("next", symbols, "step"),), mask_flag=False, seed=0).eval()
     NativeModel("mine", net, head=net.heads["next"], symbols=symbols, id_offset=Tokens.OFFSET)
 
 Every layer is a `RecurrentLayer`, so a prompt may be read in chunks of any size, and generation continues from the
@@ -16,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from levelfield.model import Net, State
+from levelfield.model import Network, State
 from levelfield.pretrained.language_model import LanguageModel
 
 OutputHead = Callable[[Tensor], Tensor]
@@ -35,7 +35,7 @@ class NativeModel(LanguageModel):
     """
 
     label: str
-    net: Net
+    net: Network
     head: OutputHead
     symbols: int
     id_offset: int = 0

@@ -19,7 +19,7 @@ from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 SLICES = ("depth", "format")
 
@@ -37,7 +37,7 @@ class Depths(Probe):
     examples: int = 900
     batch: int = 64
 
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields rows at every length that the model takes: for all, each depth, each format and each pair of them.
 
         Raises UserError where the task does not say how deep its answers lie.

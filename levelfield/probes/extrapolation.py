@@ -11,7 +11,7 @@ from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Extrapolation(Probe):
     factors: tuple[int, ...] = (1, 2, 4)
     examples: int = 500
 
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields a row at "length=L" for every L that the model takes.
 
         Lengths beyond its bound are absent. A user's own layer may have a bound that it does not declare: from the

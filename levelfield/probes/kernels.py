@@ -16,7 +16,7 @@ from levelfield.probes._lags import doublings
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Kernels(Probe):
     name: ClassVar[str] = "kernels"
 
     @torch.no_grad()
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields rows "layer=I,lag<=L" for L = 0, 1, 2, 4, ...; nothing for layers without a kernel."""
         length = run.task.max_length
         for layer, block in enumerate(net.blocks):

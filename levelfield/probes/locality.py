@@ -16,7 +16,7 @@ from levelfield.evaluate import label_scores, score_row
 from levelfield.spec import Examples, Model, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Locality(Probe):
 
     name: ClassVar[str] = "locality"
 
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields one row for the score at "kernel=K" (or "kernel=all"), and one for the steps the whole stack sees."""
         scores = label_scores(net, run.task, load(run.task)["test"])
         bounds = [m.receptive_field for m in run.model.mixers]

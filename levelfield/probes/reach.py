@@ -21,7 +21,7 @@ from levelfield.rng import generator
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reach(Probe):
     examples: int = 16
     steps: int = 4
 
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields the share of the gradient within d, over all draws, for d = 0, 1, 2, 4, ... up to the length."""
         device = next(net.parameters()).device
         split = SplitOnDevice(load(run.task)["test"], device)
@@ -59,7 +59,7 @@ class Reach(Probe):
             yield Row(metric="gradient_share", unit="fraction", split="test", n=count, status="ok", **place)
 
 
-def feature_gradient(net: Net, x: Tensor, at: int) -> Tensor:
+def feature_gradient(net: Network, x: Tensor, at: int) -> Tensor:
     """Returns the squared norm of the gradient of the summed hidden state at step `at`, by input step.
 
     x: one sequence, (1, T) ids or (1, T, C) values -> (T,).

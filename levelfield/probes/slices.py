@@ -18,7 +18,7 @@ from levelfield.evaluate import SplitScores, label_scores, score_row
 from levelfield.spec import Examples, Label, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Slices(Probe):
     name: ClassVar[str] = "slices"
     by_label: bool = True
 
-    def measure(self, net: Net, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
+    def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields one row for each value of a slice, and one for each value and label.
 
         Slices without examples are absent. Rows of rules have the protocol "none".

@@ -33,7 +33,7 @@ from levelfield.ops.arithmetic import Operations, fourier
 from levelfield.spec import Examples, Recipe, Task, Tokens
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 LONG = 4096  # steps beyond which no tensor with values is passed through a layer
 LARGE = 2_000_000_000  # operations beyond which a layer is counted without values, where that is known to be right
@@ -86,7 +86,7 @@ class Costs:
     costs: tuple[Cost, ...]
 
     @staticmethod
-    def of(net: Net, lengths: np.ndarray, objective: Trainable, task: Task) -> Costs:
+    def of(net: Network, lengths: np.ndarray, objective: Trainable, task: Task) -> Costs:
         """Counts a network, which must lie on the CPU. lengths: (N,), those of the sequences that occur."""
         masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
         return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked) for length in counted))
@@ -165,7 +165,7 @@ def _transform(length: int) -> int:
     return fourier(size_for(int(length)))
 
 
-def cost(net: Net, length: int, objective: Trainable, task: Task, masked: bool = False) -> Cost:
+def cost(net: Network, length: int, objective: Trainable, task: Task, masked: bool = False) -> Cost:
     """Counts a training step on sequences of this length. Layers of one mixer and equal shapes are counted once.
 
     masked: whether batches hold padding. Layers are counted on tensors with values where that takes little time, and
@@ -190,7 +190,7 @@ def _beyond(of_layer: Callable[[int], Cost], length: int) -> Cost:
 _KNOWN: dict[Any, Cost] = {}
 
 
-def _layer(net: Net, mixer: Any, block: nn.Module, length: int, masked: bool) -> Cost:
+def _layer(net: Network, mixer: Any, block: nn.Module, length: int, masked: bool) -> Cost:
     """Counts one residual block. Blocks of the same kind are counted once in a process."""
     model, shapes = net.model, tuple(value.shape for value in block.parameters())
     kind = mixer, model.block, model.width, model.causal, shapes, length, masked
@@ -209,7 +209,7 @@ def _layer(net: Net, mixer: Any, block: nn.Module, length: int, masked: bool) ->
     return _KNOWN[kind]
 
 
-def _around(net: Net, length: int, objective: Trainable, task: Task, masked: bool) -> Cost:
+def _around(net: Network, length: int, objective: Trainable, task: Task, masked: bool) -> Cost:
     """Counts encoder, last norm and heads. What a loss takes beyond them is not counted."""
     shape = (length,) if isinstance(task.input, Tokens) else (length, task.input.channels)
 

@@ -18,10 +18,10 @@ from levelfield.ops.vendor import dispatch
 from levelfield.spec import Model
 
 if TYPE_CHECKING:
-    from levelfield.model import Net
+    from levelfield.model import Network
 
 
-def parameters(net: Net) -> dict[str, int]:
+def parameters(net: Network) -> dict[str, int]:
     """Counts trainable real numbers, two for a complex one: all, those of the heads, and those of the trunk.
 
     The trunk is everything but the heads and the flag of hidden steps.

@@ -20,7 +20,7 @@ from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
@@ -128,7 +128,7 @@ def _parameters(model: Model, task: Task) -> int:
 
 
 def _trunk(model: Model, task: Task) -> int:
-    return ledger.parameters(Net(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
+    return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:

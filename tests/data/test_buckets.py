@@ -16,7 +16,7 @@ from levelfield import protocols
 from levelfield import train as training
 from levelfield.data.batches import Batch, Buckets, Shuffled, SplitOnDevice
 from levelfield.files import read_json
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, Trainable, heads
 from levelfield.run import execute
 from levelfield.spec import Duration, Examples, Progress, Recipe, Run, SplitName, Tokens, no_progress
@@ -105,7 +105,7 @@ def believed(lengths: np.ndarray, numbers: Recipe, steps: int) -> tuple[float, f
     task = Blind(classes=2, lengths=tuple(int(n) for n in lengths))
     split = SplitOnDevice(task.build(None)["train"], CPU)
     model = dataclasses.replace(MODEL, depth=1, width=8)
-    net = Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     one = split.gather(torch.tensor([int(lengths.argmax())]))
     state = State(net, make_optimizer(net, numbers, {}))
     plan = Plan(Classify(), numbers, task.input, steps, warmup=0, validate_every=steps)
@@ -129,7 +129,7 @@ def test_a_model_that_cannot_see_length_learns_the_share(clip: float | None):
 def test_an_unusual_gradient_is_clipped_and_a_usual_one_is_not():
     """Usual is the root of the mean of squared norms, over steps whose gradients are set by hand."""
     task = FirstSymbol()
-    net = Net(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = Network(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     numbers = dataclasses.replace(STEADY, clip=1e-3)
     optimizer = make_optimizer(net, numbers, {})
     size = sum(p.numel() for p in net.parameters()) ** 0.5
@@ -184,7 +184,7 @@ def test_a_window_of_the_plateau_is_an_epoch():
     assert ends[0] < Buckets(0, examples, 8).steps(1.5) < ends[1]
     task = FirstSymbol(length=60)
     split = SplitOnDevice(task.build(None)["train"], CPU)
-    net = Net(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = Network(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     numbers = dataclasses.replace(STEADY, lr=1e-12, schedule="plateau")  # so that nothing moves
     first = len(Buckets(0, split.examples, 16).epoch(0))
     state = State(net, make_optimizer(net, numbers, {}))

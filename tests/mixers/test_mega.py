@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.mixers.mega import EXAMPLES, Mega, MegaLayer
-from levelfield.model import Net, ResidualBlock
+from levelfield.model import Network, ResidualBlock
 from levelfield.ops.attention import relative
 from levelfield.ops.attention.relative import Weigh, attend_chunks, attend_distances, naive_attend_distances
 from levelfield.ops.attention.rotary import rotary_bias
@@ -278,7 +278,7 @@ def test_recipes_have_the_parameters_of_the_code(task: str, norms: int) -> None:
     layer = averages + maps + 4 * z + 2 * s.bound - 1 + (d + 1) * e + (e + 1) * d + 2 * norms
     head = (d + 1) * e + (e + 1) * 10
     rest = 20 * d + (norms if s.shape.block.final_norm else 0)
-    net = Net(s.shape.model(mixer, "mega"), Tokens(18), (Head("label", 10, "sequence"),), mask_flag=False, seed=0)
+    net = Network(s.shape.model(mixer, "mega"), Tokens(18), (Head("label", 10, "sequence"),), mask_flag=False, seed=0)
     assert sum(p.numel() for p in net.parameters()) == s.shape.depth * layer + head + rest
 
 

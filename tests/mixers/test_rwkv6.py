@@ -13,7 +13,7 @@ from twins import WIDTH
 
 from levelfield.mixers.rwkv6 import RWKV6, RWKV6TimeMix
 from levelfield.mixers.rwkv6_channel import RWKV6Channel, RWKV6ChannelMix
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.ops.layers.token_shift import step_back
 from levelfield.spec import MixerConfig, Model, Tokens, UserError
 
@@ -173,7 +173,9 @@ def test_weight_decay_is_for_the_large_maps_alone() -> None:
 
 def test_a_pattern_of_both_is_the_model_of_the_paper_and_goes_on_from_a_state() -> None:
     mixers = (RWKV6(head=4, layers=2, blocks=2), RWKV6Channel(hidden=12, layers=2, blocks=2))
-    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0).eval()
+    net = Network(
+        Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0
+    ).eval()
     twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
     y = net.encoder(x, None)

@@ -14,7 +14,7 @@ from twins import WIDTH
 
 from levelfield.mixers.rwkv7 import RWKV7, RWKV7TimeMix
 from levelfield.mixers.rwkv7_channel import RWKV7Channel, RWKV7ChannelMix
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.ops.linear_attention.delta_per_key import delta_by_key, naive_delta_by_key
 from levelfield.spec import MixerConfig, Model, Tokens, UserError
 
@@ -192,7 +192,9 @@ def test_weight_decay_is_for_the_large_maps_alone() -> None:
 
 def test_a_pattern_of_both_goes_on_from_a_state() -> None:
     mixers = (RWKV7(head=4, layers=2, blocks=2), RWKV7Channel(hidden=12, layers=2, blocks=2))
-    net = Net(Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0).eval()
+    net = Network(
+        Model(mixers=mixers, depth=4, width=WIDTH, causal=True), Tokens(11), (), mask_flag=False, seed=0
+    ).eval()
     twins.stirred(net, 0.4)
     x = torch.randint(0, 11, (2, 40), generator=Generator().manual_seed(0))
     first, state = net.step(x[:, :23], None)

@@ -8,7 +8,7 @@ import kept
 import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.presets.decoders import DECODERS, Decoder, mamba2attn_2_7b, recurrentgemma_2b, sheared_llama_2_7b
 from levelfield.spec import Tokens
 
@@ -17,7 +17,7 @@ from levelfield.spec import Tokens
 def test_parameters_are_those_of_the_checkpoint(make: Callable[[], Decoder]) -> None:
     decoder = make()
     with FakeTensorMode():  # tensors with shapes and no memory
-        net = Net(decoder.model, Tokens(2), (), mask_flag=False, seed=0)
+        net = Network(decoder.model, Tokens(2), (), mask_flag=False, seed=0)
     trunk = sum(p.numel() for name, p in net.named_parameters() if not name.startswith("encoder."))
     rows = decoder.vocabulary * (1 if decoder.tied else 2)
     assert trunk + rows * decoder.model.width == decoder.parameters

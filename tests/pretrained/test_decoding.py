@@ -15,7 +15,7 @@ from torch import Tensor
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.pretrained import language_model
 from levelfield.pretrained.decoding import Batching, any_of, contains, ends_with, generate, generate_iter, never_stop
 from levelfield.pretrained.language_model import LanguageModel
@@ -34,7 +34,7 @@ HYBRID = Model(
 
 @pytest.fixture(scope="module")
 def hybrid() -> NativeModel:
-    net = Net(HYBRID, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).double().eval()
+    net = Network(HYBRID, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).double().eval()
     return NativeModel("hybrid", net, net.heads["next"], SYMBOLS, id_offset=Tokens.OFFSET)
 
 
@@ -175,7 +175,7 @@ def test_logits_of_some_steps_are_those_of_all(hybrid: NativeModel, monkeypatch:
 
 def test_what_cannot_be_generated_is_said() -> None:
     short = replace(HYBRID, mixers=HYBRID.mixers[:1], depth=1, positions="learned", max_positions=8)
-    net = Net(short, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
+    net = Network(short, Tokens(SYMBOLS), (Head("next", SYMBOLS, "step"),), mask_flag=False, seed=0).eval()
     model = NativeModel("short", net, net.heads["next"], SYMBOLS, id_offset=Tokens.OFFSET)
     with pytest.raises(UserError, match="short takes at most 8 tokens, not 10"):
         generate(model, [[1] * 6], 4, never_stop)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.mixers.attention import Attention, AttentionLayer
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.ops.attention.rotary import neighbours_from_halves
 from levelfield.spec import Block, Head, Model, Tokens
 
@@ -39,8 +39,8 @@ def _weights() -> Weights:
     return {name: torch.randn(shape, generator=generator, dtype=torch.float64) / 5 for name, shape in shapes.items()}
 
 
-def _ours(theirs: Weights) -> Net:
-    net = Net(LLAMA, Tokens(9), (Head("next", 9, "step"),), mask_flag=False, seed=0).double().eval()
+def _ours(theirs: Weights) -> Network:
+    net = Network(LLAMA, Tokens(9), (Head("next", 9, "step"),), mask_flag=False, seed=0).double().eval()
     ours = {"encoder.embed.weight": theirs["embed_tokens.weight"], "norm.norm.weight": theirs["norm.weight"]}
     for i in range(DEPTH):
         q, k, v, o = (theirs[f"layers.{i}.self_attn.{n}_proj.weight"] for n in "qkvo")

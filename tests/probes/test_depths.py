@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from levelfield.mixers.conv import Conv
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import ClassifySteps
 from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
@@ -26,7 +26,7 @@ from levelfield.tasks.needle import Needle
 TASK = Needle(40, 2, 1, words=9, keys=30, values=8, train=4, val=4, test=60)
 
 
-class Within(Net):
+class Within(Network):
     """Answers right where the asked key stands within `steps` of the end, and with value 0 elsewhere."""
 
     def __init__(self, run: Run, steps: int) -> None:

@@ -19,7 +19,7 @@ from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.s4 import S4
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
 from levelfield.probes.locality import receptive_field
@@ -63,7 +63,7 @@ class _Shift(nn.Module):
         return torch.cat([torch.zeros_like(x[:, : self.lag]), x], 1)[:, : x.shape[1]]
 
 
-class Oracle(Net):
+class Oracle(Network):
     """Answers with the first symbol, right whenever the label is below `knows`."""
 
     knows = 8
@@ -77,9 +77,9 @@ class Oracle(Net):
         return hidden_states[:, 0]
 
 
-def measure(name: str, model: Model, net: Net | None = None, task: Task = TASK) -> list[Row]:
+def measure(name: str, model: Model, net: Network | None = None, task: Task = TASK) -> list[Row]:
     run = Run(task, model, protocols.scratch(recipe()), 0)
-    net = net or Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = net or Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
 
     def load(wanted: Task) -> Mapping[SplitName, Examples]:
         return wanted.build(None)
@@ -114,7 +114,7 @@ def test_rules_are_scored_in_the_same_slices_as_the_model():
     task = ListOps(minimum=10, length=40, max_depth=3, train=400, val=10, test=300)
     splits = task.build(None)
     model = Model((RunningMean(),), 1, 8)
-    net = Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     found = list(probes.find("slices").measure(net, Run(task, model, protocols.scratch(recipe()), 0), lambda t: splits))
     rules = {(r.get("model"), r.get("at")): r for r in found if r.get("protocol") == "none"}
     first = lambda part: [int(part.sequence(i)[0]) for i in range(len(part))]  # noqa: E731  its operator
@@ -166,7 +166,7 @@ def test_reach_is_the_distance_a_model_really_looks():
 
 
 def test_reach_of_a_network_that_diverged_is_absent():
-    net = Net(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(float("nan"))

@@ -10,7 +10,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.s4 import S4
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.recipes import amos2025, miralles2025
 from levelfield.recipes._shape import Scale, Shape
 from levelfield.spec import Block, Duration, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
@@ -23,7 +23,7 @@ CHARACTERS = Tokens(134)  # with <pad> and <mask>, the 136 symbols of the printe
 
 def parameters(shape: Shape, mixer: MixerConfig, spec: Input, classes: int, documents: int = 1) -> int:
     head = Head("label", classes, "sequence", documents)
-    net = Net(shape.model(mixer, "counted"), spec, (head,), mask_flag=False, seed=0)
+    net = Network(shape.model(mixer, "counted"), spec, (head,), mask_flag=False, seed=0)
     return sum(p.numel() for p in net.parameters())
 
 

@@ -21,7 +21,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.s4 import S4
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Classify, heads, training_loss
 from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attention.softmax import attend_blocks
@@ -38,10 +38,10 @@ B, T, D = 5, 24, 16
 RECIPE = tiny_recipe(4)
 
 
-def network(config: MixerConfig, block: Block | None = None) -> Net:
+def network(config: MixerConfig, block: Block | None = None) -> Network:
     model = Model((config,), 1, D, causal="causal" in config.directions, block=block or Block())
     task = FirstSymbol()
-    return Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    return Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
 
 
 def batch_of(lengths: list[int]) -> Any:
@@ -51,7 +51,7 @@ def batch_of(lengths: list[int]) -> Any:
     return SplitOnDevice(examples, torch.device("cpu")).gather(torch.arange(len(lengths)))
 
 
-def dispatched(net: Net, batch: Any) -> int:
+def dispatched(net: Network, batch: Any) -> int:
     """Of a real step, by the referee."""
     with Referee() as referee:
         training_loss(net.train(), batch, Classify(), FirstSymbol().input, Generator()).backward()
@@ -114,7 +114,7 @@ def of_layer(kind: str, causal: bool = False, feedforward: int = 0) -> float:
 
     def each(kind: str, feedforward: int) -> float:
         model = Model((Probe(kind),), 1, D, causal=causal, block=Block(feedforward=feedforward))
-        net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
+        net = Network(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
         return cost(net, T, Classify(), FirstSymbol()).each
 
     return each(kind, feedforward) - each("none", 0)
@@ -256,7 +256,7 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
 
 def test_layers_of_one_kind_are_counted_once() -> None:
     deep = replace(network(S4(state=4)).model, depth=5)
-    net = Net(deep, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
+    net = Network(deep, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
     cost(net, T, Classify(), FirstSymbol())
     assert len(flops._KNOWN) == 1
     assert cost(net, T, Classify(), FirstSymbol()).fixed == pytest.approx(5 * step(S4(state=4)).fixed, rel=0.01)
@@ -275,7 +275,7 @@ def test_counting_leaves_no_table_without_values(rotary: Any) -> None:
     """The first to ask for a length's angles is the count; training then needs their values."""
     length = flops.LONG + 1
     model = Model((Attention(heads=2, rotary=rotary),), 1, D, positions="sinusoidal")
-    net = Net(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
+    net = Network(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
     assert cost(net, length, Classify(), FirstSymbol()).each > 3.5 * 4 * length**2 * D
     hidden_states = net.hidden_states(torch.zeros(1, length, dtype=torch.int64), None)
     hidden_states.sum().backward()

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tiny import MODEL, FirstSymbol
 from torch import Generator, nn
 
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.runs.ledger import match_width, parameters, state_size, total
 from levelfield.spec import MixerConfig, Model
@@ -43,7 +43,7 @@ def test_useful_flops_are_added_up_where_every_phase_tells_them() -> None:
 
 def test_parameters_are_split_into_trunk_and_heads():
     task = FirstSymbol(continuous=True)
-    net = Net(MODEL, task.input, heads(Classify(), task), mask_flag=True, seed=0)
+    net = Network(MODEL, task.input, heads(Classify(), task), mask_flag=True, seed=0)
     counts = parameters(net)
     assert counts["parameters"] == sum(p.numel() for p in net.parameters())
     assert counts["parameters_heads"] == 16 * 4 + 4
@@ -60,7 +60,7 @@ def test_width_is_matched_to_a_parameter_count():
     task = FirstSymbol()
 
     def count(model: Model) -> int:
-        return parameters(Net(model, task.input, heads(Classify(), task), mask_flag=False, seed=0))["parameters"]
+        return parameters(Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0))["parameters"]
 
     target = count(dataclasses.replace(MODEL, width=88))
     assert match_width(MODEL, count, target).width == 88

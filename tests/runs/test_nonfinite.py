@@ -22,7 +22,7 @@ from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.engine import tuning
 from levelfield.evaluate import evaluate
 from levelfield.files import read_json, read_rows, to_line, write_json
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, heads
 from levelfield.probes.slices import Slices
 from levelfield.run import execute
@@ -89,12 +89,12 @@ class _Failing(nn.Module):
         return y
 
 
-def failing(how: str, block: Block = BLOCK) -> Net:
+def failing(how: str, block: Block = BLOCK) -> Network:
     model = dataclasses.replace(MODEL, mixers=(Failing(how),), depth=1, block=block)
-    return Net(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    return Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
 
 
-def trained(net: Net, clip: float | None = 1.0, every: int = 20) -> tuple[State, list[dict[str, Tensor]]]:
+def trained(net: Network, clip: float | None = 1.0, every: int = 20) -> tuple[State, list[dict[str, Tensor]]]:
     """The state after at most 20 steps, and the weights after each of them."""
     numbers = dataclasses.replace(recipe(20), clip=clip)
     plan = Plan(Classify(), numbers, TASK.input, 20, warmup=0, validate_every=every)
@@ -156,7 +156,7 @@ def test_an_overflow_at_the_last_step_is_reported_as_divergence(tmp_path: Path, 
 
 def test_outputs_that_are_no_numbers_are_right_nowhere():
     """Sixteen of 64 labels are 0, which the largest of four NaN would point at."""
-    net = Net(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         net.heads["label"].bias[0] = NAN  # pyright: ignore
     split = SplitOnDevice(TASK.build(None)["val"], CPU)

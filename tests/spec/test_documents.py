@@ -21,7 +21,7 @@ from levelfield.files import read_json, read_rows
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
-from levelfield.model import Net
+from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable, heads, training_loss, validation_scores
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
@@ -63,10 +63,10 @@ def model(mixer: MixerConfig, pair: Pair = "concat", pooling: Any = "mean", hidd
     return Model((mixer,), depth=2, width=8, block=block, pooling=pooling, head_hidden=hidden, pair=pair)
 
 
-def build(config: Model, objective: Trainable | None = None, documents: int = 2) -> Net:
+def build(config: Model, objective: Trainable | None = None, documents: int = 2) -> Network:
     """In float64 and evaluation mode, with every parameter off its special initial value."""
     found = [dataclasses.replace(head, documents=documents) for head in heads(objective or Classify(), TASK)]
-    net = Net(config, TASK.input, tuple(found), mask_flag=False, seed=1).double().eval()
+    net = Network(config, TASK.input, tuple(found), mask_flag=False, seed=1).double().eval()
     draws = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -78,18 +78,18 @@ def batch_of(examples: Examples) -> Batch:
     return SplitOnDevice(examples, CPU).gather(torch.arange(len(examples)))
 
 
-def logits(net: Net, batch: Batch) -> Tensor:
+def logits(net: Network, batch: Batch) -> Tensor:
     return net.head("label", net.hidden_states(encode(batch.raw, batch.mask, TASK.input), batch.mask), batch.mask)
 
 
-def pooled_alone(net: Net, document: np.ndarray) -> Tensor:
+def pooled_alone(net: Network, document: np.ndarray) -> Tensor:
     """One document through the trunk with nothing beside it, pooled by hand: (D,)."""
     ids = torch.from_numpy(document.astype(np.int64))[None] + Tokens.OFFSET
     steps = net.hidden_states(ids, None)[0]
     return {"mean": steps.mean(0), "max": steps.max(0).values, "last": steps[-1]}[net.model.pooling]
 
 
-def layers(net: Net) -> list[nn.Linear]:
+def layers(net: Network) -> list[nn.Linear]:
     return [module for module in net.heads["label"].modules() if isinstance(module, nn.Linear)]
 
 
@@ -279,7 +279,7 @@ def test_flops_of_a_pair_are_twice_those_of_a_document(pair: Pair) -> None:
 
 def flops(config: Model, task: Task) -> float:
     """Of an example of ten steps a document."""
-    net = Net(config, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net = Network(config, task.input, heads(Classify(), task), mask_flag=False, seed=0)
     return task.documents * cost(net, 10, Classify(), task).each
 
 
@@ -307,7 +307,7 @@ def test_a_pair_is_refused_where_there_is_none(tmp_path: Path) -> None:
 def test_every_probe_takes_pairs(probe: Probe, tmp_path: Path) -> None:
     config = model(MIXERS["conv"], "interaction")
     run = Run(TASK, config, protocols.scratch(recipe()), 0)
-    net = Net(config, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0).eval()
+    net = Network(config, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0).eval()
     rows = list(probe.measure(net, run, lambda task: prepared.load(task, tmp_path)))
     assert rows and all(np.isfinite(row.get("value", 0.0)) for row in rows)
     if probe.name == "slices":
