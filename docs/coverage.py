@@ -102,9 +102,10 @@ def cells(studies: Iterable[Study | Survey]) -> list[Cell]:
 
 def _answers(row: Row, planned: Planned, asked: Asked) -> Iterator[Answer]:
     """Yields what makes a printed cell; an average is made by the runs on every task of its arm."""
-    paper, average = row.get("source", ""), row.get("task") == "average"
+    paper, (average, *tasks) = row.get("source", ""), row.get("task", "").split("_")
     for arm, spec, answer in planned.get((paper, row.get("table", "")), ()):
-        if match(arm, spec, row | Row(task=arm.task) if average else row) is not None:
+        inside = average == "average" and (not tasks or arm.task in tasks)  # figure 2's is of four tasks
+        if match(arm, spec, row | Row(task=arm.task) if inside else row) is not None:
             yield answer
     if (key := (paper, *cell_key(row))) in asked:
         yield asked[key]

@@ -1,6 +1,6 @@
 """Holds the hyperparameters of the papers as values, one file per paper.
 
-    from levelfield.recipes import amos2025, ma2023, miralles2025
+    from levelfield.recipes import amos2025, amos2025_figure2, ma2023, miralles2025
 
     setting = miralles2025.conv("listops", "paper")
     setting.recipe.lr, setting.recipe.source          # 0.001, "miralles2025 table 7 (convolution); ..."

@@ -8,10 +8,11 @@ import pytest
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.s4 import S4
 from levelfield.model import Network
-from levelfield.recipes import amos2025, miralles2025
+from levelfield.recipes import amos2025, amos2025_figure2, miralles2025
 from levelfield.recipes._shape import Scale, Shape
 from levelfield.spec import Block, Duration, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
 
@@ -47,6 +48,37 @@ def s4_count(task: str, spec: Input, classes: int) -> int:
 )
 def test_s4_has_the_printed_parameters(task: str, spec: Input, classes: int, printed: int, ours_less: int) -> None:
     assert s4_count(task, spec, classes) == printed - ours_less
+
+
+@pytest.mark.parametrize(
+    ("task", "spec", "classes", "printed", "ours_less"),
+    [
+        ("listops", LISTOPS, 10, 4_481_674, 2 * 128),  # theirs also has <unk> and <eos>
+        ("text", CHARACTERS, 2, 7_133_698, 0),
+        ("image", GRAY, 10, 15_763_466, 0),
+        ("pathx", GRAY, 2, 7_099_394, 0),
+    ],
+)
+def test_dlr_has_the_printed_parameters(task: str, spec: Input, classes: int, printed: int, ours_less: int) -> None:
+    s = amos2025_figure2.dlr(task)
+    assert parameters(s.shape, DLR(s.state, lr=s.lr), spec, classes) == printed - ours_less
+
+
+def test_phases_of_figure_2_are_as_long_as_those_of_s4_but_for_their_rates() -> None:
+    for task in amos2025_figure2.TASKS:
+        like, random = amos2025.s4(task), amos2025_figure2.s4_random(task)
+        dlr = amos2025_figure2.dlr(task)
+        assert random.shape == like.shape and dlr.loss == like.loss and dlr.ratio == like.ratio
+        for other in (random, dlr):
+            assert other.pretrain.budget == like.pretrain.budget and other.finetune.budget == like.finetune.budget
+            assert other.scratch.budget == like.finetune.budget
+    assert amos2025_figure2.s4_random("image").scratch.assumed[-2:] == ("lr", "batch")
+    assert amos2025_figure2.dlr("text", "random").scratch.lr == 1e-3
+
+
+def test_nothing_of_spade_is_printed() -> None:
+    s = amos2025.spade("image")
+    assert {"width", "depth"} <= set(s.shape.assumed) and {"lr", "batch", "budget"} <= set(s.recipe.assumed)
 
 
 def test_models_of_table_3_have_the_parameters_of_their_configurations() -> None:
@@ -148,6 +180,11 @@ def every_recipe() -> list[Recipe]:
         for task in ("listops", "text", "retrieval", "image", "pathfinder", "pathx"):
             settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
             settings += [amos2025.transformer(task, way, effort) for way in ("masked", "causal")]
+            found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
+            found.append(amos2025.spade(task, effort).recipe)
+        for task in amos2025_figure2.TASKS:
+            diagonal = [amos2025_figure2.dlr(task, start, effort) for start in ("structured", "random")]
+            settings = [*diagonal, amos2025_figure2.s4_random(task, effort)]
             found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
     return found
 

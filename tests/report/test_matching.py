@@ -25,11 +25,17 @@ from levelfield.report.arms import Arm
 from levelfield.report.cells import Cell, Score
 from levelfield.report.settings import unlike
 from levelfield.report.tables import brief
-from levelfield.spec import Duration, Effort, Published, Run, describe
+from levelfield.spec import Duration, Effort, Published, Row, Run, describe
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text
 
-STUDIES = ("amos2025_table1", "amos2025_table2", "amos2025_table3", "miralles2025_table1")
+STUDIES = (
+    "amos2025_table1",
+    "amos2025_table2",
+    "amos2025_table2_others",
+    "amos2025_table3",
+    "miralles2025_table1",
+)
 TABLES = [answer for name in STUDIES for answer in find.load_study(name).published]
 PRINTED = PrintedSources(TABLES, find.references(TABLES))
 
@@ -49,9 +55,9 @@ def beside(run: Run, metric: str = "accuracy") -> list[Counterpart]:
 
 
 def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
-    """The 145 arms of the studies of trained models; each metric a paper prints of an arm is one row."""
+    """The 169 arms of the studies of trained models; each metric a paper prints of an arm is one row."""
     arms = {(name, replace(r, seed=0)) for name in STUDIES for r in find.load_study(name).runs("paper")}
-    assert len(arms) == 145
+    assert len(arms) == 169
     for name, run in arms:
         answers = find.load_study(name).published
         rows = [row for a in answers for row in published.rows(a.paper, a.table)]
@@ -62,6 +68,16 @@ def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
         ]
         assert len(found) == 1, run.id
         assert unlike_printed(describe(run), found[0], PRINTED) == ()
+
+
+def test_an_average_is_of_the_arms_that_start_as_designed() -> None:
+    """Figure 2 prints averages over four tasks; a start at random is a counterpart of none."""
+    study = find.load_study("amos2025_figure2")
+    for run in (run for run in study.runs("paper") if run.seed == 0):
+        rows = [row | Row(task=run.task.name) for row in published.rows("amos2025", "figure2")]
+        found = [row for row in rows if match(arm(run), describe(run), row) is not None]
+        assert len(found) == (not run.model.label.endswith("_random")), run.id
+        assert all(row.get("model") == run.model.label for row in found)
 
 
 def changed(run: Run, **fields: Any) -> Run:

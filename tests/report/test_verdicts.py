@@ -15,9 +15,11 @@ from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding, Key, Table, capped, told
 from levelfield.spec import Row, Study, describe
 from levelfield.studies import (
+    amos2025_figure2,
     amos2025_small,
     amos2025_table1,
     amos2025_table2,
+    amos2025_table2_others,
     amos2025_table3,
     demo,
     every_task,
@@ -27,7 +29,8 @@ from levelfield.studies import (
 )
 
 TRAINED = {
-    study.study.name: study for study in (amos2025_table1, amos2025_table2, amos2025_table3, miralles2025_table1)
+    study.study.name: study
+    for study in (amos2025_table1, amos2025_table2, amos2025_table2_others, amos2025_table3, miralles2025_table1)
 }
 GUESSES = {"listops": 17.1, "pathfinder": 50, "pathx": 50, "pathx256": 50, "text": 50, "retrieval": 50, "image": 10}
 GUESSES |= {"scifar": 10, "speech": 100 / 35}
@@ -36,6 +39,7 @@ DEALS = 40
 SAYS = {
     "amos2025_table1": {name: 1 for name in GUESSES if name not in ("pathx256", "scifar", "speech")},
     "amos2025_table2": {name: 1 for name in GUESSES if name not in ("scifar", "speech")},
+    "amos2025_table2_others": {name: 1 for name in GUESSES if name not in ("pathx256", "scifar", "speech")},
     # Of the causal columns the distance is 9.05 and then 8.96 points.
     "amos2025_table3": {"speech": 1, "speech (causal)": -1, "scifar": 1}
     | {f"bidmc_{name}": 1 for name in ("hr", "rr", "spo2")},
@@ -139,9 +143,35 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     own = {
         study.study.name for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small)
     }  # of no printed table
-    fed = TRAINED.keys() | own
+    averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
+    fed = TRAINED.keys() | own | averaged
     assert {name for name, study in studies.items() if study.verdict is not None} == fed
-    assert {name for name, study in studies.items() if study.published} == TRAINED.keys()
+    assert {name for name, study in studies.items() if study.published} == TRAINED.keys() | averaged
+
+
+def averages(swap: bool = False) -> list[Row]:
+    """Figure 2 as printed: every task has the average over tasks; or with the two models exchanged."""
+    cells = {}
+    for row in published.rows("amos2025", "figure2"):
+        _, *tasks = row.get("task", "").split("_")
+        model = {"s4": "dlr", "dlr": "s4"}[row.get("model", "")] if swap else row.get("model", "")
+        keys = [Key(task, model, row.get("protocol", "")) for task in tasks]
+        cells |= dict.fromkeys(keys, ("accuracy", row.get("value", 0.0)))
+    assert len(cells) == 16
+    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
+
+
+def test_printed_averages_give_the_claim_and_exchanged_ones_do_not() -> None:
+    assert [finding.decided for finding in amos2025_figure2.findings(averages())] == [1, 1, 1]
+    assert amos2025_figure2.verdict(averages()).startswith("Yes on DLR lags behind S4 from scratch, ")
+    assert [finding.decided for finding in amos2025_figure2.findings(averages(swap=True))] == [-1, 1, 1]
+    missing = [row for row in averages() if row.get("model") != "dlr"]
+    assert amos2025_figure2.verdict(missing).startswith("Nothing can be said")
+
+
+def test_an_average_over_a_task_that_nobody_learnt_says_nothing() -> None:
+    rows = [row | Row(value=0.1) if "run" in row and row.get("task") == "image" else row for row in averages()]
+    assert amos2025_figure2.verdict(rows).count("No arm beat the best simple rule on image.") == 3
 
 
 QUESTIONS = (
