@@ -97,7 +97,8 @@ _TABLE_7 = {
 def transformer(task: str, effort: Effort = "paper", *, enriched: bool = True) -> TransformerSetting:
     """Table 5. enriched=False is table 4's rotary Transformer without techniques: plain labels, and one Pathfinder set.
 
-    Raises UserError for a task the paper does not have.
+    The other models of table 4 differ in their positions alone (appendix A.2). Raises UserError for a task that the
+    paper does not have.
     """
     width, depth, heads, hidden, half, lr, batch, decay, epochs = _TABLE_5[known(task, TASKS, "miralles2025")]
     if task == "pathfinder" and not enriched:
@@ -105,11 +106,11 @@ def transformer(task: str, effort: Effort = "paper", *, enriched: bool = True) -
     shape = _shape("5", width, depth, Block(feedforward=hidden, activation="relu", final_norm=False))
     shape = replace(shape, assumed=("block.final_norm",))
     recipe = _recipe("5 (Transformer)", lr, batch, decay, epochs)
-    shape, recipe = _at(task, effort, _compared(task, shape), recipe)
+    shape, recipe = scaled(task, effort, compared(task, shape), recipe)
     return TransformerSetting(
         shape,
         recipe,
-        augment=enriched and _augmented(task),
+        augment=enriched and augmented(task),
         denoise=enriched and task in DENOISED,
         heads=min(heads, shape.width // 8),
         rotary_half=half,
@@ -122,11 +123,11 @@ def gmlp(task: str, effort: Effort = "paper") -> GMLPSetting:
     depth, channels, bound, dropout, lr, batch, decay, epochs = _TABLE_6[known(task, TASKS, "miralles2025")]
     printed = _shape("6", 128, depth, Block(dropout=dropout, final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
-    shape, recipe = _at(task, effort, _compared(task, printed), _recipe("6 (gMLP)", lr, batch, decay, epochs))
+    shape, recipe = scaled(task, effort, compared(task, printed), _recipe("6 (gMLP)", lr, batch, decay, epochs))
     return GMLPSetting(
         shape,
         recipe,
-        augment=_augmented(task),
+        augment=augmented(task),
         denoise=task in DENOISED,
         hidden=2 * shape.width,
         channels=channels,
@@ -140,23 +141,23 @@ def conv(task: str, effort: Effort = "paper") -> ConvSetting:
     depth, groups, lr, batch, decay, epochs = _TABLE_7[known(task, TASKS, "miralles2025")]
     printed = _shape("7", 128, depth, Block(final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
-    shape, recipe = _at(task, effort, _compared(task, printed), _recipe("7 (convolution)", lr, batch, decay, epochs))
+    shape, recipe = scaled(task, effort, compared(task, printed), _recipe("7 (convolution)", lr, batch, decay, epochs))
     return ConvSetting(
         shape,
         recipe,
-        augment=_augmented(task),
+        augment=augmented(task),
         denoise=task in DENOISED,
         hidden=2 * shape.width,
         groups=max(1, groups * shape.width // printed.width),
     )
 
 
-def _augmented(task: str) -> bool:
+def augmented(task: str) -> bool:
     """Pathfinder is enriched by two more sets, which are a setting of the task, and not augmented."""
     return task not in ("pathfinder", *DENOISED)
 
 
-def _compared(task: str, shape: Shape) -> Shape:
+def compared(task: str, shape: Shape) -> Shape:
     """Retrieval's two documents side by side, [x, y], under a hidden layer: the public code's head, in no print."""
     if task != "retrieval":
         return shape
@@ -167,7 +168,8 @@ def _shape(table: str, width: int, depth: int, block: Block) -> Shape:
     return Shape(width=width, depth=depth, block=block, source=f"miralles2025 table {table}")
 
 
-def _recipe(table: str, lr: float, batch: int, weight_decay: float, epochs: int) -> Recipe:
+def retrained(source: str, lr: float, batch: int, weight_decay: float, epochs: int) -> Recipe:
+    """Returns the optimizer and schedule that all models share (appendix A.2), with the numbers of one of them."""
     return Recipe(
         lr=lr,
         weight_decay=weight_decay,
@@ -180,13 +182,22 @@ def _recipe(table: str, lr: float, batch: int, weight_decay: float, epochs: int)
         patience=20,
         plateau_patience=3,
         betas=(0.9, 0.98),
-        source=f"miralles2025 table {table}; AdamW and the schedule: appendix A.2",
+        source=source,
         assumed=("betas", "clip", "warmup", "decay_all", "validate_every", "patience", "plateau_patience"),
     )
 
 
-def _at(task: str, effort: Effort, shape: Shape, recipe: Recipe) -> tuple[Shape, Recipe]:
+def _recipe(table: str, lr: float, batch: int, weight_decay: float, epochs: int) -> Recipe:
+    source = f"miralles2025 table {table}; AdamW and the schedule: appendix A.2"
+    return retrained(source, lr, batch, weight_decay, epochs)
+
+
+def scaled(task: str, effort: Effort, shape: Shape, recipe: Recipe, *, share: float = 1.0) -> tuple[Shape, Recipe]:
+    """Returns the shape and recipe as they are at `paper`, and shrunk by SCALES below.
+
+    share: the part of an effort's steps that is one phase of several, so that all arms of a task have equally many.
+    """
     if effort == "paper":
         return shape, recipe
     scale = SCALES[effort]
-    return scale.shape(shape), scale.recipe(recipe, FEWER.get((task, effort), scale.steps))
+    return scale.shape(shape), scale.recipe(recipe, int(share * FEWER.get((task, effort), scale.steps)))

@@ -16,24 +16,12 @@ from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
-from levelfield.protocols import DENOISE, enriched
 from levelfield.recipes import miralles2025
 from levelfield.report.verdicts import Finding, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
+from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study
 from levelfield.studies._miralles2025 import claims
-from levelfield.tasks.image import Image
-from levelfield.tasks.listops import ListOps
-from levelfield.tasks.pathfinder import Pathfinder
-from levelfield.tasks.retrieval import Retrieval
-from levelfield.tasks.text import Text
+from levelfield.studies._miralles2025_arms import SEEDS, TASKS, task, techniques
 
-TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
-    "smoke": ("listops", "pathfinder"),
-    "minutes": ("listops", "pathfinder", "image"),
-    "overnight": ("listops", "pathfinder", "image"),
-    "hours": ("listops", "pathfinder", "text", "retrieval", "image"),
-    "paper": ("listops", "pathfinder", "text", "retrieval", "image"),
-}
 KERNELS: dict[Effort, tuple[int, ...]] = {
     "smoke": (5, 11),
     "minutes": (5, 11, 31),
@@ -41,28 +29,7 @@ KERNELS: dict[Effort, tuple[int, ...]] = {
     "hours": miralles2025.KERNELS,
     "paper": miralles2025.KERNELS,
 }
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
 NEARLY = 0.9  # share of the unbounded model's gain over guessing that counts as "nearly all"
-
-
-def task(name: str, effort: Effort) -> Task:
-    """The printed task, or a smaller one below `hours`. The paper feeds gray values as symbols."""
-    if effort == "smoke":
-        small = ListOps(minimum=10, length=60, max_depth=4, train=64, val=16, test=16)
-        return small if name == "listops" else Pathfinder(16, sets="three", train=32, val=16, test=16, tokenised=True)
-    if effort in ("minutes", "overnight"):
-        return {
-            "listops": ListOps(minimum=20, length=200, max_depth=5, max_args=6, train=20_000, val=1_000, test=2_000),
-            "pathfinder": Pathfinder(16, sets="three", train=20_000, val=1_000, test=2_000, tokenised=True),
-            "image": Image(tokenised=True, train=15_000, test=5_000) if effort == "minutes" else Image(True, side=8),
-        }[name]
-    return {
-        "listops": ListOps(),
-        "pathfinder": Pathfinder(sets="three", tokenised=True),
-        "text": Text(),
-        "retrieval": Retrieval(length=4096),
-        "image": Image(tokenised=True),
-    }[name]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
@@ -78,16 +45,11 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
     """All kernels share one protocol, and are named by what tells them apart."""
     conv, free = miralles2025.conv(name, effort), miralles2025.gmlp(name, effort)
-    protocol = _protocol(name, conv)
+    protocol = techniques(name, conv.recipe)
     for kernel in KERNELS[effort]:
         yield conv.shape.model(Conv(kernel, conv.hidden, conv.groups), f"conv{kernel}"), protocol
     reference = GMLP(free.hidden, free.channels, free.bound)
-    yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else _protocol(name, free)
-
-
-def _protocol(name: str, setting: miralles2025.Setting) -> Protocol:
-    denoise, sets = DENOISE if setting.denoise else None, name == "pathfinder"
-    return enriched(setting.recipe, augment=setting.augment, denoise=denoise, extra_sets=sets)
+    yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else techniques(name, free.recipe)
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -11,10 +11,12 @@ from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
 from levelfield.mixers.s4 import S4
+from levelfield.mixers.s5 import S5
 from levelfield.model import Network
-from levelfield.recipes import amos2025, amos2025_figure2, miralles2025
+from levelfield.recipes import amos2025, amos2025_figure2, ma2023, miralles2025, smith2023
 from levelfield.recipes._shape import Scale, Shape
-from levelfield.spec import Block, Duration, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
+from levelfield.spec import Block, Duration, Effort, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
+from levelfield.studies import _miralles2025_baselines as baselines
 
 GRAY, COLOUR = Signal(1, (0.0,), (1.0,)), Signal(3, (0.0,) * 3, (1.0,) * 3)
 LISTOPS, SYMBOLS = Tokens(15), Tokens(256)
@@ -174,6 +176,8 @@ def every_recipe() -> list[Recipe]:
         for task in miralles2025.TASKS:
             makers = (miralles2025.transformer, miralles2025.gmlp, miralles2025.conv)
             found += [make(task, effort).recipe for make in makers]
+            remade = (baselines.mega, baselines.s4, baselines.s5)
+            found += [make(task, effort, enriched=anew).recipe for make in remade for anew in (False, True)]
         for task in amos2025.SIGNALS:
             settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
             found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
@@ -216,6 +220,57 @@ def test_three_pathfinder_sets_for_67_epochs_are_one_set_for_200() -> None:
     assert (three.recipe.budget.value, one.recipe.budget.value) == (67, 200)
     assert abs(3 * 67 - 200) <= 1
     assert replace(three.recipe, budget=one.recipe.budget) == one.recipe
+
+
+@pytest.mark.parametrize(
+    ("task", "spec", "classes", "documents"),
+    [
+        ("listops", LISTOPS, 10, 1),
+        ("text", CHARACTERS, 2, 1),
+        ("retrieval", PAIRED, 2, 2),
+        ("image", GRAY, 10, 1),
+        ("pathfinder", GRAY, 2, 1),
+    ],
+)
+def test_s5_has_the_parameters_of_its_formulas(task: str, spec: Input, classes: int, documents: int) -> None:
+    """Counted by hand: of a layer B, two C, D, lambda, dt, the gate and the norm."""
+    s = smith2023.s5(task)
+    mixer = S5(s.state, s.blocks, s.activation, s.readout_init, clip=s.clip, lr=s.lr, drive_follows=s.drive_follows)
+    width, pairs = s.shape.width, s.state // 2
+    layer = 3 * 2 * pairs * width + width + 3 * pairs + width * (width + 1) + 2 * width
+    symbols = spec.symbols + 2 if isinstance(spec, Tokens) else 2
+    head = (4 * width + 1) * width + (width + 1) * classes if documents == 2 else (width + 1) * classes
+    assert parameters(s.shape, mixer, spec, classes, documents) == s.shape.depth * layer + symbols * width + head
+
+
+def test_models_trained_anew_keep_their_own_numbers_and_take_the_papers_schedule() -> None:
+    for task in miralles2025.TASKS:
+        own = {"mega": ma2023.mega(task).recipe, "s4": amos2025.s4(task).scratch, "s5": smith2023.s5(task).recipe}
+        shared = miralles2025.transformer(task).recipe
+        for name, recipe in own.items():
+            setting = {"mega": baselines.mega, "s4": baselines.s4, "s5": baselines.s5}[name](task, enriched=True)
+            anew = setting.recipe
+            assert (anew.lr, anew.batch, anew.weight_decay) == (recipe.lr, recipe.batch, recipe.weight_decay)
+            assert {"lr", "batch", "weight_decay"} <= set(anew.assumed)
+            assert (anew.schedule, anew.betas, anew.patience) == (shared.schedule, shared.betas, shared.patience)
+            fewer = (name, task) == ("s5", "retrieval")
+            assert (anew.budget == shared.budget) is not fewer
+            quoted = {"mega": baselines.mega, "s4": baselines.s4, "s5": baselines.s5}[name](task)
+            assert quoted.recipe == recipe
+    assert {baselines.mega(task, enriched=True).attention for task in miralles2025.TASKS} == {"softmax"}
+    full = {task for task in miralles2025.TASKS if baselines.s5(task, enriched=True).activation == "full_glu"}
+    assert full == {"pathfinder", "retrieval"}
+
+
+@pytest.mark.parametrize("effort", ["smoke", "minutes", "overnight", "hours"])
+def test_below_paper_all_models_of_a_table_have_equally_many_steps(effort: Effort) -> None:
+    for task in miralles2025.TASKS:
+        rotary, plain = baselines.transformer_rotary(task, effort), baselines.transformer(task, effort)
+        total = rotary.pretrain.budget.value + rotary.finetune.budget.value
+        others = [make(task, effort, enriched=True).recipe for make in (baselines.mega, baselines.s4, baselines.s5)]
+        others += [plain.scratch, miralles2025.gmlp(task, effort).recipe, miralles2025.transformer(task, effort).recipe]
+        assert {recipe.budget.value for recipe in others} == {total}
+        assert len({recipe.batch for recipe in (*others, rotary.pretrain, rotary.finetune)}) == 1
 
 
 def test_what_is_asked_for_twice_is_one_object() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,8 @@ STUDIES = (
 )
 TABLES = [answer for name in STUDIES for answer in find.load_study(name).published]
 PRINTED = PrintedSources(TABLES, find.references(TABLES))
+COMPARED = ("miralles2025_table2", "miralles2025_table3", "miralles2025_table4")
+"""Studies whose tables print some rows of the others again."""
 
 
 def arm(run: Run) -> Arm:
@@ -59,14 +61,7 @@ def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
     arms = {(name, replace(r, seed=0)) for name in STUDIES for r in find.load_study(name).runs("paper")}
     assert len(arms) == 169
     for name, run in arms:
-        answers = find.load_study(name).published
-        rows = [row for a in answers for row in published.rows(a.paper, a.table)]
-        found = [
-            row
-            for row in rows
-            if row.get("metric") != "ratio_to_mega" and match(arm(run), describe(run), row) is not None
-        ]
-        assert len(found) == 1, run.id
+        assert len(found := rows_of(run, find.load_study(name).published)) == 1, run.id
         assert unlike_printed(describe(run), found[0], PRINTED) == ()
 
 
@@ -78,6 +73,42 @@ def test_an_average_is_of_the_arms_that_start_as_designed() -> None:
         found = [row for row in rows if match(arm(run), describe(run), row) is not None]
         assert len(found) == (not run.model.label.endswith("_random")), run.id
         assert all(row.get("model") == run.model.label for row in found)
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_every_arm_of_a_compared_table_is_one_printed_cell_and_all_cells_have_one(name: str) -> None:
+    """But for learned and sinusoidal positions from scratch, which are not printed."""
+    study = find.load_study(name)
+    sources = PrintedSources(study.published, find.references(study.published))
+    met = []
+    for run in (run for run in study.runs("paper") if run.seed == 0):
+        model, protocol = run.model.label, run.protocol.name
+        unprinted = model in ("transformer_learned", "transformer_sinusoidal") and protocol == "scratch"
+        found = rows_of(run, study.published)
+        assert len(found) == (not unprinted), run.id
+        assert all(unlike_printed(describe(run), row, sources) == () for row in found), run.id
+        assert all((model, protocol) == (row.get("model"), row.get("protocol")) for row in found)
+        met += found
+    (table,) = study.published
+    measured = [row for row in published.rows(table.paper, table.table) if row.get("status") == "reported"]
+    assert sorted(map(str, met)) == sorted(map(str, measured))
+
+
+def test_what_a_table_quotes_is_the_run_of_the_quoted_table() -> None:
+    """At `paper`, so that it is trained once."""
+    ours = {run.id for name in COMPARED for run in find.load_study(name).runs("paper")}
+    shared = {name: {run.id for run in find.load_study(name).runs("paper")} & ours for name in STUDIES}
+    counts = {name: len(ids) for name, ids in shared.items()}
+    assert counts["amos2025_table1"] == counts["miralles2025_table1"] == 15, "three seeds on five tasks"
+    assert counts["amos2025_table2"] == 30, "S4 from scratch, and the self-pretrained Transformer"
+    assert counts["amos2025_table2_others"] == 30, "Mega, and the self-pretrained Transformer"
+
+
+def rows_of(run: Run, answers: Sequence[Published]) -> list[Row]:
+    """The printed rows that a run answers to, but for ratios."""
+    rows = [row for a in answers for row in published.rows(a.paper, a.table)]
+    of_run = [row for row in rows if match(arm(run), describe(run), row) is not None]
+    return [row for row in of_run if row.get("metric") != "ratio_to_mega"]
 
 
 def changed(run: Run, **fields: Any) -> Run:
