@@ -186,7 +186,7 @@ class StepObjective(Trainable):
         if self.loss_kind == "l1":
             return Head(self.key, spec.channels, "step")
         if spec.levels is None:
-            raise UserError("spt_causal needs a task whose input is tokens or has levels: choose spt_masked.")
+            raise UserError("A ce loss needs an input of tokens or with levels; use loss_kind='l1' for other values.")
         return Head(self.key, spec.channels * spec.levels, "step")
 
     def units(self, examples: Examples) -> np.ndarray:

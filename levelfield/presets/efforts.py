@@ -13,7 +13,19 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
 from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_masked
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Protocol, Recipe, Task, UserError, closest
+from levelfield.spec import (
+    Block,
+    Duration,
+    Effort,
+    MixerConfig,
+    Model,
+    Protocol,
+    Recipe,
+    Signal,
+    Task,
+    UserError,
+    closest,
+)
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
@@ -181,12 +193,14 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
 def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
     """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
     shared = recipe(effort, size)
-    goal = default_objective(TASK_BY_EFFORT[name][effort] if name in TASK_BY_EFFORT else tasks.find(name))
+    task = TASK_BY_EFFORT[name][effort] if name in TASK_BY_EFFORT else tasks.find(name)
+    goal, hidden = default_objective(task), ratio(name)
+    loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
     made = {
         "scratch": scratch(shared, goal),
-        "spt_masked": matched(spt_masked(shared, shared, ratio(name), objective=goal), total, shares),
-        "spt_causal": matched(spt_causal(shared, shared, objective=goal), total, shares),
+        "spt_masked": matched(spt_masked(shared, shared, hidden, loss=loss, objective=goal), total, shares),
+        "spt_causal": matched(spt_causal(shared, shared, loss=loss, objective=goal), total, shares),
         "enriched": enriched(shared, augment=True, objective=goal),
     }
     if "pretrained" in chosen:

@@ -328,10 +328,23 @@ def test_a_misspelt_option_is_compared_with_those_of_its_own_command(capsys: pyt
     assert "--seeds" in shown and "ruler" not in shown
 
 
-def test_causal_pretraining_of_values_names_the_protocol_that_takes_them(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("protocol", ["spt_masked", "spt_causal"])
+def test_values_without_levels_are_pretrained_on_as_values(here: Path, protocol: str) -> None:
+    """A spectrum or a pulse has no symbols to predict; both ways of pretraining then regress its steps."""
     (here / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n" + MINE)
-    words = ("--tasks", "pulse", "--protocols", "spt_causal", "--effort", "smoke")
-    shown = refused(capsys, "compare", "mine.py:Mine", *words)
-    assert "choose spt_masked" in shown and "loss_kind" not in shown
+    main(
+        [
+            "compare",
+            "mine.py:Mine",
+            "--tasks",
+            "pulse",
+            "--protocols",
+            protocol,
+            "--effort",
+            "smoke",
+            "--baselines",
+            "conv",
+        ]
+    )
+    rows = [json.loads(line) for path in (here / "runs").glob("pulse-*/rows.jsonl") for line in path.open()]
+    assert {row["protocol"] for row in rows} == {f"{protocol}_matched", "none"}

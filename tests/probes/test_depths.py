@@ -146,7 +146,7 @@ def test_the_verdict_names_who_falls() -> None:
 def test_the_verdict_on_one_seed_decides_nothing() -> None:
     text = huang2024_small.verdict(curves(1))
     assert text.startswith("Not decided on falls, holds; nothing can be said on never.")
-    assert "the numbers say yes on falls and no on holds, but noise could do the same" in text
+    assert "The numbers say yes on falls and no on holds, but noise alone could do the same" in text
     assert text.endswith("Beyond noise that is shown of none.")
 
 
