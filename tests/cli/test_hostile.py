@@ -332,19 +332,9 @@ def test_a_misspelt_option_is_compared_with_those_of_its_own_command(capsys: pyt
 def test_values_without_levels_are_pretrained_on_as_values(here: Path, protocol: str) -> None:
     """A spectrum or a pulse has no symbols to predict; both ways of pretraining then regress its steps."""
     (here / "mine.py").write_text("from torch import nn\nclass Mine(nn.Linear):\n" + MINE)
-    main(
-        [
-            "compare",
-            "mine.py:Mine",
-            "--tasks",
-            "pulse",
-            "--protocols",
-            protocol,
-            "--effort",
-            "smoke",
-            "--baselines",
-            "conv",
-        ]
-    )
+    words = ("--tasks", "pulse", "--protocols", protocol, "--effort", "smoke", "--baselines", "conv")
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", "mine.py:Mine", *words])
+    assert not stop.value.code
     rows = [json.loads(line) for path in (here / "runs").glob("pulse-*/rows.jsonl") for line in path.open()]
     assert {row["protocol"] for row in rows} == {f"{protocol}_matched", "none"}
