@@ -30,9 +30,11 @@ MEASURED = ("reported", "chance")  # a cross in print is a score at chance
 NOT_MEASURED = {"infeasible": "infeasible", "unreported": "blank"}  # status -> word; what is neither is derived
 NO_STUDY = "no study contains this run"
 LACKS: Mapping[tuple[str, str], str] = {  # paper and printed model -> what its cells lack where they have no run
-    ("amos2025", "pythia_70m_random"): "GPT-NeoX layers cannot be trained on a task here",
-    ("amos2025", "pythia_70m_pretrained"): "GPT-NeoX layers cannot be trained on a task here, and the cells wait for "
-    "the checkpoint `EleutherAI/pythia-70m`",
+    (
+        "amos2025",
+        "pythia_70m_pretrained",
+    ): "weights of GPT-NeoX models cannot be fine-tuned on a task here, and the cells "
+    "wait for the checkpoint `EleutherAI/pythia-70m-deduped`",
 }
 INTRODUCTION = """\
 # Which printed cells have a run

@@ -132,12 +132,13 @@ class FeedForward(nn.Module):
 class ResidualBlock(nn.Module):
     """Computes x + mixer(norm(x)), then x + feedforward(norm(x)); with prenorm=False the norms come after the sums.
 
+    With parallel=True the feed-forward reads the block's input as the mixer does.
     x: (B, T, D) -> the same shape; mask: (B, T) bool, True at real steps, or None.
     """
 
     def __init__(self, mixer: nn.Module, block: Block, width: int) -> None:
         super().__init__()
-        self.mixer, self.prenorm = mixer, block.prenorm
+        self.mixer, self.prenorm, self.parallel = mixer, block.prenorm, block.parallel
         self.norm = _norm(block, width)
         self.dropout = nn.Dropout(block.dropout)
         self.feedforward = self.norm2 = None
@@ -165,13 +166,13 @@ class ResidualBlock(nn.Module):
 
     def _around(self, x: Tensor, mixed: Tensor, mask: Tensor | None) -> Tensor:
         """What comes after the mixer, whose output is `mixed`: its residual and the feed-forward. All are (B, T, D)."""
-        x = x + self.dropout(mixed)
+        entered, x = x, x + self.dropout(mixed)
         if not self.prenorm:
             x = self.norm(x, mask)
         if self.feedforward is None or self.norm2 is None:
             return x
         if self.prenorm:
-            return x + self.dropout(self.feedforward(self.norm2(x, mask)))
+            return x + self.dropout(self.feedforward(self.norm2(entered if self.parallel else x, mask)))
         return self.norm2(x + self.dropout(self.feedforward(x)), mask)
 
 

@@ -115,11 +115,12 @@ def test_every_printed_cell_is_covered_or_named_as_missing() -> None:
 
 
 def _script(name: str) -> ModuleType:
-    """Loads a script of docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    """Loads a script of docs/ as a module; its name there is its own, as numba imports a package called coverage."""
+    own = f"docs_{name}"
+    spec = importlib.util.spec_from_file_location(own, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where its dataclasses look for their annotations
+    sys.modules[own] = module  # where its dataclasses look for their annotations
     spec.loader.exec_module(module)
     return module
 

@@ -13,7 +13,7 @@ from tiny import MODEL, FirstSymbol, RunningMean
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
-from levelfield.model import BatchNorm, FeedForward, Network, pool, sinusoids
+from levelfield.model import BatchNorm, FeedForward, Network, ResidualBlock, pool, sinusoids
 from levelfield.objectives import Classify, Masked, heads
 from levelfield.rng import seeded
 from levelfield.runs.ledger import state_size
@@ -50,6 +50,22 @@ def test_a_padded_batch_gives_what_each_sequence_gives_alone(model: Model):
     for i, n in enumerate(lengths.tolist()):
         alone = net.head("label", net.hidden_states(x[i : i + 1, :n], None), None)
         torch.testing.assert_close(together[i], alone[0])
+
+
+def test_a_parallel_block_shows_both_parts_its_input() -> None:
+    mixer = S4(state=4).build(4, causal=True, layer=0, generator=torch.Generator().manual_seed(0))
+    with seeded(0, "block"):
+        block = ResidualBlock(mixer, Block(norm="rms", feedforward=6, parallel=True), 4).double()
+    assert block.norm2 is not None and block.feedforward is not None
+    with torch.no_grad():
+        for name, parameter in block.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter += torch.arange(4) * (2 if name.startswith("norm2") else 1)  # no norm is the other
+    x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = x + mixer(block.norm(x, None), None) + block.feedforward(block.norm2(x, None))
+    torch.testing.assert_close(block(x, None), expected)
+    with pytest.raises(UserError, match="leave prenorm at True"):
+        Block(prenorm=False, parallel=True)
 
 
 def test_gated_feedforwards_are_their_formulas():
@@ -181,6 +197,7 @@ CAUSAL = Model((Attention(heads=2, rotary="per_head", block=4), S4(state=4), Con
         ),
         dataclasses.replace(CAUSAL, positions="learned", max_positions=30, block=Block("batch", False, 8)),
         dataclasses.replace(CAUSAL, block=Block(final_norm=False, dropout=0.5)),
+        dataclasses.replace(CAUSAL, block=Block(feedforward=8, parallel=True)),
     ],
 )
 @pytest.mark.parametrize("pieces", [(1,) * 30, (9, 1, 12, 8), (30,)], ids=str)

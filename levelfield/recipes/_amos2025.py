@@ -179,9 +179,9 @@ def shape_of(effort: Effort, row: Row) -> Shape:
 def recipes_of(effort: Effort, row: Row, table: str, assumed: tuple[str, ...]) -> tuple[Recipe, Recipe, Recipe]:
     """Scratch, pretraining, fine-tuning. Below `paper`, scratch gets the steps of both other phases."""
     source = f"{FULL} table {table} (rates and batches); {CODE} (the rest)"
-    pretrain = _recipe(row.pretrain, row.weight_decay, source, assumed)
-    finetune = _recipe(row.finetune, row.weight_decay, source, assumed)
-    scratch = finetune if row.scratch is None else _recipe(row.scratch, row.weight_decay, f"{CODE} (s4)", assumed)
+    pretrain = recipe_of(row.pretrain, row.weight_decay, source, assumed)
+    finetune = recipe_of(row.finetune, row.weight_decay, source, assumed)
+    scratch = finetune if row.scratch is None else recipe_of(row.scratch, row.weight_decay, f"{CODE} (s4)", assumed)
     if effort == "paper":
         return scratch, pretrain, finetune
     scale = SCALES[effort]
@@ -192,7 +192,8 @@ def recipes_of(effort: Effort, row: Row, table: str, assumed: tuple[str, ...]) -
     )
 
 
-def _recipe(phase: Phase, weight_decay: float, source: str, assumed: tuple[str, ...]) -> Recipe:
+def recipe_of(phase: Phase, weight_decay: float, source: str, assumed: tuple[str, ...]) -> Recipe:
+    """The recipe of a printed phase."""
     return Recipe(
         lr=phase.lr,
         weight_decay=weight_decay,

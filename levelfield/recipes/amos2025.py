@@ -3,6 +3,7 @@
     s4("image").pretrain.lr                     # 0.001
     transformer_rotary("image").shape.width     # 256
     transformer("listops", "causal").finetune   # table 1: the sizes of Tay et al. (2021)
+    pythia("image").shape.block.parallel        # True: a GPT-NeoX decoder
     spade("image").recipe.assumed               # all: of SPADE (Zuo et al. 2022) nothing is printed
 
 The paper refers to its full version (Amos et al. 2024, arXiv 2310.02980) for hyperparameters. Rates, batches of S4 and
@@ -21,13 +22,16 @@ from typing import Literal
 from levelfield.recipes._amos2025 import (
     CODE,
     FULL,
+    SCALES,
     SIGNALS,
     Phase,
     Pooling,
     Row,
+    Schedule,
     Setting,
     compared,
     pretraining,
+    recipe_of,
     recipes_of,
     shape_of,
 )
@@ -58,6 +62,16 @@ class SpadeSetting:
     heads: int
     window: int
     dt_min: float
+
+
+@dataclass(frozen=True)
+class PythiaSetting:
+    """Pythia 70M on one task, without its mixer: for Attention(heads, "per_head", rotary_width=) in a causal model."""
+
+    shape: Shape
+    recipe: Recipe
+    heads: int
+    rotary_width: int
 
 
 def _attention(width: int, depth: int, feedforward: int, pooling: Pooling = "mean", head_hidden: int = 0) -> Shape:
@@ -164,6 +178,37 @@ def spade(task: str, effort: Effort = "paper") -> SpadeSetting:
     )
 
 
+@cache
+def pythia(task: str, effort: Effort = "paper") -> PythiaSetting:
+    """Table 2's Pythia 70M from random weights, pooled as its configuration says. Raises UserError for other tasks.
+
+    The architecture is that of the published checkpoint. The configurations are stubs with batches of one, and of the
+    grid that was searched only rates of 5e-5 to 5e-4 and batches of 16 and 64 are legible, without their tasks.
+    """
+    pooling, epochs, warmup, schedule = _PYTHIA[known(task, _PYTHIA, "amos2025's Pythia")]
+    shape = Shape(512, 6, Block(feedforward=2048, parallel=True), pooling, source=f"{CODE}/lra/llm (pooling)")
+    shape = compared(shape) if task == "retrieval" else shape
+    recipe = recipe_of(
+        Phase(5e-4, 64, epochs, warmup, schedule),
+        weight_decay=0.0,
+        source=f"{CODE}/lra/llm (epochs, warm-up, schedule)",
+        assumed=("lr", "batch", "clip", "validate_every"),
+    )
+    if effort == "paper":
+        return PythiaSetting(shape, recipe, heads=8, rotary_width=16)
+    scale = SCALES[effort]
+    shape = scale.shape(shape)
+    return PythiaSetting(shape, scale.recipe(recipe, 2 * scale.steps), heads=shape.width // 8, rotary_width=2)
+
+
+_PYTHIA: dict[str, tuple[Pooling, int, int, Schedule]] = {  # pooling, epochs, warm-up, schedule
+    "listops": ("mean", 200, 200, "cosine"),
+    "text": ("last", 32, 5000, "constant"),
+    "retrieval": ("mean", 20, 2500, "constant"),
+    "image": ("mean", 200, 2000, "constant"),
+    "pathfinder": ("last", 200, 2500, "constant"),
+    "pathx": ("last", 200, 2500, "constant"),  # its configuration names another model
+}
 SIZES: dict[str, str] = {  # where the rotary Transformers' sizes are from
     **dict.fromkeys(("image", "scifar"), f"{CODE}/cifar/transformer-cifar.yaml"),
     **dict.fromkeys(SIGNALS[:2], f"{CODE}/sc/transformer-sc.yaml"),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
+
+from levelfield.spec.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -68,7 +70,11 @@ class MixerConfig(ABC):
 
 @dataclass(frozen=True)
 class Block:
-    """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one."""
+    """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one.
+
+    parallel: both parts read the block's input, x + mixer(norm(x)) + feedforward(norm(x)), each with a norm of its own
+    (GPT-NeoX: Black et al. 2022, section 2.1). Raises UserError for a parallel block with norms after the sums.
+    """
 
     norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
     prenorm: bool = True
@@ -78,6 +84,11 @@ class Block:
     final_norm: bool = True
     bias: bool = True  # in the feed-forward's linear maps
     eps: float | None = None  # of the norms; None is torch's: 1e-5, and for "rms" the precision's own
+    parallel: bool = field(default=False, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        if self.parallel and not self.prenorm:
+            raise UserError("A parallel block has no norm after its sums: leave prenorm at True.")
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,8 @@ study = Study(
         "drops the last incomplete batch.",
         "Pretraining on Text and Retrieval has a linear head over the symbols; a slip in the paper's code leaves it "
         "without one.",
-        "SPADE and MEGA are trained by the study amos2025_table2_others; Pythia 70M is a printed reference only.",
+        "SPADE, MEGA and Pythia 70M from random weights are trained by the study amos2025_table2_others; the "
+        "pretrained Pythia is a printed reference only.",
         "Sizes of the printed rotary Transformers are not public except for Image; the others are assumed (each "
         "recipe's `assumed` names them).",
         "Of the Transformers' scratch runs only the search grid is printed: here they use the fine-tuning recipe.",

@@ -78,6 +78,17 @@ def test_phases_of_figure_2_are_as_long_as_those_of_s4_but_for_their_rates() -> 
     assert amos2025_figure2.dlr("text", "random").scratch.lr == 1e-3
 
 
+def test_pythia_has_the_published_parameters_but_for_embeddings() -> None:
+    """18,915,328 is what the table of github.com/EleutherAI/pythia has for 70M."""
+    s = amos2025.pythia("listops")
+    mixer = Attention(s.heads, rotary="per_head", rotary_width=s.rotary_width)
+    model = s.shape.model(mixer, "pythia", causal=True)
+    net = Network(model, LISTOPS, (Head("label", 10, "sequence", 1),), mask_flag=False, seed=0)
+    trunk = [p for name, p in net.named_parameters() if not name.startswith(("encoder", "heads"))]
+    assert sum(p.numel() for p in trunk) == 18_915_328
+    assert {amos2025.pythia(task).shape.pooling for task in ("text", "pathfinder")} == {"last"}
+
+
 def test_nothing_of_spade_is_printed() -> None:
     s = amos2025.spade("image")
     assert {"width", "depth"} <= set(s.shape.assumed) and {"lr", "batch", "budget"} <= set(s.recipe.assumed)
@@ -185,7 +196,7 @@ def every_recipe() -> list[Recipe]:
             settings = [amos2025.transformer_rotary(task, effort), amos2025.s4(task, effort)]
             settings += [amos2025.transformer(task, way, effort) for way in ("masked", "causal")]
             found += [r for s in settings for r in (s.scratch, s.pretrain, s.finetune)]
-            found.append(amos2025.spade(task, effort).recipe)
+            found += [amos2025.spade(task, effort).recipe, amos2025.pythia(task, effort).recipe]
         for task in amos2025_figure2.TASKS:
             diagonal = [amos2025_figure2.dlr(task, start, effort) for start in ("structured", "random")]
             settings = [*diagonal, amos2025_figure2.s4_random(task, effort)]

@@ -57,9 +57,9 @@ def beside(run: Run, metric: str = "accuracy") -> list[Counterpart]:
 
 
 def test_every_run_at_paper_is_one_printed_cell_and_no_other() -> None:
-    """The 169 arms of the studies of trained models; each metric a paper prints of an arm is one row."""
+    """The 175 arms of the studies of trained models; each metric a paper prints of an arm is one row."""
     arms = {(name, replace(r, seed=0)) for name in STUDIES for r in find.load_study(name).runs("paper")}
-    assert len(arms) == 169
+    assert len(arms) == 175
     for name, run in arms:
         assert len(found := rows_of(run, find.load_study(name).published)) == 1, run.id
         assert unlike_printed(describe(run), found[0], PRINTED) == ()
