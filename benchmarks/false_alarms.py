@@ -34,6 +34,9 @@ from levelfield.studies import (
     huang2024_small,
     miralles2025_small,
     miralles2025_table1,
+    miralles2025_table2,
+    miralles2025_table3,
+    miralles2025_table4,
 )
 
 Law = Literal["bell", "unequal", "plateaus", "fail"]
@@ -156,6 +159,7 @@ def cases() -> Iterator[Case]:
         Cell(t, "conv" if k != "all" else "gmlp", "enriched", v, f"kernel={k}") for t in six[:5] for k, v in kernels
     )
     yield Case("miralles2025_table1", "all kernels at the margin", local, findings(miralles2025_table1))
+    yield from _enriched(six[:5])
     wide = [
         (str(k), GUESS + miralles2025_small.NEARLY * (LEVEL - GUESS) if k <= 11 else LEVEL) for k in (3, 5, 11, 31, 61)
     ]
@@ -169,6 +173,25 @@ def cases() -> Iterator[Case]:
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
     yield Case("huang2024_small", "half is lost", needles, findings(huang2024_small), paired=True)
+
+
+def _enriched(tasks: Sequence[str]) -> Iterator[Case]:
+    """Tables 2 to 4 of miralles2025, where every difference that is asked for is at its margin."""
+    level, gain = LEVEL - miralles2025_table2.LEVEL, LEVEL + miralles2025_table2.LITTLE
+    mega = {("mega", "scratch"): LEVEL, ("mega", "enriched"): gain, ("transformer", "scratch"): 30.0}
+    rotary = {("transformer_rotary", "spt_masked"): LEVEL, ("transformer_rotary", "enriched"): level}
+    below = LEVEL - miralles2025_table3.MARGIN
+    free = {("gmlp", "enriched"): below}
+    free |= {(m, p): v for m in ("s4", "s5") for p, v in (("scratch", below), ("enriched", LEVEL))}
+    places = {(f"transformer_{kind}", "enriched"): LEVEL for kind in miralles2025_table4.POSITIONS}
+    places |= {("transformer_rotary", "scratch"): LEVEL - miralles2025_table4.MASSIVE}
+    for study, arms in (
+        (miralles2025_table2, mega | rotary),
+        (miralles2025_table3, free),
+        (miralles2025_table4, places),
+    ):
+        cells = tuple(Cell(task, *arm, truth) for task in tasks for arm, truth in arms.items())
+        yield Case(study.study.name, "all at their margins", cells, findings(study))
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)
