@@ -26,8 +26,11 @@ from levelfield.presets import comparison
 from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import (
+    amos2025_figure2,
     amos2025_small,
+    amos2025_table1,
     amos2025_table2,
+    amos2025_table2_others,
     amos2025_table3,
     demo,
     every_task,
@@ -148,6 +151,7 @@ def cases() -> Iterator[Case]:
     speech = tuple(Cell(t, *place, shrunk[place]) for t in six[:3] for place in both)
     explained = tuple(Cell(t, *place, amos2025_table3.SOLVED, metric="r2") for t in six[3:] for place in both)
     yield Case("amos2025_table3", "all at their margins", speech + explained, findings(amos2025_table3))
+    yield from _pretrained(six)
     arms = [(m, p) for m in models[1:] for p in ("scratch", "spt_masked_matched")]
     yield Case("demo", "all arms equal", tuple(Cell(t, *a, LEVEL) for t in six[:2] for a in arms), findings(demo))
     apart = {"attention": 40.0, "s4": 55.0, "conv": 70.0}
@@ -173,6 +177,23 @@ def cases() -> Iterator[Case]:
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
     yield Case("huang2024_small", "half is lost", needles, findings(huang2024_small), paired=True)
+
+
+def _pretrained(tasks: Sequence[str]) -> Iterator[Case]:
+    """Table 1, the other models of table 2 and figure 2 of amos2025, with every difference at its margin."""
+    plain = {(m, "scratch"): LEVEL for m in (amos2025_table1.TRANSFORMER, *amos2025_table1.EFFICIENT)}
+    plain |= {(amos2025_table1.TRANSFORMER, p): LEVEL + amos2025_table1.LEAD for p in amos2025_table1.PRETRAINED}
+    others = {(amos2025_table2_others.TRANSFORMER, p): LEVEL for p in ("scratch", "spt_masked")}
+    others |= {(m, "scratch"): LEVEL + amos2025_table2_others.LEVEL for m in amos2025_table2_others.AUGMENTED}
+    states = {(amos2025_figure2.SSM, p): LEVEL for p in ("scratch", "spt_masked")}
+    states |= {(amos2025_figure2.DIAGONAL, p): LEVEL - amos2025_figure2.LEVEL for p in ("scratch", "spt_masked")}
+    for study, arms, names in (
+        (amos2025_table1, plain, tasks),
+        (amos2025_table2_others, others, tasks),
+        (amos2025_figure2, states, tasks[:4]),
+    ):
+        cells = tuple(Cell(task, *arm, truth) for task in names for arm, truth in arms.items())
+        yield Case(study.study.name, "all at their margins", cells, findings(study))
 
 
 def _enriched(tasks: Sequence[str]) -> Iterator[Case]:
