@@ -65,6 +65,7 @@ class Attention(Unbuildable):
     label: ClassVar[str] = "attention"
     heads: int = 4
     rotary: str = "per_head"
+    rotary_width: int | None = None
 
 
 @dataclass(frozen=True)
