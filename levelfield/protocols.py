@@ -7,7 +7,7 @@
     pretrained(path)                         evaluate as given
     matched(protocol, budget, shares)        the same phases within one total budget
 
-A second phase keeps the trunk and replaces the head; that sentence is the whole of self-pretraining.
+A second phase keeps the trunk and replaces the head.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spt_masked(
 ) -> Protocol:
     """Masked self-pretraining, then fine-tuning of all weights (amos2025, section 2).
 
-    ratio: 0.5 for images, 0.15 for text, 0.1 for ListOps there. block: hide aligned runs of this many steps.
+    ratio: 0.5 for images, 0.15 for text, 0.1 for ListOps in amos2025. block: hide aligned runs of this many steps.
     """
     denoise = Masked(ratio=ratio, block=block, loss_kind=loss)
     return Protocol("spt_masked", (Phase(denoise, pretrain), _finetune(finetune, objective)))
@@ -85,7 +85,7 @@ def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
 
 
 def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None = None) -> Protocol:
-    """The same phases within one total budget, so that arms cost the same.
+    """The same phases within one total budget, so that arms train for equally long in the budget's unit.
 
     shares: each phase's part of the budget, summing to 1; equal parts if left out. A one-phase protocol gets it all:
     `matched(scratch(r), total)` is scratch trained for as long as pretraining and fine-tuning together.
@@ -107,7 +107,7 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
     return replace(protocol, name=f"{protocol.name}_matched", phases=phases)
 
 
-def arm(model: Model, protocol: Protocol) -> Model:
+def causal_where_needed(model: Model, protocol: Protocol) -> Model:
     """The model as the protocol needs it: causal where a phase predicts the next step, else unchanged."""
     return replace(model, causal=True) if protocol.causal else model
 
@@ -116,7 +116,7 @@ def _finetune(recipe: Recipe, objective: Trainable | None) -> Phase:
     return Phase(objective or Classify(), recipe, start="previous")
 
 
-NAMES = {
+DESCRIPTIONS = {
     "scratch": "labels only, from fresh weights",
     "spt_masked": "denoise the task's own training inputs, then fine-tune (amos2025)",
     "spt_causal": "predict the next step of the task's own training inputs, then fine-tune (amos2025)",

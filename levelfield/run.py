@@ -4,7 +4,7 @@
 
 Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. A run
 can be killed at any moment: called again, it continues from the last checkpoint and, on a CPU with the same number of
-threads, ends with the same bytes. Another number of threads sums in another order, which the ledger then notes.
+threads, ends with the same bytes. With another number, sums are taken in another order, and the ledger says so.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from levelfield.spec import (
 )
 from levelfield.train import Plan, State, copied, kept, make_optimizer, train
 
-Costs = Sequence[dict[str, Any]]  # what each phase cost, as the ledger has it
+PhaseCosts = Sequence[dict[str, Any]]  # what each phase cost, as the ledger has it
 
 
 def check(run: Run) -> None:
@@ -63,7 +63,7 @@ def check(run: Run) -> None:
         raise UserError("Learned positions need a table size: set Model(max_positions=...).")
     for kind, name in (("task", run.task.name), ("model", model.label), ("protocol", run.protocol.name)):
         store.check_name(kind, name)
-    if phases and phases[-1].recipe.budget.value == 0:  # an earlier phase may be left out so
+    if phases and phases[-1].recipe.budget.value == 0:  # an earlier phase may be skipped in this way
         raise UserError(f"The last phase of {run.protocol.name} trains for 0 steps: give it a budget.")
     if run.protocol.causal and not run.model.causal:
         raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
@@ -199,7 +199,7 @@ class _Work:
         splits: Splits,
         previous: Mapping[str, Tensor] | None,
         resume: checkpoint.Saved | None,
-        costs: Costs,
+        costs: PhaseCosts,
     ) -> tuple[State, dict[str, Any]]:
         """Trains one phase, and returns its last state and what it cost.
 
@@ -267,7 +267,7 @@ class _Work:
         return {name: score(SplitOnDevice(splits[name], self.device)) for name in names}
 
     def _rows(
-        self, objective: Trainable, splits: Splits, scores: Mapping[SplitName, SplitScores], costs: Costs
+        self, objective: Trainable, splits: Splits, scores: Mapping[SplitName, SplitScores], costs: PhaseCosts
     ) -> list[Row]:
         stopped = "diverged" if any(cost["stopped"] == "diverged" for cost in costs) else ""
         if self.tested:
@@ -275,7 +275,7 @@ class _Work:
             return scored.rows(self.run, objective, splits, scores, stopped) + scored.at_cap(self.run, ended)
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
-    def _write(self, net: Network, rows: Sequence[Row], costs: Costs) -> None:
+    def _write(self, net: Network, rows: Sequence[Row], costs: PhaseCosts) -> None:
         """Writes weights, unless this is a trial, then rows and ledger, and last the file that says all is there."""
         if self.tested:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
@@ -290,7 +290,7 @@ class _Work:
             old.unlink()
         (self.where / store.ERROR).unlink(missing_ok=True)
 
-    def _ledger(self, net: Network, costs: Costs) -> dict[str, Any]:
+    def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
         machine = {
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),

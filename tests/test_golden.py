@@ -31,7 +31,7 @@ CASES: dict[str, tuple[Protocol, bool]] = {
 
 def trace(name: str, folder: Path) -> list[float]:
     protocol, continuous = CASES[name]
-    run = Run(FirstSymbol(continuous=continuous), protocols.arm(MODEL, protocol), protocol, 0)
+    run = Run(FirstSymbol(continuous=continuous), protocols.causal_where_needed(MODEL, protocol), protocol, 0)
     execute(run, folder / name, folder / "data", "cpu")
     return [record["loss"] for record in read_rows(folder / name / "log.jsonl")]
 

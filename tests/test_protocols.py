@@ -57,9 +57,9 @@ def test_causal_protocols_make_the_model_causal():
     protocol = protocols.spt_causal(R, R)
     with pytest.raises(UserError, match="causal=True"):
         check(Run(FirstSymbol(), MODEL, protocol, 0))
-    assert protocols.arm(MODEL, protocol).causal
-    assert protocols.arm(MODEL, protocols.scratch(R)) is MODEL
-    check(Run(FirstSymbol(), protocols.arm(MODEL, protocol), protocol, 0))
+    assert protocols.causal_where_needed(MODEL, protocol).causal
+    assert protocols.causal_where_needed(MODEL, protocols.scratch(R)) is MODEL
+    check(Run(FirstSymbol(), protocols.causal_where_needed(MODEL, protocol), protocol, 0))
 
 
 def test_a_first_phase_cannot_follow_nothing():

@@ -52,9 +52,9 @@ def first_sentence(mixer: type[MixerConfig]) -> str:
 
 
 def protocols() -> Iterator[Line]:
-    from levelfield.protocols import NAMES
+    from levelfield.protocols import DESCRIPTIONS
 
-    yield from NAMES.items()
+    yield from DESCRIPTIONS.items()
 
 
 def studies() -> Iterator[Line]:

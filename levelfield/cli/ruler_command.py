@@ -6,7 +6,7 @@ evaluate(choice, evaluations(EvalOptions(lengths=("1024",)), choice.name, Source
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -125,14 +125,14 @@ def evaluate(choice: ModelChoice, evaluations: Sequence[Evaluation], output: Out
     _say_all((*_outdated(found), *_beyond(folder, evaluations), *_diverged(found)), say)
 
 
-def _say_all(lines: Sequence[str] | Iterator[str], say: Say) -> None:
+def _say_all(lines: Iterable[str], say: Say) -> None:
     for line in lines:
         say(line)
 
 
 def folder_of(choice: ModelChoice, runs_dir: Path) -> Path:
     """Returns the folder of a model's answers. Raises UserError for a name that cannot be that of a folder."""
-    label = Checkpoint("", choice.name).folder + BUG * choice.reference_bug
+    label = Checkpoint("", choice.name).folder + (BUG if choice.reference_bug else "")
     store.check_name("model", label)
     return runs_dir / "ruler" / label
 
@@ -182,7 +182,7 @@ def reach(choice: ModelChoice, runs_dir: Path) -> int | None:
 
 
 def _trained_here(choice: ModelChoice, runs_dir: Path) -> bool:
-    return (runs_dir / choice.name / "spec.json").exists()
+    return (runs_dir / choice.name / store.SPEC).exists()
 
 
 def load(choice: ModelChoice, runs_dir: Path) -> Loaded:
@@ -256,7 +256,7 @@ def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say
 
 def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> None:
     """Writes the rows beside the answers."""
-    path = folder / "rows.jsonl"
+    path = folder / store.ROWS
     with disk_errors(folder, "--runs-dir"):
         write_rows(path, [row for each in scores for row in each.rows])
     say(f"Wrote {path}")

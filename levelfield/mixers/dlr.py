@@ -47,7 +47,7 @@ class DLR(MixerConfig):
     lr: float | None = 1e-4
 
     label: ClassVar[str] = "dlr"
-    paper: ClassVar[str] = "amos2025"
+    paper: ClassVar[str] = "gupta2022"
     complexity: ClassVar[str] = "T log T D + T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

@@ -40,7 +40,7 @@ class GMLP(MixerConfig):
     bound: int = 1024
 
     label: ClassVar[str] = "gmlp"
-    paper: ClassVar[str] = "miralles2025"
+    paper: ClassVar[str] = "liu2021"
     complexity: ClassVar[str] = "T log T hidden"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

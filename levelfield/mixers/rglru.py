@@ -52,7 +52,7 @@ class RGLRU(MixerConfig):
     out_scale: float = 1.0
 
     label: ClassVar[str] = "rglru"
-    paper: ClassVar[str] = "huang2024"
+    paper: ClassVar[str] = "de2024"
     complexity: ClassVar[str] = "T hidden"
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 

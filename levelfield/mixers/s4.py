@@ -56,12 +56,14 @@ class S4(MixerConfig):
     discretisation: Literal["bilinear", "zoh"] = "bilinear"
 
     label: ClassVar[str] = "s4"
-    paper: ClassVar[str] = "amos2025"
+    paper: ClassVar[str] = "gu2022"
     complexity: ClassVar[str] = "T log T D + T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 2 or self.state % 2:
-            raise UserError(f"S4's state is a number of conjugate pairs: choose an even state >= 2, not {self.state}.")
+            raise UserError(
+                f"S4's state counts real numbers, two a conjugate pair: choose an even one from 2, not {self.state}."
+            )
         if self.copies < 1 or width % self.copies:
             raise UserError(f"S4 cannot share {self.copies} copies among {width} features: choose a divisor of it.")
         if not 0 < self.dt_min <= self.dt_max:

@@ -59,7 +59,7 @@ class S5(MixerConfig):
     drive_follows: bool = False
 
     label: ClassVar[str] = "s5"
-    paper: ClassVar[str] = "miralles2025"
+    paper: ClassVar[str] = "smith2023"
     complexity: ClassVar[str] = "T D state"
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:

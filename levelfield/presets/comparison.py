@@ -21,7 +21,7 @@ from levelfield.presets.options import USUAL, Options
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
-from levelfield.protocols import arm
+from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
 from levelfield.report.verdicts import Key, Table
 from levelfield.runs.ledger import match_width, parameters
@@ -59,7 +59,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
         back = _checked(mixer, size.width, names, protocols, given)
         arms = [
-            (of, arm(model, protocol), protocol)
+            (of, causal_where_needed(model, protocol), protocol)
             for name, of, several in zip(names, given, chosen, strict=True)
             for model in models(mixer, name, effort, options, back)
             for protocol in several

@@ -20,8 +20,8 @@ from typing import Protocol, TypeVar
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
 
 ALPHA = 0.025
-"""Of a report. Welch's test with two or three seeds and very unequal spreads errs up to twice as often as it says
-(docs/verdicts.md), so half of the 5 % is asked of it."""
+"""The significance level of a whole report. Welch's test with three seeds and very unequal spreads can err twice as
+often as its nominal level (docs/verdicts.md), so half of 5 % is taken."""
 
 FEWEST = 3
 """Seeds of an arm that can decide anything. Two of a model that learns half of the time are alike half of the time, and
@@ -89,7 +89,7 @@ class Question(Protocol):
 class Contrast:
     """Whether a weighted sum of arms' means is above or below a number, in points.
 
-    scatter: the standard deviation between seeds below which none is believed: that of all arms of the task. Two seeds
+    scatter: a lower bound on the standard deviation between seeds: that of all arms of the task. Two seeds
     of a model that learns half of the time are often alike; other arms say that they need not be. paired: the arms are
     the same trained models in several places, so that each seed is compared with itself.
     """
@@ -181,7 +181,7 @@ class Every:
 
 @dataclass(frozen=True)
 class AtMost:
-    """The same question, which cannot be answered with more: of an arm that has not learnt."""
+    """The same question of an arm that has not learnt: it can be found worse, but never better."""
 
     part: Question
 

@@ -29,7 +29,7 @@ TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes afte
 S4_ONLY = ("pathx256",)  # printed as computationally infeasible for the Transformer
 TRANSFORMER, SSM = "transformer_rotary", "s4"
 LEVEL = 5.0
-"""Points below S4 that still count as level: less than the smallest distance from scratch that is printed, 7.7."""
+"""Points below S4 that still count as level: below 7.7, the smallest printed gap from scratch."""
 SUBSTANTIAL = 10.0
 """Points that self-pretraining has to add to S4 on PathX-256, where the paper speaks of a substantial gain of 20."""
 
@@ -77,7 +77,8 @@ def _claim(name: str, table: Table) -> Claim | None:
     arms, scatter = {place: table.cells[key] for place, key in keys.items()}, table.scatter(name)
     told_of = [f"{m} {arms[m, 'scratch']} from scratch and {arms[m, 'spt_masked']} self-pretrained" for m in models]
     facts = f"On {name}, {'; '.join(told_of)}."
-    if (unable := [model for model in models if not table.learnt(keys[model, "spt_masked"])]) != []:
+    unable = [model for model in models if not table.learnt(keys[model, "spt_masked"])]
+    if unable:
         rule = table.rule(name)
         return Claim(None, f"{facts} {' and '.join(unable)} self-pretrained did not beat the best simple rule, {rule}.")
     lift = difference(arms[models[0], "spt_masked"], arms[models[0], "scratch"], 0.0, scatter)

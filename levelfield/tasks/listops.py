@@ -1,4 +1,4 @@
-"""ListOps: the value of a nested list expression, a digit, from its 500 to 2000 tokens.
+"""ListOps: the value of a nested list expression, a digit, from its 501 to 1999 tokens.
 
     [MAX 2 9 [MIN 4 7 ] 0 ]  ->  9        [SM 3 8 [MED 1 5 9 ] ]  ->  6        [MED 2 5 ]  ->  3
 
@@ -191,7 +191,7 @@ class ListOps(Task):
         return self._examples(x, np.concatenate([[0], np.cumsum(lengths)]))
 
     def _examples(self, x: np.ndarray, offsets: np.ndarray) -> tuple[Examples, np.ndarray]:
-        """Evaluates expressions: examples with labels and slices, and hashes. MALFORMED (-1) labels what is none."""
+        """Evaluates expressions: examples with labels and slices, and hashes. Malformed ones have the label -1."""
         from levelfield.tasks._listops.expressions import survey
 
         labels, depths, keys = survey(x, offsets)
@@ -239,7 +239,7 @@ class ListOps(Task):
         return values(np.asarray(examples.x), np.asarray(examples.offsets))
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
-        """Answers `greedy_root`, the most frequent label of each root operator (miralles2025 appendix B).
+        """Adds the rule `greedy_root`: the most frequent label of each root operator (miralles2025 appendix B).
 
         Values are (tests,) bool: which examples are answered correctly.
         """
