@@ -62,7 +62,7 @@ class S4(MixerConfig):
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         if self.state < 2 or self.state % 2:
             raise UserError(
-                f"S4's state counts real numbers, two a conjugate pair: choose an even one from 2, not {self.state}."
+                f"S4's state counts real numbers, two a conjugate pair: choose an even state >= 2, not {self.state}."
             )
         if self.copies < 1 or width % self.copies:
             raise UserError(f"S4 cannot share {self.copies} copies among {width} features: choose a divisor of it.")
