@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from levelfield.report.decisions import ALPHA, Question, Seeds, difference, holm
 from levelfield.spec import Row
-from levelfield.spec.study import GUESSES
+from levelfield.spec.study import AT_CAP, GUESSES
 
 SHARES = ("accuracy", "step_accuracy")
 EXPLAINED = ("r2",)
@@ -207,15 +207,12 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
 
 
-CAPPED = "phases_at_cap"
-"""The metric of a run's share of phases that ended at their cap, where they might have ended by patience."""
-
 FEW = 0.1
 
 
 def capped(rows: Sequence[Row]) -> str:
     """What has to be said first where more than a tenth of the runs did not stop improving before their cap."""
-    shares = {row.get("run"): row.get("value", 0.0) for row in rows if row.get("metric") == CAPPED}
+    shares = {row.get("run"): row.get("value", 0.0) for row in rows if row.get("metric") == AT_CAP}
     reached = sum(share > 0 for share in shares.values())
     if reached <= FEW * len(shares):
         return ""

@@ -14,7 +14,7 @@ import numpy as np
 from levelfield.evaluate import SplitScores
 from levelfield.objectives import Trainable
 from levelfield.spec import Examples, Row, Run, SplitName
-from levelfield.spec.study import GUESSES
+from levelfield.spec.study import AT_CAP, GUESSES
 
 Splits = Mapping[SplitName, Examples]
 
@@ -52,7 +52,7 @@ def at_cap(run: Run, stopped: Sequence[str]) -> list[Row]:
     if not patient:
         return []
     share = sum(patient) / len(patient)
-    return [named(run, Row(metric="phases_at_cap", unit="fraction", status="ok", split="train", value=share))]
+    return [named(run, Row(metric=AT_CAP, unit="fraction", status="ok", split="train", value=share))]
 
 
 def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -> Row:

@@ -87,6 +87,10 @@ GUESSES = ("chance", "label_prior")
 """The rules whose higher score is the floor: what guessing gives that knows the labels' frequencies at most."""
 
 
+AT_CAP = "phases_at_cap"
+"""The metric of a run's share of phases that ended at their cap, where they might have ended by patience."""
+
+
 @final
 @dataclass(frozen=True)
 class Study:

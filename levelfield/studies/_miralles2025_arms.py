@@ -21,7 +21,7 @@ from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
 from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.recipes import miralles2025
-from levelfield.spec import Effort, Model, Protocol, Recipe, Run, Task
+from levelfield.spec import Effort, Model, Protocol, Recipe, ReportView, Run, Task
 from levelfield.studies import _amos2025
 from levelfield.studies import _miralles2025_baselines as baselines
 from levelfield.tasks.image import Image
@@ -45,6 +45,11 @@ DEVIATIONS = (
     "Minutes and overnight leave out Text and Retrieval and shrink models and tasks (ListOps of 21 to 199 tokens, "
     "Pathfinder of 16 x 16 pixels, fewer or pooled CIFAR-10 pictures): printed numbers beside them belong to harder "
     "tasks and larger models.",
+)
+VIEWS = (
+    ReportView("compare", "Beside the printed numbers"),
+    ReportView("slices", "Where the score comes from"),
+    ReportView("training", "Training curves"),
 )
 """What the studies of tables 2 to 4 share."""
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import AtMost, Every, Question, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
-from levelfield.spec import Effort, Published, ReportView, Row, Run, Study
+from levelfield.spec import Effort, Published, Row, Run, Study
 from levelfield.studies import _miralles2025_arms as arms
 
 POSITIONS: tuple[arms.Positions, ...] = ("learned", "sinusoidal", "rotary")  # from the worst to the best, as printed
@@ -84,11 +84,7 @@ study = Study(
     ),
     runs=runs,
     published=(Published("miralles2025", "4"),),
-    views=(
-        ReportView("compare", "Beside the printed numbers"),
-        ReportView("slices", "Where the score comes from"),
-        ReportView("training", "Training curves"),
-    ),
+    views=arms.VIEWS,
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(

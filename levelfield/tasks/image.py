@@ -50,7 +50,7 @@ SIDES = (8, 16, 32)
 def pooled(gray: np.ndarray, side: int) -> np.ndarray:
     """Means of square blocks, rounded half up. gray: (N, 1024) uint8 -> (N, side * side) uint8."""
     block = cifar.SIDE // side
-    sums = gray.reshape(-1, side, block, side, block).sum((2, 4), dtype=np.int64)
+    sums = gray.reshape(-1, side, block, side, block).sum((2, 4), dtype=np.uint16)  # at most 16 * 255
     return ((2 * sums + block**2) // (2 * block**2)).astype(np.uint8).reshape(-1, side * side)
 
 
