@@ -68,7 +68,8 @@ class State:
     best_score: float = -math.inf
     best_step: int = -1
     best: dict[str, Tensor] = field(default_factory=dict)  # before the first validation, the weights at the start
-    stale: int = 0  # validations since the best one
+    stale: int = 0  # validations since the last one that was better by more than `Recipe.least_gain`
+    better: float = -math.inf  # the score of that one
     stopped: str = ""  # why the phase ended early: "patience" or "diverged"
     epoch_loss: float = 0.0
     lowest_epoch_loss: float = math.inf
@@ -229,8 +230,9 @@ def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
 def _select(state: State, score: float, plan: Plan) -> None:
     """Keeps the weights if none was better. At the end of the patience the rate is cut, or training ends."""
     if score > state.best_score:
-        state.best_score, state.best_step, state.stale = score, state.step, 0
-        state.best = copied(state.net)
+        state.best_score, state.best_step, state.best = score, state.step, copied(state.net)
+    if score > state.better + plan.recipe.least_gain:
+        state.better, state.stale = score, 0
         return
     if state.step <= plan.patience_after:
         return

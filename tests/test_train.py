@@ -74,22 +74,28 @@ def test_plateau_cuts_when_torch_would_and_in_the_last_tenth():
     assert optimizer.param_groups[0]["lr"] == 1e-7 and state.cut < 1e-8
 
 
-def test_patience_cuts_the_rate_as_torch_would_and_then_ends():
+CREEPING = [0.1, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.4, 0.43, 0.46]
+
+
+@pytest.mark.parametrize(
+    ("scores", "least"), [([0.1, 0.2, 0.2, 0.15, 0.3, 0.3, 0.3, 0.4], 0.0), (CREEPING, 0.0), (CREEPING, 0.05)]
+)
+def test_patience_cuts_the_rate_as_torch_would_and_then_ends(scores: list[float], least: float):
     """torch counts one more: it cuts at the first bad epoch beyond the patience, ours at the last one of it."""
-    scores = [0.1, 0.2, 0.2, 0.15, 0.3, 0.3, 0.3, 0.4, *[0.4] * 20]
-    numbers = dataclasses.replace(recipe(lr=1.0), schedule="constant", patience=2, cuts=2)
+    best, scores = max(scores), [*scores, *[scores[-1]] * 20]
+    numbers = dataclasses.replace(recipe(lr=1.0), schedule="constant", patience=2, cuts=2, least_gain=least)
     state, plan, split = setup(numbers, len(scores), validate_every=1)
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     reference = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, mode="max", factor=0.2, patience=1, threshold=0.0, eps=0.0
+        optimizer, mode="max", factor=0.2, patience=1, threshold=least, threshold_mode="abs", eps=0.0
     )
     given = iter(scores)
     for metrics in train(state, plan, split, 0, lambda: next(given)):
         assert metrics.score is not None
         assert metrics.lr == pytest.approx(optimizer.param_groups[0]["lr"])
         reference.step(metrics.score)
-    assert (state.stopped, state.cuts, state.best_score) == ("patience", 2, 0.4)
+    assert (state.stopped, state.cuts, state.best_score) == ("patience", 2, best)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2**3)  # the cut that ends it
 
 
@@ -101,6 +107,12 @@ def test_patience_counts_from_where_the_recipe_says():
         list(train(state, plan, split, 0, lambda: 0.5))
         ends.append((state.step, state.stopped, state.best_step))
     assert ends == [(3, "patience", 1), (9, "patience", 1)]
+
+
+@pytest.mark.parametrize("changes", [{"least_gain": 0.1}, {"least_gain": -0.1, "patience": 2}])
+def test_a_least_gain_is_one_of_the_patience(changes: dict[str, Any]):
+    with pytest.raises(UserError, match="needs a patience, and a finite gain"):
+        dataclasses.replace(recipe(), **changes)
 
 
 @pytest.mark.parametrize("changes", [{"cuts": 1}, {"cuts": 1, "patience": 2, "schedule": "cosine"}, {"cuts": -1}])

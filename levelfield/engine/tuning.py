@@ -19,7 +19,7 @@ from typing import Any
 
 from levelfield.files import read_json, read_rows
 from levelfield.runs import store
-from levelfield.spec import UNTUNED, Effort, Run, Search, Study, UserError
+from levelfield.spec import UNTUNED, Effort, Recipe, Run, Search, Study, UserError
 
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
@@ -106,7 +106,7 @@ def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every
     more = f" and {len(factors) - SHOWN} more" if len(factors) > SHOWN else ""
     lines = [
         "",
-        f"Tuning: {search.trials} trials for each arm, {total} in all, {done} done; scored on validation.",
+        f"Tuning: {search.trials} trials for each arm, {total} in all, {done} done; scored on validation{_of(search)}.",
         f"  (lr, weight_decay) of every phase times {', '.join(factors[:SHOWN])}{more}",
     ]
     if done == total:
@@ -175,10 +175,29 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
         tries = factors if runs[0].protocol.phases else []
         own = [r for r in runs if matches(r) or any(matches(with_recipe(r, *f, search.trials, r.seed)) for f in tries)]
         if own:
-            found.append(Arm(tuple(own), tuple(Trial(*f, with_recipe(own[0], *f, search.trials, SEED)) for f in tries)))
+            found.append(Arm(tuple(own), tuple(Trial(*f, _tried(own[0], f, search)) for f in tries)))
     if grouped and not found:
         raise UserError(f"No arm of {study.name} is chosen: --filter takes patterns of its run ids.")
     return found
+
+
+def _of(search: Search) -> str:
+    return f" after {search.share:.0%} of the budget" if search.share < 1 else ""
+
+
+def _tried(run: Run, factors: tuple[float, float], search: Search) -> Run:
+    """Returns the run as a trial: at the seed of trials, for the share of its budgets that the search has."""
+    made = with_recipe(run, *factors, search.trials, SEED)
+    if search.share == 1:
+        return made
+    phases = tuple(replace(each, recipe=_shortened(each.recipe, search.share)) for each in made.protocol.phases)
+    return replace(made, protocol=replace(made.protocol, phases=phases))
+
+
+def _shortened(recipe: Recipe, share: float) -> Recipe:
+    after = recipe.patience_after
+    parts = {"budget": recipe.budget, **({"patience_after": after} if after else {})}
+    return replace(recipe, **{name: replace(whole, value=share * whole.value) for name, whole in parts.items()})
 
 
 def with_recipe(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:

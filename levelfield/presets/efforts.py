@@ -55,16 +55,19 @@ class Size:
     lr: float = 2e-3
 
 
-PATIENCE = 5
+PATIENCE = 3
 """Validations without a better score, at `overnight`, after which the rate is cut or training ends."""
 
-VALIDATE = 500
+VALIDATE = 400
 """Steps between validations at `overnight`."""
+
+LEAST_GAIN = 0.005
+"""Share of examples by which a validation at `overnight` must be better to count as better."""
 
 SIZES: dict[Effort, Size] = {
     "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),
     "minutes": Size(width=48, depth=2, steps=1_000, batch=32, seeds=2),
-    "overnight": Size(width=64, depth=2, steps=20_000, batch=32, seeds=3, lr=1e-3),
+    "overnight": Size(width=64, depth=2, steps=12_000, batch=32, seeds=3, lr=1e-3),
     "hours": Size(width=128, depth=6, steps=20_000, batch=64, seeds=3, lr=1e-3),
     "paper": Size(width=256, depth=6, steps=100_000, batch=64, seeds=3, lr=5e-4),
 }
@@ -79,7 +82,7 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
     "listops": {
         "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
         "minutes": ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000, val=500, test=2_000),
-        "overnight": ListOps(minimum=20, length=100, max_depth=4, max_args=5, train=60_000, val=2_000, test=5_000),
+        "overnight": ListOps(minimum=10, length=64, max_depth=4, max_args=4, train=60_000, val=2_000, test=5_000),
         "hours": ListOps(minimum=50, length=300, max_depth=6, max_args=6, train=96_000, val=2_000, test=2_000),
         "paper": ListOps(),
     },
@@ -169,7 +172,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
     """Returns one recipe for every arm. size: instead of what the effort affords.
 
     At `overnight` the steps are a cap that few phases should reach: the rate is constant and is cut twice, each time
-    that validation has stopped improving, before training ends.
+    that validation has stopped improving by LEAST_GAIN, before training ends.
     """
     size = size or SIZES[effort]
     made = Recipe(
@@ -186,7 +189,8 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
     )
     if effort != "overnight":
         return made
-    until = {"schedule": "constant", "patience": PATIENCE, "cuts": 2, "validate_every": Duration(VALIDATE, "steps")}
+    until = {"schedule": "constant", "patience": PATIENCE, "cuts": 2, "least_gain": LEAST_GAIN}
+    until["validate_every"] = Duration(VALIDATE, "steps")
     return replace(made, warmup=Duration(min(300, size.steps // 20), "steps"), **until)
 
 

@@ -24,7 +24,7 @@ from levelfield.spec import Block, Duration, Effort, Recipe
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(width=16, depth=2, batch=8, steps=6, validations=2),
     "minutes": Scale(width=32, depth=2, batch=32, steps=800, lr=3e-3),
-    "overnight": Scale(width=64, depth=2, batch=64, steps=20_000, lr=3e-3, validations=40, patience=6),
+    "overnight": Scale(width=64, depth=2, batch=32, steps=6_000, lr=3e-3, validations=30, patience=4),
     "hours": Scale(width=128, depth=6, batch=64, steps=8000),
 }
 

@@ -26,7 +26,7 @@ KERNELS = (5, 7, 11, 21, 31, 61)  # table 1
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(width=16, depth=2, batch=8, steps=6, validations=2),
     "minutes": Scale(width=32, depth=3, batch=32, steps=1000),
-    "overnight": Scale(width=64, depth=3, batch=64, steps=20_000, validations=40, patience=6),
+    "overnight": Scale(width=64, depth=3, batch=32, steps=6_000, validations=30, patience=4),
     "hours": Scale(width=256, depth=10, batch=64, steps=5000),
 }
 FEWER = {("image", "minutes"): 400}  # steps, where one costs several times what it costs on the other tasks

@@ -53,10 +53,11 @@ class Recipe:
     0.2, down to 1e-7, when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1
     for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
     `patience` ends training after so many validations without a better score; with `cuts`, the constant rate is cut to
-    a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. Before
-    `patience_after`, validations without a better score do not count.
-    Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, and cuts without a
-    patience or of a schedule that falls by itself.
+    a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. A score
+    is better for the patience if it is above the last better one by more than `least_gain`: among noisy scores, the
+    best of many creeps up for ever. Before `patience_after`, validations without a better score do not count.
+    Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, cuts without a patience
+    or of a schedule that falls by itself, and a `least_gain` below 0 or without a patience.
     """
 
     lr: float
@@ -78,6 +79,7 @@ class Recipe:
     tuning_trials: int = 1
     cuts: int = field(default=0, metadata={"added": True})
     patience_after: Duration | None = field(default=None, metadata={"added": True})
+    least_gain: float = field(default=0.0, metadata={"added": True})  # in the unit of the score, such as 0.005 of 1
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -86,6 +88,10 @@ class Recipe:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
         if self.cuts < 0 or (self.cuts and (self.patience is None or self.schedule != "constant")):
             raise UserError(f"A recipe with cuts={self.cuts} needs a patience and schedule='constant'.")
+        if not 0 <= self.least_gain < np.inf or (self.least_gain and self.patience is None):
+            raise UserError(
+                f"A recipe with least_gain={self.least_gain} needs a patience, and a finite gain of 0 or more."
+            )
 
 
 MOST_TRIALS = 1_000
@@ -98,18 +104,22 @@ class Search:
     `lr` and `weight_decay` are ranges of what the arm's own rates are multiplied by, in every phase alike. In
     logarithms a range falls into `trials` equal parts, whose middles are tried but for the one nearest to 1, which the
     arm's own recipe stands for; which decay goes with which rate is drawn once for all. Raises UserError for a search
-    that tries nothing. Parameters whose rate or decay a mixer fixes (`ParamRule`) keep it.
+    that tries nothing. Parameters whose rate or decay a mixer fixes (`ParamRule`) keep it. A trial may train for a
+    `share` of every phase's budget, where whole ones would cost more than the runs that use what they find.
     """
 
     trials: int
     lr: tuple[float, float] = (0.1, 10.0)
     weight_decay: tuple[float, float] = (1.0, 1.0)
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.trials < 2:
             raise UserError(f"A search of {self.trials} trials has nothing to choose from: give 2 or more.")
         if self.trials > MOST_TRIALS:
             raise UserError(f"A search of {self.trials:,} trials would take too long: give {MOST_TRIALS:,} or fewer.")
+        if not 0 < self.share <= 1:
+            raise UserError(f"A search with share={self.share} trains its trials for no time or too long: give 0 to 1.")
         for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
             if not 0 < low <= high < np.inf:
                 raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")

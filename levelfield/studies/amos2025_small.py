@@ -40,7 +40,7 @@ class Caps:
     labels: int
 
 
-CAPS: dict[Effort, Caps] = {"overnight": Caps(6_000, 10_000)}
+CAPS: dict[Effort, Caps] = {"overnight": Caps(6_000, 12_000)}
 SMALL: dict[str, Task] = {"image": Image(side=8), "text": Text(length=256)}
 
 
@@ -133,7 +133,7 @@ study = Study(
         "inputs lifts a rotary Transformer, at equal steps too, and narrows its distance to S4."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0)),
+    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
     views=(
         ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
         ReportView("gap", "From scratch to self-pretrained"),
@@ -143,7 +143,7 @@ study = Study(
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
-        "ListOps of 20 to 100 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
+        "ListOps of 10 to 64 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
         "number belongs beside these.",
         "Width 64 and two layers, with one feed-forward layer around either mixer.",
         "The arm with added steps has as many as pretraining may take, even where pretraining took fewer.",

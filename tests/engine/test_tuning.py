@@ -14,7 +14,7 @@ import toys
 
 from levelfield.cli.app import main
 from levelfield.engine import tuning
-from levelfield.engine.find import Source, choose, find_run
+from levelfield.engine.find import Source, choose, find_run, load_study
 from levelfield.engine.worker import Job
 from levelfield.files import read_rows, write_json, write_rows
 from levelfield.report.query import find_files
@@ -70,7 +70,15 @@ def test_factors_of_a_range_of_ten_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"trials": 1}, {"trials": 3, "lr": (0, 1)}, {"trials": 3, "lr": (2, 1)}, {"trials": 3, "lr": (1, 1)}]
+    "wrong",
+    [
+        {"trials": 1},
+        {"trials": 3, "lr": (0, 1)},
+        {"trials": 3, "lr": (2, 1)},
+        {"trials": 3, "lr": (1, 1)},
+        {"trials": 2, "share": 0},
+        {"trials": 2, "share": 1.5},
+    ],
 )
 def test_a_search_that_tries_nothing_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError):
@@ -89,6 +97,27 @@ def test_every_arm_tries_the_same_multiples_of_its_own_recipe(folder: Path) -> N
         by_arm.setdefault(run.model, []).append(phase.recipe.lr / own.lr)
     for factors in by_arm.values():
         assert factors == pytest.approx([lr for lr, _ in Search(4).factors()])
+
+
+def test_trials_of_a_share_train_for_less_and_the_runs_for_the_whole(folder: Path) -> None:
+    study = replace(toy_study(), search=Search(2, lr=(0.1, 10), share=0.25))
+    whole = {phase.recipe.budget.value for run in study.runs("smoke") for phase in run.protocol.phases}
+    tried = written(study, folder / "runs", [0.1, 0.2])
+    assert {p.recipe.budget.value for run in tried for p in run.protocol.phases} == {value / 4 for value in whole}
+    tuned = tuning.with_best_recipes(study, folder / "runs").runs("smoke")
+    assert {p.recipe.budget.value for run in tuned for p in run.protocol.phases} == whole
+
+
+def test_steps_without_patience_shrink_with_the_budget() -> None:
+    study = load_study("amos2025_small")
+    budgets = {
+        (phase.recipe.budget.value, phase.recipe.patience_after.value)
+        for made in (study, tuning.trials(study))
+        for run in made.runs("overnight")
+        for phase in run.protocol.phases
+        if phase.recipe.patience_after
+    }
+    assert len(budgets) == 2 and len({after / whole for whole, after in budgets}) == 1
 
 
 def test_the_best_on_validation_is_chosen_and_a_diverged_trial_never_is(folder: Path) -> None:
