@@ -46,7 +46,8 @@ class Card:
 
     steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for real
     targets the name of a quantile -> its value. relabelled: whether targets were recomputed from the sequences.
-    remarks: notes on the files. faults: errors.
+    remarks: notes on the files. faults: errors. certificate: what is proved of scores on this data, and what was
+    checked for it; empty where nothing is proved, or where the check failed.
     """
 
     task: str
@@ -63,6 +64,7 @@ class Card:
     relabelled: bool
     remarks: tuple[str, ...]
     faults: tuple[str, ...]
+    certificate: tuple[str, ...] = ()
 
 
 def make(
@@ -81,6 +83,8 @@ def make(
     relabelled, wrong = _recomputed(task, splits)
     overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
     generated = not (task.archives or files)
+    certified = task.certify(splits)
+    against = certified.faults if certified else ()
     return Card(
         task=task.name,
         settings={k: v for k, v in describe(task).items() if k != "kind"},
@@ -95,7 +99,8 @@ def make(
         found=found,
         relabelled=relabelled,
         remarks=(*notes, *(() if generated else overlaps), *_conflicts(found)),
-        faults=(*wrong, *_out_of_range(task, splits), *(overlaps if generated else ())),
+        faults=(*wrong, *_out_of_range(task, splits), *(overlaps if generated else ()), *against),
+        certificate=(certified.claim, certified.checked) if certified and not against else (),
     )
 
 
@@ -111,6 +116,7 @@ def markdown(card: Card) -> str:
         _table("split", ("examples", "least steps", "median", "95 %", "most"), _sizes(card)),
         _targets(card),
         _table("duplicates", ("exact", "near"), _duplicates(card)) + "\n\n" + MEANING.format(card.found.measure),
+        _list("Certificate", card.certificate),
         _list("Notes on the files", card.remarks),
         _list("Errors", card.faults or ("none found",)),
     ]

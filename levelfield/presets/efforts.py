@@ -33,6 +33,7 @@ from levelfield.tasks.mqar import MQAR
 from levelfield.tasks.needle import Needle
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
+from levelfield.tasks.reach import Reach
 from levelfield.tasks.recall import Recall
 
 ATTENTION = Attention(heads=4, rotary="per_head")
@@ -134,6 +135,13 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "overnight": Induction(64, 8, train=60_000, val=2_000, test=5_000),
         "hours": Induction(256, 15),
         "paper": Induction(256, 15, train=400_000),
+    },
+    "reach": {
+        "smoke": Reach(4, symbols=6, train=64, val=32, test=32),
+        "minutes": Reach(16, train=20_000, val=500, test=2_000),
+        "overnight": Reach(24),
+        "hours": Reach(256),
+        "paper": Reach(4_096),
     },
     "pulse": {
         "smoke": Pulse(4, train=64, val=32, test=32),

@@ -52,6 +52,7 @@ from levelfield.spec.study import Row as Row
 from levelfield.spec.study import Study as Study
 from levelfield.spec.task import DRAW_ORDER as DRAW_ORDER
 from levelfield.spec.task import SPLITS as SPLITS
+from levelfield.spec.task import Certificate as Certificate
 from levelfield.spec.task import Progress as Progress
 from levelfield.spec.task import SplitName as SplitName
 from levelfield.spec.task import Task as Task

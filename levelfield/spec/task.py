@@ -40,6 +40,18 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """What is proved of the scores on a task, and was checked on its arrays.
+
+    claim: what follows, in a sentence. checked: what was computed from the arrays for it. faults: what contradicts it.
+    """
+
+    claim: str
+    checked: str
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Task(ABC, ReadsFiles):
     """Data with declared input and output, splits, a score per example and columns to slice by.
 
@@ -103,6 +115,13 @@ class Task(ABC, ReadsFiles):
         """
         return None
 
+    def certify(self, given: Mapping[SplitName, Examples]) -> Certificate | None:
+        """Checks on the arrays what is proved of every score on them; None where nothing is.
+
+        `levelfield data verify` prints it, and a fault of it is an error of the data.
+        """
+        return None
+
     @property
     def augmentation(self) -> str | None:
         """What `augment` does, in words; None where there is no augmentation."""
@@ -125,7 +144,8 @@ class Task(ABC, ReadsFiles):
         return {"label_prior": float(np.mean(asked == values[counts.argmax()]))}
 
     def at_length(self, length: int, examples: int | None = None) -> Task:
-        """The same task with sequences up to `length`, and `examples` in each split where given.
+        """The same task with sequences up to `length`, and `examples` in each split where given, or the nearest number
+        below that the task allows.
 
         Raises UserError where the task has only one length.
         """

@@ -284,7 +284,7 @@ def test_other_lengths(task: Task) -> None:
     built(task)
     assert type(longer) is type(task) and digest(longer) != digest(task)
     splits = longer.build(sources())
-    assert all(len(splits[s]) == 8 for s in SPLITS)
+    assert all(6 <= len(splits[s]) <= 8 for s in SPLITS)  # where sequences come in sixes, eight hold one six
     assert longer.max_length <= 2 * task.max_length
     assert max(int(splits[s].lengths.max()) for s in SPLITS) <= longer.max_length
     assert longer.input == task.input and longer.output == task.output
