@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,13 @@ from levelfield.cli.app import main
 from levelfield.data import card as cards
 from levelfield.data import prepared
 from levelfield.files import sha256
+from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
-from levelfield.spec import Block, Examples, Model, SplitName, UserError
+from levelfield.spec import Block, Examples, MixerConfig, Model, SplitName, UserError
 from levelfield.tasks._windows import same_windows
-from levelfield.tasks.reach import Reach
+from levelfield.tasks.reach import Reach, additive_votes
 
 SMALL = Reach(5, symbols=6, train=60, val=20, test=40)
 THREE = Reach(6, marks=3, symbols=4, train=60, val=12, test=24, seed=3)
@@ -99,22 +101,23 @@ def test_windows_are_compared_as_lists_of_them_are() -> None:
     assert 20 < sum(answers) < 380
 
 
-def network(depth: int, kernel: int, pooling: str = "mean") -> Network:
-    model = Model((Conv(kernel, hidden=24),), depth, 24, block=Block(feedforward=24), pooling=pooling)  # pyright: ignore[reportArgumentType]
-    objective = default_objective(LEARNABLE)
-    return Network(model, LEARNABLE.input, heads(objective, LEARNABLE), mask_flag=False, seed=0)
-
-
 LEARNABLE = Reach(9, symbols=4, train=2_000, val=20, test=1_000)
+
+
+def network(depth: int, mixers: tuple[MixerConfig, ...], *, task: Reach = LEARNABLE, **shape: Any) -> Network:
+    """Mean pooling and no positions, unless `shape` says otherwise."""
+    model = Model(mixers, depth, 24, block=Block(feedforward=24), **shape)
+    return Network(model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0)
 
 
 def answers(net: Network, examples: Examples) -> torch.Tensor:
     """Logits of every example, (classes, twins, 2), in double precision, where rounding is far below any difference."""
+    twins = len(np.unique(examples.slices["order"]))
     net = net.double().eval()
     x = torch.from_numpy(rows(examples).astype(np.int64))
     with torch.no_grad():
         logits = net.head("label", net.hidden_states(x, None), None)
-    return logits.unflatten(0, (-1, 2))
+    return logits.unflatten(0, (-1, twins))
 
 
 def trained(net: Network, examples: Examples, steps: int) -> Network:
@@ -135,7 +138,7 @@ def trained(net: Network, examples: Examples, steps: int) -> Network:
 def test_a_stack_that_sees_no_further_than_the_range_answers_alike_to_twins(pooling: str, steps: int) -> None:
     """Four layers of kernel 3 see 9 steps, which is the range: exactly half is right, before training and after it."""
     splits = LEARNABLE.build(None)
-    net = trained(network(4, 3, pooling), splits["train"], steps)
+    net = trained(network(4, (Conv(3, hidden=24),), pooling=pooling), splits["train"], steps)
     logits = answers(net, splits["test"])
     assert float(logits.diff(dim=0).abs().max()) > 1e-6, "the network ignores its input"
     assert float((logits[:, 0] - logits[:, 1]).abs().max()) < 1e-12
@@ -146,10 +149,68 @@ def test_a_stack_that_sees_no_further_than_the_range_answers_alike_to_twins(pool
 def test_a_stack_that_sees_one_step_more_to_each_side_is_not_bound() -> None:
     """One layer of kernel 11 has both marks in its window."""
     splits = LEARNABLE.build(None)
-    before = answers(network(1, 11), splits["test"])
+    before = answers(network(1, (Conv(11, hidden=24),)), splits["test"])
     assert float((before[:, 0] - before[:, 1]).abs().min()) > 1e-6
-    logits = answers(trained(network(1, 11), splits["train"], 150), splits["test"])
+    logits = answers(trained(network(1, (Conv(11, hidden=24),)), splits["train"], 150), splits["test"])
     assert (logits.argmax(-1).flatten().numpy() == splits["test"].y).mean() > 0.95
+
+
+@pytest.mark.parametrize("marks", [2, 3])
+def test_attention_without_positions_adds_no_window(marks: int) -> None:
+    """Every step reads all steps, but by a function that ignores their order; rotations make the difference."""
+    count = 198 if marks == 3 else 200
+    task = Reach(9, marks=marks, symbols=4, train=count, val=count, test=count)
+    examples = task.build(None)["test"]
+    gaps = {}
+    for rotary in ("none", "per_head"):
+        mixers = (Attention(rotary=rotary), Conv(5, hidden=24))  # two layers of each see 1 + 2 * 4 = 9 steps
+        net = network(4, mixers, task=task)
+        gaps[rotary] = float((twins := answers(net, examples)).sub(twins[:, :1]).abs().max())
+        if rotary == "none":
+            assert (twins.argmax(-1).flatten().numpy() == examples.y).mean() == 0.5
+    assert gaps["none"] < 1e-12 < 1e-6 < gaps["per_head"]
+
+
+ORDERS = list(permutations(range(3)))
+ODD = np.array([0, 1, 1, 0, 0, 1])
+MATRICES = np.array([[float(order[place] == mark) for mark in range(3) for place in range(3)] for order in ORDERS])
+
+
+def test_no_sum_over_marks_and_places_is_right_about_six_orders_and_some_about_any_five() -> None:
+    """Exactly: signs are to be had if and only if no nonnegative combination of the signed rows vanishes (Gordan)."""
+    constant = np.hstack([MATRICES, np.ones((6, 1))])
+    assert np.linalg.matrix_rank(constant) == 5  # so all combinations that vanish are multiples of one, which is:
+    assert not ((2 * ODD - 1) @ constant).any()  # all odd rows less all even rows, which forbids these signs alone
+    for left_out in range(6):
+        assert np.linalg.matrix_rank(np.delete(constant, left_out, 0)) == 5  # independent: any signs are to be had
+
+
+def test_every_small_sum_is_right_about_five_orders_at_most() -> None:
+    votes = np.array(list(product((-1, 0, 1), repeat=9)), float)
+    right = [((votes @ MATRICES.T > bias) == ODD).sum(1).max() for bias in (-1.5, -0.5, 0, 0.5, 1.5)]
+    assert max(right) == 5
+    mine = np.array([sum(additive_votes()[mark, order.index(mark)] for mark in range(3)) for order in ORDERS])
+    assert ((mine > 0) == ODD).sum() == 5
+
+
+@pytest.mark.parametrize("task", [THREE, replace(THREE, range=30, symbols=9, seed=4)])
+def test_the_rule_of_tagged_marks_is_right_about_five_of_six(task: Reach) -> None:
+    splits = task.build(None)
+    scores = task.baselines(splits["train"], splits["test"])
+    assert scores == {"label_prior": 0.5, "tagged_marks": pytest.approx(5 / 6, abs=1e-15)}
+    assert set(SMALL.baselines(SMALL.build(None)["train"], SMALL.build(None)["test"])) == {"label_prior"}
+
+
+def test_a_bounded_network_with_positions_and_a_linear_head_is_right_about_five_of_six_at_most() -> None:
+    """Trained on one class of twins alone, without which it would be right about fewer."""
+    task = Reach(5, marks=3, symbols=4, train=6, val=6, test=6)
+    splits = task.build(None)
+    net = network(2, (Conv(3, hidden=24),), task=task, positions="sinusoidal")
+    logits = answers(trained(net, splits["train"], 200), splits["train"])
+    scores = (logits[..., 1] - logits[..., 0]).numpy()
+    even, odd = scores[0, ODD == 0], scores[0, ODD == 1]
+    assert even.sum() == pytest.approx(odd.sum(), abs=1e-9) and np.ptp(scores) > 1e-3
+    assert (logits.argmax(-1).flatten().numpy() == splits["train"].y).sum() <= 5
 
 
 @every
