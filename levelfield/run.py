@@ -181,7 +181,7 @@ class _Work:
             weights = kept(state)
         net, objective = self._final_net(weights)
         scores = self._test(net, objective, splits)
-        self._write(net, self._rows(objective, splits, scores, costs), costs)
+        self._write(net, self._rows(objective, splits, scores, costs), scores.get("test"), costs)
         self._clean()
 
     def _resumed(self, saved: checkpoint.Saved) -> list[str]:
@@ -275,11 +275,13 @@ class _Work:
             return scored.rows(self.run, objective, splits, scores, stopped) + scored.at_cap(self.run, ended)
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
-    def _write(self, net: Network, rows: Sequence[Row], costs: PhaseCosts) -> None:
-        """Writes weights, unless this is a trial, then rows and ledger, and last the file that says all is there."""
-        if self.tested:
+    def _write(self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts) -> None:
+        """Writes weights and the score of every test example, unless this is a trial, then rows and ledger, and last
+        the file that says all is there."""
+        if test is not None:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
                 (self.where / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
+            store.write_scores(self.where, test.values)
         write_rows(self.where / store.ROWS, rows)
         write_json(self.where / store.LEDGER, self._ledger(net, costs))
         store.conclude(self.where, __version__)

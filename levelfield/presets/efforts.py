@@ -62,7 +62,7 @@ PATIENCE = 3
 VALIDATE = 400
 """Steps between validations at `overnight`."""
 
-LEAST_GAIN = 0.005
+LEAST_GAIN = 0.01
 """Share of examples by which a validation at `overnight` must be better to count as better."""
 
 SIZES: dict[Effort, Size] = {
@@ -179,8 +179,8 @@ def ratio(name: str) -> float:
 def recipe(effort: Effort, size: Size | None = None) -> Recipe:
     """Returns one recipe for every arm. size: instead of what the effort affords.
 
-    At `overnight` the steps are a cap that few phases should reach: the rate is constant and is cut twice, each time
-    that validation has stopped improving by LEAST_GAIN, before training ends.
+    At `overnight` the steps are a cap that few phases should reach: the rate is constant and is cut once that
+    validation has stopped improving by LEAST_GAIN; where it has stopped again, training ends.
     """
     size = size or SIZES[effort]
     made = Recipe(
@@ -197,7 +197,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
     )
     if effort != "overnight":
         return made
-    until = {"schedule": "constant", "patience": PATIENCE, "cuts": 2, "least_gain": LEAST_GAIN}
+    until = {"schedule": "constant", "patience": PATIENCE, "cuts": 1, "least_gain": LEAST_GAIN}
     until["validate_every"] = Duration(VALIDATE, "steps")
     return replace(made, warmup=Duration(min(300, size.steps // 20), "steps"), **until)
 

@@ -8,6 +8,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     progress.json       where it is now, for whoever watches
     log.jsonl           its training curve
     weights.safetensors the selected weights
+    scores.npy          the score of every test example, (N,) in the order of the split
     rows.jsonl          what was measured
     ledger.json         what it cost
     done.json           written last, with the checksum of the weights: without it the run is not complete
@@ -25,7 +26,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from levelfield.files import (
+    atomic,
     disk_errors,
     locked,
     read_json,
@@ -46,6 +50,7 @@ from levelfield.spec.shapes import fault
 SPEC = "spec.json"
 DONE = "done.json"
 WEIGHTS = "weights.safetensors"
+SCORES = "scores.npy"
 ROWS = "rows.jsonl"
 LEDGER = "ledger.json"
 LOG = "log.jsonl"
@@ -72,6 +77,28 @@ def complete(where: Path) -> bool:
         return (where / DONE).exists()
     except OSError as error:
         raise unreadable(where, error, remedy(where)) from error
+
+
+def write_scores(where: Path, values: np.ndarray) -> None:
+    """Keeps the scores of test examples, (N,): a byte each where all are 0 or 1, else four."""
+    shares = np.isin(values, (0.0, 1.0)).all()
+    with atomic(where / SCORES) as path, disk_errors(where), path.open("wb") as file:
+        np.save(file, values.astype(np.uint8 if shares else np.float32))
+
+
+def read_scores(where: Path) -> np.ndarray | None:
+    """Returns what `write_scores` kept, (N,); None where a run of an earlier version kept nothing.
+
+    Raises UserError for a damaged file.
+    """
+    try:
+        return np.load(where / SCORES, allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(where / SCORES, error, remedy(where)) from error
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{where / SCORES} is damaged ({error}): {remedy(where)}.") from error
 
 
 def conclude(where: Path, version: str) -> None:

@@ -5,7 +5,7 @@
 
 amos2025 trains for days on tasks of 1,024 steps and more. Here a rotary Transformer and S4 of one width and depth learn
 three smaller tasks of the same kinds. At `overnight` a phase ends where validation has stopped improving at its rate
-and at two smaller ones. A third arm trains on labels for as many steps more as pretraining may take: what it gains is
+and at a fifth of it. A third arm trains on labels for as many steps more as pretraining may take: what it gains is
 no gain of self-pretraining.
 """
 
