@@ -7,6 +7,7 @@ RwkvTokenizer("rwkv_vocab_v20230424.txt").encode("Hello world")
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,3 +102,21 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class SlowTokenizer(ABC):
+    """A tokenizer that takes long for every text, whatever its length, such as one behind a server.
+
+    Samples are drafted with its `estimate`, and only their whole texts are given to `encode`.
+    """
+
+    name: str
+    estimate: Tokenizer
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, as `Tokenizer.encode` does."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, as `Tokenizer.decode` does."""

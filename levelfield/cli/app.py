@@ -36,7 +36,17 @@ from levelfield.cli.arguments import (
 )
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
-from levelfield.cli.ruler_options import ASKED, OUTPUT, TEXTS, EvalOptions, ModelChoice, OutputOptions, TextOptions
+from levelfield.cli.ruler_options import (
+    ASKED,
+    OUTPUT,
+    SERVED,
+    TEXTS,
+    EvalOptions,
+    ModelChoice,
+    OutputOptions,
+    ServedOptions,
+    TextOptions,
+)
 from levelfield.cli.streams import guarded, say
 from levelfield.files import made, read_rows
 from levelfield.spec import Effort, UserError, closest
@@ -257,12 +267,18 @@ def ruler(
     asked: Annotated[EvalOptions, arg(name="")] = ASKED,
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+    served: Annotated[ServedOptions, arg(name="")] = SERVED,
 ) -> None:
     """Evaluate a language model on RULER, by task, length and depth."""
-    from levelfield.cli import ruler_command
+    from levelfield.cli import ruler_command, served_command
 
-    evaluations = ruler_command.evaluations(asked, model.name, ruler_command.sources(texts))
-    ruler_command.evaluate(model, evaluations, output, say)
+    sources = ruler_command.sources(texts)
+    if served_command.is_address(model.name):
+        served_command.evaluate(served_command.Choice(model, served), asked, sources, output, say)
+        return
+    if served != SERVED:
+        raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
+    ruler_command.evaluate(model, ruler_command.evaluations(asked, model.name, sources), output, say)
 
 
 def prepare(

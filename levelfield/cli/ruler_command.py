@@ -6,7 +6,8 @@ evaluate(choice, evaluations(EvalOptions(lengths=("1024",)), choice.name, Source
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,20 +110,27 @@ def evaluate(choice: ModelChoice, evaluations: Sequence[Evaluation], output: Out
     """Loads the model, generates the missing answers, scores all that are stored, and writes rows and figures."""
     folder = folder_of(choice, output.runs_dir)
     if output.rescore:
-        _check_stored(folder)
+        check_stored(folder)
     else:
-        _check(evaluations)
-        with _reserved(folder, say):
+        check(evaluations)
+        with reserved(folder, say):
             _check_reach(choice, output.runs_dir, evaluations)
             loaded = load(choice, output.runs_dir)
             with disk_errors(folder, "--runs-dir"):
                 _answer(loaded, choice.precision, evaluations, folder)
+    found = conclude(folder, evaluations, output.report_dir, say)
+    _say_all(_diverged(found), say)
+
+
+def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, say: Say) -> list[Prediction]:
+    """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers."""
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
     _say_all(_skipped(answers.left_out(folder)), say)
-    _draw(folder.name, scores, output.report_dir, say)
+    _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
-    _say_all((*_outdated(found), *_beyond(folder, evaluations), *_diverged(found)), say)
+    _say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
+    return found
 
 
 def _say_all(lines: Iterable[str], say: Say) -> None:
@@ -137,19 +145,20 @@ def folder_of(choice: ModelChoice, runs_dir: Path) -> Path:
     return runs_dir / "ruler" / label
 
 
-def _check_stored(folder: Path) -> None:
+def check_stored(folder: Path) -> None:
     if not answers.predictions(folder):
         raise UserError(f"There are no predictions in {folder}: leave out --rescore to make some.")
 
 
-def _check(evaluations: Sequence[Evaluation]) -> None:
+def check(evaluations: Sequence[Evaluation]) -> None:
     """Raises UserError for errors that can be found before a model is loaded.
 
     These are unknown variants and templates, missing source files, and lengths too short for an answer.
     """
     for each in evaluations:
         flavoured(each.flavour)
-        split(each.template)
+        if each.around is None:
+            split(each.template)
         least = min(task.answer_tokens for task in each.tasks)
         if min(each.lengths) <= least:
             raise UserError(
@@ -159,7 +168,7 @@ def _check(evaluations: Sequence[Evaluation]) -> None:
         each.sources.check()
 
 
-def _reserved(folder: Path, say: Say):
+def reserved(folder: Path, say: Say):
     """Makes a folder and returns its lock. Says so if another process holds the lock."""
     with disk_errors(folder, "--runs-dir"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -235,10 +244,17 @@ def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], f
     model_record.note_positions(folder, model.made_for)
     layers, parameters = anatomy(model)
     write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
+    with shown_scores(evaluations) as show:
+        runner.evaluate(model, tokenizer, evaluations, folder, show)
+
+
+@contextmanager
+def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Prediction, bool], None]]:
+    """Yields a function that shows an answer, in a table of scores so far."""
     names = tuple(dict.fromkeys(task.name for each in evaluations for task in each.tasks))
     lengths = sorted({length for each in evaluations for length in each.lengths})
     with score_table(Console(), names, lengths, sum(each.prompts for each in evaluations)) as shown:
-        runner.evaluate(model, tokenizer, evaluations, folder, lambda found, new: _show(shown, found, new))
+        yield lambda found, new: _show(shown, found, new)
 
 
 def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:

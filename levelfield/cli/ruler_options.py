@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Count, Device, Folder, Name, Names
+from levelfield.cli.arguments import Count, Device, Folder, Name, Names, Number, Text
 from levelfield.spec import Effort
 
 
@@ -32,7 +32,7 @@ class EvalOptions:
         flavour: which variant of RULER: sound (default), official or paper (a table's default)
         template: chat template around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
             command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
-            qwen2_instruct
+            qwen2_instruct; for a server also own, the tokenizer's chat template
     """
 
     table: Name = None
@@ -51,8 +51,10 @@ class ModelChoice:
     """The model, and how it computes.
 
     Args:
-        name: a folder of weights, a name on the Hugging Face hub, or the id of a run that was trained here
-        tokenizer: its folder or file, where it is not beside the model
+        name: a folder of weights, a name on the Hugging Face hub, the id of a run that was trained here, or the address
+            of a server
+        tokenizer: its folder or file, where it is not beside the model; for a server also server (its tokenize
+            endpoint) or approximate
         device: auto, cpu, cuda or cuda:1
         precision: of weights and computation
         reference_bug: decode the hybrid with the bug of its reference implementation
@@ -63,6 +65,44 @@ class ModelChoice:
     device: Device = "auto"
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     reference_bug: bool = False
+
+
+@dataclass(frozen=True)
+class ServedOptions:
+    """How a server is asked, where MODEL is its address, such as http://127.0.0.1:8000/v1.
+
+    Args:
+        model: the model's name on the server (default: the only one that it has)
+        ask: how questions are put: text (default) or ids, which the server continues; chat, where the beginning of the
+            answer stands at the end of the question; chat-prefix, where the server continues it as the assistant's
+        system: system prompt of a chat
+        temperature: of sampling (default: 0, the likeliest token)
+        thinking: tokens that the model may think, in addition to those of its answer (default: 0)
+        more: further fields of each request, as JSON, such as '{"chat_template_kwargs": {"enable_thinking": false}}'
+        at_once: questions that are on their way at the same time
+        tries: how often a question is asked until it counts as not answered
+        timeout: seconds to wait for a reply
+        key_env: environment variable that holds the key
+        prices: dollars for a million tokens read, and for a million written, such as 0.15,0.60
+        limit: dollars above which the cost must be confirmed
+        yes: ask without confirming the cost
+        dry_run: show questions, tokens and cost, and ask nothing
+    """
+
+    model: Name = None
+    ask: Literal["text", "ids", "chat", "chat-prefix"] = "text"
+    system: Text = ""
+    temperature: Annotated[float, arg(help_behavior_hint="")] = 0.0
+    thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
+    more: Text = ""
+    at_once: Number = 8
+    tries: Number = 8
+    timeout: Number = 600
+    key_env: Text = "OPENAI_API_KEY"
+    prices: Names = ()
+    limit: Number = 5
+    yes: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,4 +135,4 @@ class OutputOptions:
     report_dir: Folder = Path("report")
 
 
-ASKED, TEXTS, OUTPUT = EvalOptions(), TextOptions(), OutputOptions()
+ASKED, TEXTS, OUTPUT, SERVED = EvalOptions(), TextOptions(), OutputOptions(), ServedOptions()

@@ -20,7 +20,7 @@ from typing import final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.model_record import positions
+from levelfield.longcontext.model_record import positions, ways
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Share, by_setting, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
@@ -66,7 +66,7 @@ class Answers:
         """Stores an answer, unless it is already the last one to its sample."""
         if self._latest.get(one.place) != (one.key, one.version):
             with self.path.open("a") as file:
-                file.write(to_line(vars(one)))
+                file.write(to_line(one.record()))
         self._by_key[one.key], self._latest[one.place] = one, (one.key, one.version)
 
     def sync(self) -> None:
@@ -130,7 +130,7 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    left, made_for = left_out(folder), positions(folder)
+    left, made_for, asked = left_out(folder), positions(folder), ways(folder)
     settings = by_setting(predictions(folder))
     scores = []
     for setting, group in settings.items():
@@ -138,5 +138,7 @@ def score(folder: Path) -> list[SettingScores]:
         fewer = [one for one in left if one.setting == setting]
         cells = score_cells(group, fewer)
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
+        if said := asked.get(setting[1]):
+            made = [row | Row(asked=said) for row in made]
         scores.append(SettingScores(name, made, baseline_rows(folder, setting), middle_gaps(cells)))
     return scores

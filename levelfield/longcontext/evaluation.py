@@ -25,7 +25,8 @@ class Evaluation:
     """The samples of one evaluation. Raises UserError where there are none, or more than anybody could wait for.
 
     count: samples of each task and length, from the first. flavour: the variant of RULER. depths: needles are placed at
-    each of these; with () every sample has a depth of its own.
+    each of these; with () every sample has a depth of its own. around: text before the task and after it, where that is
+    not one of RULER's templates; `template` then only names it.
     """
 
     tasks: tuple[RulerTask, ...] = RULER
@@ -36,6 +37,7 @@ class Evaluation:
     template: str = "base"
     depths: tuple[float, ...] = ()
     sources: Sources = SHIPPED
+    around: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not self.tasks or not self.lengths or min(self.lengths) < 1 or self.count < 1:
@@ -101,7 +103,7 @@ class Evaluation:
             task,
             length,
             tokenizer,
-            PromptOptions(self.flavour, self.template, self.sources),
+            PromptOptions(self.flavour, self.template, self.sources, around=self.around),
             seed=self.seed,
             count=self.count,
             on_skipped=skip if on_skipped else None,

@@ -16,6 +16,7 @@ from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.spec import UserError
 
 MODEL = "model.json"
+ASKED = "asked.json"  # how the questions under each label were put to a server
 BYTES = 1 << 20  # at the beginning and at the end of a file that its fingerprint covers
 
 
@@ -60,3 +61,9 @@ def positions(folder: Path) -> int | None:
     """Reads how many positions the model was made for; None where that is unknown."""
     path = folder / MODEL
     return read_json(path).get("positions") if path.exists() else None
+
+
+def ways(folder: Path) -> dict[str, str]:
+    """Reads how questions were put to a server, by the label of their answers; {} for a model that was asked here."""
+    path = folder / ASKED
+    return read_json(path) if path.exists() else {}

@@ -8,7 +8,7 @@ Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from levelfield.ruler import RULER, RulerTask, Sample
@@ -16,6 +16,8 @@ from levelfield.spec import UserError
 
 PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
+ADDED = {"added": True}
+"""Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]
 """Variant, template and seed: answers of one setting may be averaged."""
 
@@ -49,6 +51,9 @@ class Prediction:
     settings: the fields of the task. tokens: number of tokens in the prompt. made: number of generated tokens. slices:
     columns such as the haystack. status: "ok", or "diverged" where a logit was NaN or infinite. version: of the task
     when the answer was generated; lines without one are of version 1.
+
+    reasoning, finish, counted: of a model behind a server, what it wrote before its answer, why it ended ("stop",
+    "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning).
     """
 
     key: str
@@ -67,6 +72,9 @@ class Prediction:
     text: str
     status: str = "ok"
     version: int = 1
+    reasoning: str = field(default="", metadata=ADDED)
+    finish: str = field(default="", metadata=ADDED)
+    counted: Mapping[str, int] = field(default_factory=dict, metadata=ADDED)
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
@@ -94,6 +102,11 @@ class Prediction:
     def restored(record: Mapping[str, Any]) -> Prediction:
         """Makes a prediction from a stored line, in which tuples are lists."""
         return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
+
+    def record(self) -> dict[str, Any]:
+        """Returns the fields as they are stored; those of servers where they have something to say."""
+        later = {each.name for each in fields(self) if "added" in each.metadata}
+        return {name: value for name, value in vars(self).items() if value or name not in later}
 
     @property
     def base_task(self) -> str:

@@ -100,8 +100,9 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
     much better the outer thirds of the text are than the middle third. stderr is over samples, and of an average over
     tasks. status: "partial" where samples were skipped, "left_out" where all were, "outdated" where answers are to
-    prompts of an earlier version; an average has the worst status of its tasks. positions: the number that the model
-    was made for, where it is known; it is added to every row.
+    prompts of an earlier version; an average has the worst status of its tasks. `thinking_tokens` is what a model wrote
+    before its answers, on average. positions: the number that the model was made for, where it is known; it is added to
+    every row.
     """
     made = [
         row
@@ -110,6 +111,7 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
         for row in (_whole_row(cell, model, metric, column), *_depth_rows(cell, model, metric, column))
     ]
     made += _average_rows(cells, model)
+    made += _thinking_rows(cells, model)
     missing = {(one.base_task, one.length) for one in left} - {(cell.task, cell.length) for cell in cells}
     for name, length in sorted(missing):
         made += [
@@ -171,6 +173,15 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
         for metric, column in COLUMNS.items():
             means = [fmean(one.percent(metric) for one in cell.whole) for cell in group]
             yield row_of(model, "ruler_average", f"length={length}", metric=column, values=means, status=worst)
+
+
+def _thinking_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
+    """Yields the mean number of tokens that a model behind a server thought, for cells in which it thought."""
+    for cell in cells:
+        thought = [float(one.prediction.counted.get("thought", 0)) for one in cell.whole]
+        if any(thought):
+            row = row_of(model, cell.task, cell.at, metric="thinking_tokens", values=thought, status=cell.status)
+            yield row | Row(unit="tokens")
 
 
 def _status(group: Sequence[ScoredPrediction]) -> str:

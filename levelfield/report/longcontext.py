@@ -81,7 +81,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
     for part in parts:
         table, notes = scores(part.rows, part.baselines)
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
-        body += [f'<p class="note">{escape(note)}</p>' for note in notes]
+        body += [f'<p class="note">{escape(note)}</p>' for note in (*asked(part.rows), *notes)]
         for name, figure in drawn[part.name].items():
             picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
@@ -93,7 +93,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
 def summary(part: Part) -> str:
     """The tables as text."""
     table, notes = scores(part.rows, part.baselines)
-    text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in notes)
+    text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in (*asked(part.rows), *notes))
     gaps = middle(part.gaps)
     return text + (f"\n{GAP}\n\n{gaps.markdown()}" if gaps else "")
 
@@ -138,6 +138,16 @@ def middle(gaps: Gaps) -> Table | None:
         lines.append((task, str(length), gap))
     heads = Column("task"), Column("length", number=True), Column("gap", number=True)
     return Table(heads, tuple(lines)) if lines else None
+
+
+def asked(rows: Sequence[Row]) -> list[str]:
+    """Says how questions were put to a model behind a server, and how much it thought; [] for a model asked here."""
+    said = dict.fromkeys(row["asked"] for row in rows if "asked" in row)
+    notes = [f"Asked by {each}." for each in said]
+    thought = [row["value"] for row in rows if row.get("metric") == "thinking_tokens" and "value" in row]
+    if thought:
+        notes.append(f"It thought for {sum(thought) / len(thought):,.0f} tokens an answer, on average over the cells.")
+    return notes
 
 
 def positions(rows: Sequence[Row]) -> int | None:

@@ -31,9 +31,10 @@ from levelfield.ruler.sample import Sample
 from levelfield.ruler.sources import Sources
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
 from levelfield.spec import UserError
-from levelfield.tokenizer import Tokenizer
+from levelfield.tokenizer import SlowTokenizer, Tokenizer
 
 TRIES = 12  # at fitting a sample that is tokenised as a whole
+PROPORTIONAL = 3  # of these tries, how many correct an estimate by its factor
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class PromptOptions:
     """How the prompts of one call are written. `generate` raises UserError for names that do not exist."""
 
     flavour: str = "sound"  # the variant of RULER: official, paper or sound
-    template: str = "base"  # the chat template of a model family
+    template: str = "base"  # the chat template of a model family; with `around`, only the name of that
     sources: Sources = field(default_factory=Sources)
     check: Literal["first", "all"] = "first"  # which samples' ids are compared with those of their whole text
+    around: tuple[str, str] | None = None  # other text before the task and after it than the template's
 
 
 DEFAULTS = PromptOptions()
@@ -72,7 +74,7 @@ def generate(
     reason instead, and generation goes on. After a sample whose ids fail the check of `options`, all samples are
     tokenised as a whole.
     """
-    split(options.template)
+    around = split(options.template) if options.around is None else options.around
     if length < 1 or count < 0 or start < 0:
         raise UserError(f"RULER needs a length from 1 and counts from 0, not {length}, {count} and {start}.")
     flavour = flavoured(options.flavour)
@@ -82,6 +84,7 @@ def generate(
         answer_tokens=answer_tokens(task, tokenizer, flavour),
         flavour=flavour,
         template=options.template,
+        around=around,
         sources=options.sources,
         seed=seed,
         composer=Composer(tokenizer),
@@ -116,7 +119,7 @@ class _SampleMaker:
         if self.error:
             raise self.error
         first, self.started = not self.started, True
-        if first:
+        if first and not isinstance(self.setting.composer.tokenizer, SlowTokenizer):
             with suppress(TokenBoundaryError):
                 self.builder = self._tables(self.setting)
         made = None if self.builder is None else _composed(self.builder, self.setting, index)
@@ -124,8 +127,7 @@ class _SampleMaker:
         if made and checked and not np.array_equal(made[1], self.setting.composer.encode(text_of(made[0].pieces))):
             self.builder = made = None
         if made is None:
-            composer = Composer(self.setting.composer.tokenizer, exact=False)
-            self.whole = self.whole or self._tables(replace(self.setting, composer=composer))
+            self.whole = self.whole or self._tables(replace(self.setting, composer=_drafting(self.setting)))
             made = _tokenised(self.whole, self.setting, index)
         draft, ids = made
         return _sample(self.task, self.setting, index, draft, ids)
@@ -136,6 +138,12 @@ class _SampleMaker:
         except DoesNotFit as error:
             self.error = error
             raise
+
+
+def _drafting(setting: Setting) -> Composer:
+    """Returns a composer that estimates the lengths of drafts."""
+    tokenizer = setting.composer.tokenizer
+    return Composer(tokenizer.estimate if isinstance(tokenizer, SlowTokenizer) else tokenizer, exact=False)
 
 
 def _builder(task: RulerTask, setting: Setting) -> Builder:
@@ -164,7 +172,8 @@ def _composed(builder: Builder, setting: Setting, index: int) -> tuple[PromptDra
 def _tokenised(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray]:
     """Tokenises the sample as a whole, and drafts it again until its length is right: the draft and its (n,) ids."""
     aim, best = setting.room, None
-    for _ in range(TRIES):
+    slow = isinstance(setting.composer.tokenizer, SlowTokenizer)
+    for tried in range(TRIES):
         draft = builder.draft(index, aim)
         ids = setting.composer.encode(text_of(draft.pieces))
         left = setting.room - len(ids)
@@ -172,7 +181,10 @@ def _tokenised(builder: Builder, setting: Setting, index: int) -> tuple[PromptDr
             best = draft, ids
         if left >= 0 and (left <= SLACK or not setting.flavour.exact):
             break
-        aim += left - (left < 0)
+        if slow and tried < PROPORTIONAL:  # an estimate is wrong by a factor rather than by a few tokens
+            aim = max(1, aim * setting.room // max(1, len(ids)))
+        else:
+            aim += left - (left < 0)
     if best is None:
         raise DoesNotFit(f"No sample of {setting.room} tokens could be made: give a longer length.")
     return best

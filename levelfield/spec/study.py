@@ -43,6 +43,7 @@ class Row(TypedDict, total=False):
     n: int  # examples behind the value
     positions: int  # that a language model was made for; a length beyond them is extrapolated
     stderr: float
+    asked: str  # how questions were put to a language model behind a server, and whether lengths are approximate
     status: str  # ok, chance, diverged, undefined; published: reported, chance, infeasible, unreported, derived
     origin: str
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from levelfield.pretrained.optional import first_line, needed
+from levelfield.pretrained.tokenizers.chat_template import read_chat_template
 from levelfield.pretrained.tokenizers.llama2c import Llama2cTokenizer
 from levelfield.spec import UserError
 from levelfield.tokenizer import RwkvTokenizer, Tokenizer
@@ -61,6 +62,7 @@ class JsonTokenizer:
         bos_ids = find_bos_ids(lambda text: self.inner.encode(text, add_special_tokens=True).ids, self.encode)
         settings = _settings(path.parent) if path.name == "tokenizer.json" else {}
         self.bos_ids = _without_disabled_bos(bos_ids, settings, self.inner.token_to_id)
+        self.chat_template = read_chat_template(path.parent, settings) if path.name == "tokenizer.json" else None
 
     def encode(self, text: str) -> list[int]:
         return self.inner.encode(text, add_special_tokens=False).ids
@@ -82,6 +84,7 @@ class AutoTokenizerAdapter:
         except Exception as error:  # every tokenizer raises types of its own
             raise UserError(f"transformers cannot read the tokenizer of {path}: {first_line(error)}") from error
         self.bos_ids = _without_disabled_bos(bos_ids, _settings(path), self.inner.convert_tokens_to_ids)
+        self.chat_template = read_chat_template(path, _settings(path))
 
     def encode(self, text: str) -> list[int]:
         return self.inner.encode(text, add_special_tokens=False)

@@ -18,6 +18,7 @@ from levelfield.ruler.prompt.compose import Piece
 from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler, shuffled
 from levelfield.ruler.prompt.fit import DoesNotFit, PromptDraft, common_size, fill_to_budget, shrink_to_fit
 from levelfield.ruler.prompt.setting import Setting
+from levelfield.ruler.prompt.templates import TEMPLATES
 from levelfield.ruler.tasks import Needle
 
 TASK = (
@@ -200,7 +201,7 @@ class Needles:
         if self.task.queries * self.task.values == 1:
             kind = self.task.value
             whole = self._singular(TASK), self._singular(ANSWER)
-            if not self.flavour.exact:  # RULER rewrites the words of the template too
+            if not self.flavour.exact and self.setting.template in TEMPLATES:  # RULER rewrites its words too
                 before, after = self._singular(before), self._singular(after)
         else:
             whole = TASK, ANSWER

@@ -8,7 +8,6 @@ import numpy as np
 
 from levelfield.ruler.prompt.compose import Composer
 from levelfield.ruler.prompt.flavours import Flavour
-from levelfield.ruler.prompt.templates import split
 from levelfield.ruler.sources import Sources
 from levelfield.spec import derive_seed
 
@@ -22,6 +21,7 @@ class Setting:
     answer_tokens: int
     flavour: Flavour
     template: str
+    around: tuple[str, str]  # the template's text before the task and after it
     sources: Sources
     seed: int
     composer: Composer
@@ -30,11 +30,6 @@ class Setting:
     def room(self) -> int:
         """How many tokens a prompt may have."""
         return self.length - self.answer_tokens
-
-    @property
-    def around(self) -> tuple[str, str]:
-        """The template's text before the task and after it."""
-        return split(self.template)
 
     def rng(self, purpose: int | str) -> np.random.Generator:
         """Derives the generator of a sample, or of a named purpose. It does not depend on the length: samples of all

@@ -1,0 +1,220 @@
+"""Implements the `ruler` command for a model behind a server: counts, asks, and writes rows and figures.
+
+    levelfield ruler http://127.0.0.1:8000/v1 --model NAME --lengths 4096,8192
+
+What it writes is what the command writes for a model that is loaded here, in the folder `runs/ruler/NAME-served`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from levelfield.cli import ruler_command
+from levelfield.cli.arguments import MOST
+from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
+from levelfield.cli.streams import Say
+from levelfield.files import disk_errors
+from levelfield.longcontext import model_record, runner
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.asking import Served
+from levelfield.longcontext.served.bill import Bill, Prices
+from levelfield.longcontext.served.client import Address, Client, Patience
+from levelfield.longcontext.served.lengths import is_exact, tokenizer_for
+from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.survey import Checkpoint
+from levelfield.presets.options import names
+from levelfield.ruler import Sources
+from levelfield.runs import store
+from levelfield.spec import UserError
+
+SUFFIX = "-served"
+LIMITS = ("max_model_len", "max_context_length", "context_length", "context_window")
+FREE_TOKENS = 10_000_000  # to read, above which a server elsewhere is asked only after confirmation
+CUT_OFF = 0.9  # a server that counts a smaller share of a prompt's tokens may not have read all of it
+NEAR = 8  # tokens by which exact counts may differ, such as those of the beginning of a sequence
+
+
+class Choice(NamedTuple):
+    """The address with the tokenizer, and how the server is asked."""
+
+    model: ModelChoice
+    served: ServedOptions
+
+
+def is_address(name: str) -> bool:
+    """Whether MODEL is the address of a server."""
+    return name.startswith(("http://", "https://"))
+
+
+def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: OutputOptions, say: Say) -> None:
+    """Asks the server what is not answered yet, scores all answers, and writes rows and figures."""
+    address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
+    if output.rescore:
+        folder = _stored(choice.served.model, output)
+        evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
+    else:
+        with client_of(address, choice.served) as client:
+            listed = client.models()
+            name = model_of(choice.served.model, listed, address)
+            served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
+            folder = folder_of(name, output.runs_dir)
+            evaluations = ruler_command.evaluations(asked, name, sources)
+            if not _asked(served, Asked(choice.served, listed, evaluations, folder), say):
+                return
+    _say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
+
+
+class Asked(NamedTuple):
+    """What a server is asked: options, the models that it lists, the evaluations, and the folder of their answers."""
+
+    options: ServedOptions
+    listed: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Evaluation]
+    folder: Path
+
+
+def _asked(served: Served, asked: Asked, say: Say) -> bool:
+    """Says what it takes, and asks unless that was all that was wanted. Returns whether it asked."""
+    sentences = {served.put(each).template: served.sentence(each.template) for each in asked.evaluations}
+    evaluations = tuple(served.put(each) for each in asked.evaluations)
+    ruler_command.check(evaluations)
+    check_limit(served, asked.listed, evaluations)
+    bill, prices, address = Bill.of(served, evaluations, asked.folder), prices_of(asked.options), served.client.address
+    say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
+    say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
+    if asked.options.dry_run:
+        return False
+    confirm(bill, prices, asked.options, address)
+    with ruler_command.reserved(asked.folder, say), disk_errors(asked.folder, "--runs-dir"):
+        facts = {"model": served.model, "tokenizer": served.tokenizer.name, "precision": "served"}
+        model_record.claim(asked.folder, facts)
+        asking.note_ways(asked.folder, sentences)
+        with ruler_command.shown_scores(evaluations) as show:
+            asking.evaluate(served, evaluations, asked.folder, max(1, asked.options.at_once), show)
+    return True
+
+
+def _stored(model: str | None, output: OutputOptions) -> Path:
+    """Returns the folder of a model's answers without asking its server. Raises UserError where there are none."""
+    if not model:
+        raise UserError("--rescore asks no server which model it has: add --model NAME.")
+    folder = folder_of(model, output.runs_dir)
+    ruler_command.check_stored(folder)
+    return folder
+
+
+def way_of(options: ServedOptions) -> Way:
+    """Returns how questions are put. Raises UserError for values that no request can have."""
+    if options.more:
+        try:
+            good = isinstance(json.loads(options.more), dict)
+        except ValueError:
+            good = False
+        if not good:
+            raise UserError(f"--more {options.more} is no JSON object: give one such as '{{\"top_p\": 0.9}}'.")
+    if not 0 <= options.temperature <= 100:
+        raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
+    return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
+
+
+def prices_of(options: ServedOptions) -> Prices | None:
+    """Reads the two prices; None without any. Raises UserError."""
+    if not (words := names(options.prices)):
+        return None
+    try:
+        read, written = (float(word) for word in words)
+    except ValueError:
+        raise UserError("--prices takes two numbers, dollars for a million tokens read and written: 0.15,0.60.")
+    if not (0 <= read < MOST and 0 <= written < MOST):
+        raise UserError("--prices are dollars from 0 on: give two such as 0.15,0.60.")
+    return Prices(read, written)
+
+
+def client_of(address: Address, options: ServedOptions) -> Client:
+    """Makes the client. Raises UserError where a key would go out unencrypted without being asked to."""
+    key = os.environ.get(options.key_env) or None
+    named = options.key_env != ServedOptions().key_env
+    if named and key is None:
+        raise UserError(f"The environment variable {options.key_env} is not set: export it, or leave out --key-env.")
+    if key and not named and not address.here and not address.url.startswith("https"):
+        key = None  # it is the key of another service
+    patience = Patience(tries=max(1, options.tries), timeout=float(max(1, options.timeout)))
+    return Client(address, key, patience, max(1, options.at_once))
+
+
+def model_of(name: str | None, listed: Sequence[Mapping[str, Any]], address: Address) -> str:
+    """Returns the model's name, which may be left out where the server has only one. Raises UserError."""
+    known = [str(each["id"]) for each in listed if each.get("id")]
+    if name:
+        return name
+    if len(known) == 1:
+        return known[0]
+    has = f"it has {', '.join(known[:8])}" if known else "it does not say which it has"
+    raise UserError(f"Which model of {address.url}? Add --model NAME; {has}.")
+
+
+def folder_of(name: str, runs_dir: Path) -> Path:
+    """Returns the folder of the answers. Raises UserError for a name that cannot be that of a folder."""
+    label = Checkpoint("", name).folder.replace(":", "-") + SUFFIX
+    store.check_name("model", label)
+    return runs_dir / "ruler" / label
+
+
+def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations: Iterable[Evaluation]) -> None:
+    """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
+    mine = [each for each in listed if each.get("id") == served.model]
+    known = [each[key] for each in mine for key in LIMITS if isinstance(each.get(key), int)]
+    before = len(getattr(served.tokenizer, "bos_ids", ())) + served.way.thinking
+    for each in evaluations:
+        runner.check_lengths(served.model, min(known, default=None), each, before)
+
+
+def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: Address) -> None:
+    """Asks whether to go on where the cost is above the limit. Raises UserError where nobody can answer, or says no."""
+    if prices is None:
+        above = not address.here and bill.read > FREE_TOKENS
+        why = f"more than {FREE_TOKENS:,} tokens to read, and no --prices"
+    else:
+        above = bill.cost(prices) > options.limit
+        why = f"${bill.cost(prices):,.2f} is more than the limit of ${options.limit}"
+    if not above or options.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(f"{why[0].upper()}{why[1:]}: add --yes to ask all the same.")
+    if input(f"{why[0].upper()}{why[1:]}. Ask all the same? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UserError("Nothing was asked.")
+
+
+def _counting(served: Served) -> str:
+    if not is_exact(served.tokenizer):
+        return "an approximation (name the model's --tokenizer for exact lengths)"
+    return f"the tokenizer {served.tokenizer.name}"
+
+
+def _say_all(lines: Iterable[str], say: Say) -> None:
+    for line in lines:
+        say(line)
+
+
+def counted(found: Sequence[Prediction]) -> Iterator[str]:
+    """Yields lines on what the server counted otherwise than we did, by length."""
+    groups: dict[tuple[str, int], list[Prediction]] = {}
+    for p in found:
+        if "prompt" in p.counted:
+            groups.setdefault((p.template, p.length), []).append(p)
+    for (label, length), group in groups.items():
+        shares = [p.counted["prompt"] / max(1, p.tokens) for p in group]
+        counts = sorted(p.counted["prompt"] for p in group)
+        theirs = f"{counts[0]:,} to {counts[-1]:,} tokens"
+        where = f"At {length} ({label}) the server counted {theirs} of prompt"
+        if min(shares) < CUT_OFF:
+            yield f"{where}, and prompts have up to {max(p.tokens for p in group):,}: it may have cut some off."
+        elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
+            yield f"{where}; by the tokenizer here they have {min(p.tokens for p in group):,} to {length:,}."

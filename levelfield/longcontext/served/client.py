@@ -1,0 +1,248 @@
+"""Sends requests to an OpenAI-compatible server, and waits and tries again where that may help.
+
+    with Client(Address.of("http://127.0.0.1:8000/v1"), key=None) as client:
+        client.answer("completions", {"model": "NAME", "prompt": "1, 2, 3,", "max_tokens": 8}).text
+
+It is one client for all threads. A refusal by 408, 409, 425, 429 or 5xx, a lost connection, a time-out and a reply that
+is cut off are tried again, each time after a longer pause. What a server says in Retry-After holds for all threads. Any
+other refusal is a `UserError` with the server's own words. The key goes into the header of requests and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, TypeVar, final
+from urllib.parse import urlsplit
+
+from levelfield.longcontext.served.replies import BrokenReply, Reply, read
+from levelfield.spec import UserError
+
+T = TypeVar("T")
+TRANSIENT = (408, 409, 425, 429)
+HERE = ("localhost", "127.0.0.1", "::1")
+LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
+WORDS = 300  # characters of a server's message that are shown
+
+
+class Address(NamedTuple):
+    """The address of a server, without a slash at its end. here: whether it is this machine."""
+
+    url: str
+    here: bool
+
+    @staticmethod
+    def of(text: str) -> Address:
+        """Reads an address. Raises UserError for one that has no host, or a key in it."""
+        try:
+            parts = urlsplit(text)
+            host = parts.hostname or ""
+        except ValueError as error:
+            raise UserError(f"{text} is no address ({error}): give one such as http://127.0.0.1:8000/v1.") from error
+        if parts.username or parts.password or parts.query or parts.fragment:
+            shown = f"{parts.scheme}://{host}{parts.path}"
+            raise UserError(
+                f"Give the address alone, {shown}, and a key in an environment variable (--key-env), so that it is "
+                "neither stored nor shown."
+            )
+        if parts.scheme not in ("http", "https") or not host:
+            raise UserError(f"{text} is no address of a server: give one such as http://127.0.0.1:8000/v1.")
+        return Address(text.rstrip("/"), host in HERE)
+
+    @property
+    def root(self) -> str:
+        """The address without its version, where some servers have further endpoints."""
+        return self.url.removesuffix("/v1")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
+
+    timeout: without any byte of a reply. first, longest: the pauses before the second try and at most; each is twice as
+    long as the one before, less a random part so that threads do not come back together.
+    """
+
+    tries: int = 8
+    timeout: float = 600.0
+    first: float = 0.5
+    longest: float = 60.0
+
+    def pause(self, tried: int) -> float:
+        """Draws the pause after so many tries."""
+        return min(self.longest, self.first * 2 ** (tried - 1)) * random.uniform(0.5, 1.0)
+
+
+class Unanswered(Exception):
+    """Raised for a question that is still without an answer after all tries; its text is the last reason."""
+
+
+class _Later(Exception):
+    """Raised for a refusal that may pass. after: the seconds that the server asks to wait; None where it does not."""
+
+    def __init__(self, why: str, after: float | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+@final
+@dataclass
+class Client:
+    """A server, the key for it and how patiently it is asked. connections: how many are kept open."""
+
+    address: Address
+    key: str | None = field(repr=False)
+    patience: Patience = Patience()
+    connections: int = 8
+
+    def __post_init__(self) -> None:
+        self.http = _library()
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        limits = self.http.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
+        timeout = self.http.Timeout(self.patience.timeout, connect=min(30.0, self.patience.timeout), pool=None)
+        self.inner = self.http.Client(headers=headers, limits=limits, timeout=timeout)
+        self._lock, self._hold = threading.Lock(), 0.0
+        self.tried_again = 0
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.inner.close()
+
+    def answer(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
+        """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
+        return self._tried(lambda: _whole(self._once(f"{self.address.url}/{endpoint}", body)))
+
+    def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
+        """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
+
+        tries: as often as that at most, instead of as often as is usual.
+        """
+        return self._tried(lambda: self._once(url, body), tries)
+
+    def models(self) -> list[Mapping[str, Any]]:
+        """Lists the models that the server names; [] where it cannot. Raises UserError where no server answers."""
+        try:
+            found = self.inner.get(f"{self.address.url}/models", timeout=30.0)
+        except self.http.TimeoutException:
+            return []
+        except self.http.TransportError as error:
+            raise UserError(
+                f"No server answers at {self.address.url} ({_reason(error)}): start it, or mend the address."
+            ) from error
+        try:
+            listed = found.json().get("data", []) if found.status_code == 200 else []
+        except (ValueError, AttributeError):
+            return []
+        return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+
+    def _tried(self, ask: Callable[[], T], tries: int | None = None) -> T:
+        """Asks, and again after a pause while that may help. Raises Unanswered after the last try."""
+        for tried in count(1):
+            self._wait()
+            try:
+                return ask()
+            except _Later as later:
+                if tried >= (tries or self.patience.tries):
+                    raise Unanswered(str(later)) from later
+                self._later(later.after, tried)
+        raise AssertionError("the loop ends with a reply or an error")
+
+    def _wait(self) -> None:
+        """Waits while the server has asked all threads to."""
+        while (left := self._hold - time.monotonic()) > 0:
+            time.sleep(left)
+
+    def _later(self, after: float | None, tried: int) -> None:
+        """Pauses this thread, or holds all threads where the server says for how long."""
+        with self._lock:
+            self.tried_again += 1
+            if after is not None:
+                self._hold = max(self._hold, time.monotonic() + min(after, LONGEST_HOLD_S))
+        time.sleep(self.patience.pause(tried))
+
+    def _once(self, url: str, body: Mapping[str, Any]) -> Any:
+        try:
+            found = self.inner.post(url, json=body)
+        except self.http.TimeoutException:
+            raise _Later(f"no reply within {self.patience.timeout:g} seconds")
+        except (self.http.TransportError, self.http.DecodingError) as error:
+            raise _Later(f"the connection broke ({_reason(error)})")
+        if found.status_code in TRANSIENT or found.status_code >= 500:
+            self._refuse_spent(found)
+            raise _Later(f"the server answered {found.status_code}: {_words(found)}", _after(found.headers))
+        if found.status_code != 200:
+            raise UserError(_refusal(self.address.url, found))
+        try:
+            return found.json()
+        except ValueError:
+            raise _Later("a reply that is cut off")
+
+    def _refuse_spent(self, found: Any) -> None:
+        """Raises UserError for a refusal that no pause mends: an account without money."""
+        if found.status_code == 429 and "insufficient_quota" in found.text:
+            raise UserError(f"{self.address.url} refuses, {_words(found)}: nothing more can be asked with this key.")
+
+
+def _library() -> Any:
+    try:
+        import httpx2
+    except ImportError as error:
+        raise UserError("Asking a server needs the package httpx2: pip install 'levelfield[serve]'.") from error
+    return httpx2
+
+
+def _whole(found: Any) -> Reply:
+    try:
+        return read(found)
+    except BrokenReply as broken:
+        raise _Later(str(broken)) from broken
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:WORDS] or type(error).__name__
+
+
+def _after(headers: Mapping[str, str]) -> float | None:
+    """Reads how many seconds the server asks to wait; None where it does not say so in seconds."""
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) / unit
+        except (KeyError, ValueError):
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _words(found: Any) -> str:
+    """Returns the server's message in one line."""
+    try:
+        said = found.json()
+    except ValueError:
+        said = found.text
+    for name in ("error", "message", "detail"):
+        said = said.get(name, said) if isinstance(said, Mapping) else said
+    text = said if isinstance(said, str) else json.dumps(said)
+    return " ".join(text.split())[:WORDS].rstrip(".") or "without a word"
+
+
+def _refusal(url: str, found: Any) -> str:
+    """Says in one sentence why the server refuses, and what may mend it."""
+    code, said = found.status_code, _words(found)
+    if 300 <= code < 400:
+        return f"{url} sends on to {found.headers.get('location', 'elsewhere')}: give that address."
+    remedy = "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
+    if code in (401, 403):
+        remedy = "set the key in the environment variable that --key-env names"
+    elif code == 404:
+        remedy = "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
+    elif "context" in said or "maximum" in said or "too long" in said:
+        remedy = "give shorter --lengths, or start the server with a longer context"
+    return f"{url} refuses ({code}: {said}): {remedy}."

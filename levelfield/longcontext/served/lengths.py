@@ -1,0 +1,112 @@
+"""Counts tokens for a server's model: by its own tokenizer, by the server's tokenize endpoint, or by an approximation.
+
+    counting = ServerTokenizer.found(client, "NAME") or Approximate()
+    len(counting.encode("One of the special magic numbers"))
+
+Prompts are exact in length with the first two. The approximation takes words in pieces of six letters and numbers in
+pieces of two digits, which is near what tokenizers of 30,000 to 150,000 entries make of RULER's texts. Rows say when it
+was used; the server's own counts stand beside the answers either way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, final
+from zlib import crc32
+
+from levelfield.longcontext.served.client import Client, Unanswered
+from levelfield.spec import UserError
+from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer
+
+APPROXIMATE = "approximate"
+SERVER = "server"
+SHORT = 64  # characters of texts whose ids are kept
+PIECES = re.compile(r" ?[^\W\d_]{1,6}|[^\W\d_]{1,6}| ?\d{1,2}| ?[^\s\w]| ?_|\s+(?!\S)|\s+")
+
+
+class Approximate:
+    """Cuts text into pieces of about the size of tokens. An id is a hash of its piece, of no vocabulary."""
+
+    name = APPROXIMATE
+
+    def encode(self, text: str) -> list[int]:
+        return [crc32(piece.encode()) & 0x7FFFFFFF for piece in PIECES.findall(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Raises UserError, since hashes cannot be undone."""
+        raise UserError("An approximation has no texts for ids: name the model's own --tokenizer.")
+
+
+@final
+class ServerTokenizer(SlowTokenizer):
+    """Encodes by the server's tokenize endpoint, as vLLM and SGLang (`prompt`) or llama.cpp (`content`) have it."""
+
+    name = SERVER
+
+    def __init__(self, client: Client, url: str, fields: dict[str, Any], word: str) -> None:
+        self.client, self.url, self.fields, self.word = client, url, fields, word
+        self.estimate: Tokenizer = Approximate()
+        self._short = lru_cache(maxsize=50_000)(self._asked)
+
+    @staticmethod
+    def found(client: Client, model: str) -> ServerTokenizer | None:
+        """Returns the server's tokenizer; None where the server has no such endpoint."""
+        ways = (({"model": model, "add_special_tokens": False}, "prompt"), ({"add_special": False}, "content"))
+        for fields, word in ways:
+            for url in (f"{client.address.root}/tokenize", f"{client.address.url}/tokenize"):
+                made = ServerTokenizer(client, url, dict(fields), word)
+                try:
+                    if made._asked("One of the words", tries=1):
+                        return made
+                except (UserError, Unanswered):
+                    continue
+        return None
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._short(text) if len(text) <= SHORT else self._asked(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Raises UserError, since nothing here needs the text of ids."""
+        raise UserError("The server's tokenizer only encodes: name the model's own --tokenizer.")
+
+    def _asked(self, text: str, tries: int | None = None) -> tuple[int, ...]:
+        found = self.client.post(self.url, {**self.fields, self.word: text}, tries)
+        tokens = found.get("tokens") if isinstance(found, dict) else None
+        if not isinstance(tokens, list) or not all(isinstance(i, int) for i in tokens):
+            raise UserError(f"{self.url} gives no ids: name the model's own --tokenizer, or --tokenizer {APPROXIMATE}.")
+        return tuple(tokens)
+
+
+def tokenizer_for(name: str | None, model: str, client: Client) -> Tokenizer:
+    """Returns the tokenizer of that name. None is the model's own where it is a folder here, else the server's.
+
+    name: a folder, a file, a name on the hub, "bytes", "server" or "approximate". Raises UserError.
+    """
+    if name == APPROXIMATE:
+        return Approximate()
+    if name == SERVER or (name is None and not Path(model).is_dir()):
+        found = ServerTokenizer.found(client, model)
+        if found is None and name == SERVER:
+            raise UserError(
+                f"{client.address.url} has no tokenize endpoint: name the model's own --tokenizer, or --tokenizer "
+                f"{APPROXIMATE}."
+            )
+        return found or Approximate()
+    if name == "bytes" and not Path(name).exists():
+        return Bytes()
+    return _read(name or model)
+
+
+def _read(name: str) -> Tokenizer:
+    from levelfield.pretrained.locate import resolve_model_path
+    from levelfield.pretrained.tokenizers.read import read_tokenizer
+
+    return read_tokenizer(resolve_model_path(name, weights=False))
+
+
+def is_exact(tokenizer: Tokenizer) -> bool:
+    """Whether its counts are the model's own, and not an approximation."""
+    return not isinstance(tokenizer, Approximate)

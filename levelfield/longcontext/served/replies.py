@@ -1,0 +1,90 @@
+"""Reads a server's replies: the answer, the reasoning before it, and the server's own counts of tokens.
+
+    read({"choices": [{"message": {"content": "<think>Well.</think> 7319284"}, "finish_reason": "stop"}]})
+    # Reply(text=" 7319284", reasoning="Well.", finish="stop", ...)
+
+Servers put reasoning in a field of its own (vLLM, SGLang, llama.cpp, DeepSeek: `reasoning_content`; others:
+`reasoning`) or leave it in the text between <think> and </think>. Only the answer is scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
+OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
+
+
+class BrokenReply(Exception):
+    """Raised for a reply without an answer in it, such as one that was cut off."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, and what the server says of it. Counts that it does not give are None.
+
+    prompt, made, thought: tokens of the prompt, of all that was generated, and of the reasoning in it. finish: why
+    generation ended: "stop", "length" or a server's own word; "" where it does not say.
+    """
+
+    text: str
+    reasoning: str = ""
+    finish: str = ""
+    prompt: int | None = None
+    made: int | None = None
+    thought: int | None = None
+
+
+def read(found: Any) -> Reply:
+    """Reads the body of a reply of either endpoint. Raises BrokenReply where it has no answer."""
+    choice = _choice(found)
+    message = choice.get("message")
+    text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
+    reasoning = ""
+    if isinstance(message, Mapping):
+        reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if text is None and (reasoning or choice.get("finish_reason") == "length"):
+        text = ""  # the model was still thinking when its tokens were used up
+    if not isinstance(text, str) or not isinstance(reasoning, str):
+        raise BrokenReply("a reply without a text")
+    inline, text = parted(text)
+    usage = found.get("usage")
+    usage = usage if isinstance(usage, Mapping) else {}
+    details = usage.get("completion_tokens_details")
+    return Reply(
+        text=text,
+        reasoning=reasoning or inline,
+        finish=str(choice.get("finish_reason") or ""),
+        prompt=_count(usage, "prompt_tokens"),
+        made=_count(usage, "completion_tokens"),
+        thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
+    )
+
+
+def _choice(found: Any) -> Mapping[str, Any]:
+    choices = found.get("choices") if isinstance(found, Mapping) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        raise BrokenReply("a reply without an answer")
+    return choices[0]
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    """Reads a count of tokens; None for anything that cannot be one."""
+    value = usage.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def parted(text: str) -> tuple[str, str]:
+    """Parts a text into the reasoning between <think> and </think> and the answer after it.
+
+    The opening mark may be missing, since some templates put it into the prompt. Without the closing mark the model
+    never came to an answer.
+    """
+    if closed := THOUGHT.match(text):
+        return closed[1].strip(), text[closed.end() :]
+    if begun := OPEN.match(text):
+        return begun[1].strip(), ""
+    return "", text

@@ -1,0 +1,132 @@
+"""Says how questions are put to a server, and writes its requests.
+
+    way = Way("chat", system="Answer briefly.")
+    way.label("base")                        # "chat-71c0e2": a name for answers that may be averaged
+    way.body("NAME", sample, wrapping)       # {"model": "NAME", "messages": [...], "max_tokens": 128, ...}
+
+RULER gives a model the beginning of its answer. `text` and `ids` are continued by the server, so that beginning stands
+at the end of the prompt, as in levelfield's own evaluation. In a chat it stands at the end of the question (`chat`, as
+RULER asks hosted models) or in an assistant's message that the server continues (`chat-prefix`; vLLM and SGLang). These
+are different questions: answers to them are stored under different labels and never averaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from levelfield.ruler import Sample
+
+By = Literal["text", "ids", "chat", "chat-prefix"]
+SENTENCES: dict[By, str] = {
+    "text": "completions of text",
+    "ids": "completions of token ids",
+    "chat": "chat, the beginning of the answer at the end of the question",
+    "chat-prefix": "chat, the beginning of the answer as an assistant's message to be continued",
+}
+PLACEHOLDER = ("", "\n")
+"""Stands for a chat template that only the server knows: text before the task and after it."""
+
+
+class Wrapping(NamedTuple):
+    """The text that stands before the task and after it, and the name of this template."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def around(self) -> tuple[str, str]:
+        return self.before, self.after
+
+    def parted(self, text: str) -> tuple[str, str]:
+        """Parts a prompt into the task and the beginning of the answer, which the template's end separates."""
+        task, _, beginning = text.removeprefix(self.before).rpartition(self.after)
+        return task, beginning
+
+
+@dataclass(frozen=True)
+class Way:
+    """How questions are put to a server.
+
+    system: the system prompt of a chat; "" for none. temperature: 0 takes the likeliest token, as RULER does. thinking:
+    tokens that a model may think in addition to those of its answer. more: further fields of each request, as JSON.
+    """
+
+    by: By = "text"
+    system: str = ""
+    temperature: float = 0.0
+    thinking: int = 0
+    more: str = ""
+
+    @property
+    def chat(self) -> bool:
+        return self.by in ("chat", "chat-prefix")
+
+    @property
+    def endpoint(self) -> str:
+        return "chat/completions" if self.chat else "completions"
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The names that `more` gives the chat template to read, such as `enable_thinking`."""
+        return json.loads(self.more).get("chat_template_kwargs", {}) if self.more else {}
+
+    def label(self, template: str) -> str:
+        """Names the answers that may be averaged: the template, the way, and a hash of settings other than the usual.
+
+        `template` is left out for a chat whose template only the server knows.
+        """
+        rest = (self.system, self.temperature, self.thinking, self.more)
+        usual = Way(self.by)
+        hashed = hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:6] if self != usual else ""
+        return "-".join(part for part in (template, self.by, hashed) if part)
+
+    def sentence(self, template: str) -> str:
+        """Says for the rows how questions were put."""
+        found = [SENTENCES[self.by], f"template {template}" if template else "the server's own template"]
+        if self.system:
+            found.append(f"system prompt {json.dumps(self.system)}")
+        found.append(f"temperature {self.temperature:g}")
+        if self.thinking:
+            found.append(f"{self.thinking} tokens to think")
+        if self.more:
+            found.append(f"with {self.more}")
+        return ", ".join(found)
+
+    def body(self, model: str, sample: Sample, wrapping: Wrapping, bos_ids: Sequence[int] = ()) -> dict[str, Any]:
+        """Writes the request of one question. bos_ids: ids to put before those of the prompt where it is sent as ids.
+
+        A server puts its own before a text, so a BOS that the template begins with must not be in `wrapping` then.
+        """
+        asked: dict[str, Any] = {"model": model, "max_tokens": sample.answer_tokens + self.thinking}
+        asked |= {"temperature": self.temperature}
+        if self.chat:
+            asked |= {"messages": self._messages(*wrapping.parted(sample.text))}
+            if self.by == "chat-prefix":
+                asked |= {"continue_final_message": True, "add_generation_prompt": False}
+        else:
+            asked |= {"prompt": with_bos(bos_ids, sample.ids) if self.by == "ids" else sample.text}
+        return asked | (json.loads(self.more) if self.more else {})
+
+    def _messages(self, task: str, beginning: str) -> list[dict[str, str]]:
+        found = [{"role": "system", "content": self.system}] if self.system else []
+        if self.by == "chat":
+            return [*found, {"role": "user", "content": task + beginning}]
+        return [*found, {"role": "user", "content": task}, {"role": "assistant", "content": beginning.strip()}]
+
+    def key(self, sample: Sample, label: str) -> str:
+        """Hashes what the model reads, and how, under which the answer is stored."""
+        return hashlib.sha256(f"{sample.key} {label}".encode()).hexdigest()[:24]
+
+
+def with_bos(bos_ids: Sequence[int], ids: np.ndarray) -> list[int]:
+    """Puts BOS ids before the (n,) ids of a prompt. Those that the prompt begins with are not repeated."""
+    found = ids.tolist()
+    repeated = next((n for n in range(len(bos_ids), 0, -1) if list(bos_ids[-n:]) == found[:n]), 0)
+    return [*bos_ids[: len(bos_ids) - repeated], *found]

@@ -1,0 +1,125 @@
+"""The `ruler` command on the address of a server: what it says, asks, refuses and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fixtures_model_server import ModelServer, serving_model
+from toy_reader import knows
+
+from levelfield.cli import app
+from levelfield.cli.served_command import counted
+from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.served.client import Patience
+from levelfield.ruler import Bytes, Needle, generate
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
+KEY = "sk-this-is-the-key"
+FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "4", "--tokenizer", "bytes")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with serving_model(knows) as found:
+        yield found
+
+
+def ruler(server: ModelServer, *words: str) -> None:
+    app.main(["ruler", server.url, *FEW, *words])
+
+
+def refused(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
+    """The sentence on standard error of a command that ends with exit code 2."""
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, *words)
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    return shown
+
+
+def test_it_asks_stores_and_reports_and_keeps_the_key_to_itself(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.models, server.key, server.faults = [{"id": "org/toy", "max_model_len": 900}], KEY, ["good", "500", "cut"]
+    assert "set the key" in refused(capsys, server)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    ruler(server)
+    shown = capsys.readouterr()
+    assert "org/toy at http://127.0.0.1" in shown.out
+    assert "4 questions. To read: at most 2,288 tokens; to write: at most 512." in shown.out
+    rows = [json.loads(line) for line in Path("runs/ruler/toy-served/rows.jsonl").read_text().splitlines()]
+    assert {row["value"] for row in rows if row["metric"] == "accuracy"} == {100.0}
+    assert {row["asked"] for row in rows} == {"completions of text, template base, temperature 0"}
+    page = Path("report/ruler-toy-served/report.html").read_text()
+    assert "Asked by completions of text, template base, temperature 0." in page
+    assert {headers["Authorization"] for headers in server.headers[-4:]} == {f"Bearer {KEY}"}
+    assert KEY not in shown.out + shown.err
+    files = [path for path in Path().rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    ruler(server, "--dry-run")
+    assert "4 of them answered before. To read: at most 0 tokens" in capsys.readouterr().out
+
+
+def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    ruler(server, "--model", "toy", "--dry-run", "--prices", "1000,2000")
+    assert "Cost: at most $3.31." in capsys.readouterr().out  # 2,288 / 1000 + 512 / 500
+    assert not Path("runs").exists()
+    assert "add --yes" in refused(capsys, server, "--model", "toy", "--prices", "9000,9000")
+    assert server.asked == []
+    ruler(server, "--model", "toy", "--prices", "9000,9000", "--yes")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Which model of .*: Add --model NAME; it has a, b"),
+        (("--model", "c", "--rescore"), "There are no predictions in"),
+        (("--rescore",), "add --model NAME"),
+        (("--model", "c", "--more", "[1]"), "is no JSON object"),
+        (("--model", "c", "--temperature", "-1"), "temperature of -1 cannot be"),
+        (("--model", "c", "--prices", "1"), "two numbers"),
+        (("--model", "c", "--key-env", "NO_SUCH_NAME"), "NO_SUCH_NAME is not set"),
+        (("--model", "c", "--ask", "chat", "--template", "meta-chat"), "the server writes the template"),
+        (("--model", "c", "--template", "own"), "has no chat template"),
+        (("--model", "c", "--system", "Hi"), "needs a chat template"),
+        (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
+        (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_asked(
+    server: ModelServer, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    server.models = [{"id": "a", "max_model_len": 900}, {"id": "b"}]
+    shown = refused(capsys, server, *words)
+    assert all(part in shown for part in said.split(".*: ")), shown
+    assert server.asked == []
+
+
+def test_options_of_servers_are_refused_for_a_model_that_is_loaded_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        app.main(["ruler", "some/folder", "--dry-run"])
+    assert "some/folder is no address" in capsys.readouterr().err
+
+
+def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
+    """Some servers read only the end of a long prompt, and say so in their counts alone."""
+    sample = next(generate(Needle(haystack="noise"), 700, Bytes(), count=1))
+    answer = Prediction.of(sample, Needle(haystack="noise"), text="", made=0, status="ok")
+    whole, short = (replace(answer, counted={"prompt": n}) for n in (len(sample.ids) + 1, 256))
+    assert list(counted([whole, answer])) == []
+    assert next(iter(counted([whole, short]))).endswith("it may have cut some off.")
+
+
+def test_patience_grows_and_ends() -> None:
+    patience = Patience(first=1.0, longest=10.0)
+    assert all(0.5 * 2**n <= patience.pause(n + 1) <= 2**n for n in range(3) for _ in range(20))
+    assert 5 <= patience.pause(100) <= 10

@@ -1,0 +1,209 @@
+"""Runs a local server with OpenAI's endpoints that answers by a function and fails in all the ways in which servers do.
+
+with serving_model(says=knows) as server:
+    server.faults = ["drop", "429", "cut", "good"]       # one for each request, again and again
+    ...
+    server.asked             # what each request asked, in the order in which they came
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import Any, Literal
+
+Fault = Literal[
+    "good",
+    "drop",  # the connection ends before any answer
+    "cut",  # the connection ends half-way through the answer
+    "cut chunks",  # the same where no length was told
+    "half",  # an answer of the told length that ends in the middle of its JSON
+    "empty",  # a whole answer without choices
+    "no text",
+    "429",
+    "500",
+    "503",
+    "late",  # after the client's time-out
+    "slow",  # a little later than others
+    "wrong counts",
+    "no counts",
+]
+MANNERS: tuple[Fault, ...] = ("drop", "cut", "cut chunks", "half", "empty", "no text", "429", "500", "503", "slow")
+LATE_S = 1.0
+
+
+@dataclass
+class ModelServer:
+    """What the server was asked, and how it answers.
+
+    says: the answer to a prompt, as text. paths: what it answers to, besides completions. key: required of requests.
+    storm: seconds from the first request on in which it answers nothing but 429.
+    """
+
+    says: Callable[[str], str]
+    url: str = ""
+    faults: Sequence[Fault] = ("good",)
+    chat: bool = True
+    ids: bool = True
+    models: Any = None
+    tokenize: Callable[[str], list[int]] | None = None
+    key: str = ""
+    storm: float = 0.0
+    reasoning: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    began: float = 0.0
+    number: Iterator[int] = field(default_factory=count)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@contextmanager
+def serving_model(says: Callable[[str], str], **more: Any) -> Iterator[ModelServer]:
+    """Runs the server on a free port, and closes it at the end."""
+    server = ModelServer(says, **more)
+    handler = type("Answering", (Handler,), {"server_state": server})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    httpd.daemon_threads = True
+    httpd.request_queue_size = 64
+    server.url = f"http://127.0.0.1:{httpd.server_address[1]}/v1"
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """What a request asks, as one text."""
+    if "messages" in body:
+        return "".join(message["content"] for message in body["messages"])
+    prompt = body["prompt"]
+    return prompt if isinstance(prompt, str) else bytes(prompt).decode()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server_state: ModelServer
+    disable_nagle_algorithm = True  # or the two writes of an answer take 40 ms
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        models = self.server_state.models
+        self._send({"data": models} if models is not None else {"error": "no list"}, 200 if models is not None else 500)
+
+    def do_POST(self) -> None:
+        server = self.server_state
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("completions"):
+            self._tokenized(body)
+            return
+        with server.lock:
+            server.began = server.began or time.monotonic()
+            server.at_once += 1
+            server.most_at_once = max(server.most_at_once, server.at_once)
+            fault = server.faults[next(server.number) % len(server.faults)]
+            server.asked.append(body)
+            server.headers.append(dict(self.headers))
+        try:
+            with suppress(ConnectionError):
+                self._answer(fault, body)
+        finally:
+            with server.lock:
+                server.at_once -= 1
+
+    def _tokenized(self, body: dict[str, Any]) -> None:
+        tokenize = self.server_state.tokenize
+        if tokenize is None or self.path != "/tokenize" or "prompt" not in body:
+            self._send({"detail": "Not Found"}, 404)
+        else:
+            self._send({"tokens": tokenize(body["prompt"])})
+
+    def _answer(self, fault: Fault, body: dict[str, Any]) -> None:
+        server = self.server_state
+        if refused := self._refusal(body):
+            self._send(*refused)
+            return
+        if server.storm and time.monotonic() - server.began < server.storm:
+            self._send({"error": {"message": "slow down"}}, 429, {"Retry-After-Ms": "20"})
+            return
+        if fault in ("429", "500", "503"):
+            self._send({"error": {"message": "not now"}}, int(fault), {"Retry-After-Ms": "5"} if fault == "429" else {})
+            return
+        if fault in ("late", "slow"):
+            time.sleep(LATE_S if fault == "late" else 0.02)
+        self._send_whole(fault, self._reply(fault, body), prompt_of(body))
+
+    def _refusal(self, body: dict[str, Any]) -> tuple[dict[str, Any], int] | None:
+        server = self.server_state
+        if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
+            return {"error": {"message": "Incorrect API key provided"}}, 401
+        if "messages" in body and not server.chat:
+            return {"detail": "Not Found"}, 404
+        if not isinstance(body.get("prompt", ""), str) and not server.ids:
+            return {"error": {"message": "prompt must be a string"}}, 422
+        return None
+
+    def _reply(self, fault: Fault, body: dict[str, Any]) -> dict[str, Any]:
+        server = self.server_state
+        prompt = prompt_of(body)
+        text = server.says(prompt)
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+        if "messages" in body:
+            choice["message"] = {"role": "assistant", "content": text}
+            if server.reasoning:
+                choice["message"]["reasoning_content"] = server.reasoning
+        else:
+            choice["text"] = text
+        if fault == "no text":
+            choice = {"index": 0, "text": None, "finish_reason": "stop"}
+        usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(text)}
+        if fault == "wrong counts":
+            usage = {"prompt_tokens": -5, "completion_tokens": "many"}
+        found: dict[str, Any] = {"choices": [] if fault == "empty" else [choice], "usage": usage}
+        return {"choices": found["choices"]} if fault == "no counts" else found
+
+    def _send_whole(self, fault: Fault, reply: dict[str, Any], prompt: str) -> None:
+        data = json.dumps(reply).encode()
+        if fault == "drop":
+            self.close_connection = True
+            return
+        if fault == "half":
+            data = data[: len(data) // 2]
+        self.send_response(200)
+        if fault == "cut chunks":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data[: len(data) // 2])
+            self.close_connection = True
+            return
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+        if fault == "cut":
+            self.close_connection = True
+        elif fault not in ("half", "empty", "no text", "late"):
+            with self.server_state.lock:
+                self.server_state.answered.append(prompt)
+
+    def _send(self, reply: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(reply).encode()
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
