@@ -24,11 +24,12 @@ from levelfield.data.batches import Buckets, SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
-from levelfield.objectives import default_objective, heads, training_loss
+from levelfield.objectives import default_objective, heads
 from levelfield.rng import generator
 from levelfield.spec import Examples, Model, Task
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text
+from levelfield.train import training_loss
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3

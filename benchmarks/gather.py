@@ -20,7 +20,7 @@ from levelfield.data.batches import SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
-from levelfield.objectives import default_objective, heads, training_loss
+from levelfield.objectives import default_objective, heads
 from levelfield.rng import generator
 from levelfield.spec import Block, Examples, Model, Task
 from levelfield.tasks.copying import Copying
@@ -28,6 +28,7 @@ from levelfield.tasks.image import Image
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.mqar import MQAR
+from levelfield.train import training_loss
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5

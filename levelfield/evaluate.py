@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Generator
 
-from levelfield.data.batches import SplitOnDevice
-from levelfield.objectives import Trainable, default_objective, validation_scores
+from levelfield.data.batches import Batch, SplitOnDevice
+from levelfield.objectives import Scores, Trainable, default_objective
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
 
@@ -83,6 +84,14 @@ def evaluate(
         sound[indices.numpy()] = scores.sound.cpu().numpy()
     net.train(was_training)
     return SplitScores(values, weights, sound)
+
+
+def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
+    """The scores, (B,), of the part that selects checkpoints, the first, on its own input (clean for a label)."""
+    scored = objective.parts[0]
+    shown = scored.model_input(batch, spec, generator)
+    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
+    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, shown, spec)
 
 
 def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) -> SplitScores:

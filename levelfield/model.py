@@ -10,13 +10,15 @@ the input, D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from levelfield.ops.layers.constants import table
 from levelfield.ops.layers.interfaces import RecurrentLayer, ResidualGate
@@ -24,6 +26,7 @@ from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
 from levelfield.spec.io_types import Input, Tokens
 from levelfield.spec.model import Block, Model, ParamRule
+from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.protocol import Head
 
 
@@ -184,15 +187,36 @@ class State:
     layers: tuple[dict[str, Tensor], ...]
 
 
-class Network(nn.Module):
-    """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into the outputs of one head."""
+def _autocast(numerics: Numerics, device: torch.device) -> AbstractContextManager[object]:
+    """Returns a scope of bfloat16 products where the numerics ask for it; any other leaves what is around it."""
+    if numerics.precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()
 
-    def __init__(self, model: Model, spec: Input, heads: tuple[Head, ...], *, mask_flag: bool, seed: int) -> None:
+
+class Network(nn.Module):
+    """The network of one phase. `hidden_states` gives (B, T, D); `head` turns them into the outputs of one head.
+
+    Under bf16 the blocks and heads that answer at every step run in autocast. Encoder, residual stream, norms, pooling
+    and heads of whole sequences stay in float32: they cost little, and input values and logits need all their digits.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        spec: Input,
+        heads: tuple[Head, ...],
+        *,
+        mask_flag: bool,
+        seed: int,
+        numerics: Numerics = PLAIN,
+    ) -> None:
         super().__init__()
-        self.model, self.kinds = model, {h.name: h for h in heads}
+        self.model, self.kinds, self.numerics = model, {h.name: h for h in heads}, numerics
         with seeded(seed, "encoder"):
             self.encoder = Encoder(spec, model, mask_flag)
         self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
+        self.compiled: tuple[Callable[..., Tensor], ...] = ()  # the blocks again, once `compile_blocks` was called
         self.norm = _norm(model.block, model.width) if model.block.final_norm else None
         self.heads = nn.ModuleDict()
         for head in heads:
@@ -222,9 +246,12 @@ class Network(nn.Module):
         """
         self._check_length(x.shape[1])
         y = self.encoder(x, masked)
-        for block in self.blocks:
-            y = block(y, mask)
-        return y if self.norm is None else self.norm(y, mask)
+        blocks = self.compiled if self.training and self.compiled else self.blocks
+        again = self.numerics.recompute and self.training and torch.is_grad_enabled()
+        with _autocast(self.numerics, y.device):
+            for block in blocks:
+                y = checkpoint(block, y, mask, use_reentrant=False) if again else block(y, mask)
+            return y if self.norm is None else self.norm(y, mask)
 
     def step(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Hidden states of the next n >= 1 steps of a causal model in eval mode, (B, n, D), and the state after them.
@@ -240,11 +267,12 @@ class Network(nn.Module):
         start, before = (0, [None] * len(self.blocks)) if state is None else (state.steps, state.layers)
         self._check_length(start + x.shape[1])
         y, after = self.encoder(x, None, start), []
-        for block, layer in zip(self.blocks, before, strict=True):
-            assert isinstance(block, ResidualBlock)
-            y, kept = block.step(y, layer)
-            after.append(kept)
-        return y if self.norm is None else self.norm(y, None), State(start + x.shape[1], tuple(after))
+        with _autocast(self.numerics, y.device):
+            for block, layer in zip(self.blocks, before, strict=True):
+                assert isinstance(block, ResidualBlock)
+                y, kept = block.step(y, layer)
+                after.append(kept)
+            return y if self.norm is None else self.norm(y, None), State(start + x.shape[1], tuple(after))
 
     def _check_length(self, length: int) -> None:
         bound = self.model.max_length
@@ -259,12 +287,22 @@ class Network(nn.Module):
         """
         kind = self.kinds[name]
         if kind.per == "step":
-            return self.heads[name](hidden_states)
+            with _autocast(self.numerics, hidden_states.device):
+                return self.heads[name](hidden_states)
         pooled = pool(hidden_states, mask, self.model.pooling).unflatten(0, (-1, kind.documents))
         if kind.documents == 2 and self.model.pair == "interaction":
             x, y = pooled.unbind(1)
             return self.heads[name](torch.cat([x, y, x * y, x - y], -1))
         return self.heads[name](pooled.flatten(1))
+
+    def compile_blocks(self, *, ragged: bool) -> None:
+        """Has torch compile each block for training, if the numerics ask for it; evaluation goes on without.
+
+        ragged: whether batches differ in shape, so that kernels must take any.
+        """
+        if self.numerics.compile:
+            torch.compiler.reset()  # kernels of earlier runs in this process count towards its limit
+            self.compiled = tuple(torch.compile(block, dynamic=ragged) for block in self.blocks)
 
     def rules(self) -> dict[str, ParamRule]:
         """The rules that the mixers declare for their parameters, by full parameter name."""

@@ -17,8 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,7 +30,6 @@ from levelfield.spec.io_types import Input, Label, Output, StepLabels, TaskForm,
 from levelfield.spec.protocol import Head, Objective
 
 if TYPE_CHECKING:
-    from levelfield.model import Network
     from levelfield.spec.examples import Examples
 
 
@@ -41,6 +39,10 @@ class ModelInput:
 
     x: Tensor
     masked: Tensor | None = None
+
+    def part(self, sequences: slice) -> ModelInput:
+        """What the model sees of some sequences of the batch."""
+        return ModelInput(self.x[sequences], None if self.masked is None else self.masked[sequences])
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,10 @@ class Trainable(Objective):
     def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
         """The clean input, unless an objective hides some of it."""
         return ModelInput(encode(batch.raw, batch.mask, spec))
+
+    def counted(self, batch: Batch, shown: ModelInput) -> Tensor | int:
+        """How many numbers the loss of this batch is a mean over, a scalar; examples, unless an objective says."""
+        return len(batch.y)
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
@@ -156,9 +162,15 @@ class ClassifySteps(Trainable):
         """The steps that ask for a label, (N,)."""
         return np.diff(np.concatenate([[0], np.cumsum(examples.y >= 0)])[examples.offsets])
 
+    def counted(self, batch: Batch, shown: ModelInput) -> Tensor:
+        """The steps that ask for a label, a scalar."""
+        return (batch.y >= 0).sum()
+
     def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         asked = batch.y >= 0
-        return F.cross_entropy(outputs[asked].float(), batch.y[asked].long()) if asked.any() else outputs.sum() * 0.0
+        if not asked.any():
+            return outputs.float().sum() * 0.0
+        return F.cross_entropy(outputs[asked].float(), batch.y[asked].long())
 
     def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         asked = batch.y >= 0
@@ -173,6 +185,8 @@ class StepObjective(Trainable):
     """What Masked and Causal share: they predict symbols (loss "ce") or normalised values (loss "l1") of steps."""
 
     loss_kind: Literal["ce", "l1"] = "ce"
+
+    ahead: ClassVar[int] = 0  # how many steps after an output its target lies
 
     @property
     def metric(self) -> str:  # type: ignore[override]
@@ -194,13 +208,22 @@ class StepObjective(Trainable):
         return examples.sizes
 
     @abstractmethod
+    def scored(self, batch: Batch, shown: ModelInput) -> Tensor:
+        """The steps whose outputs are scored, (S, T) bool."""
+
+    def counted(self, batch: Batch, shown: ModelInput) -> Tensor:
+        """The steps that are scored, a scalar."""
+        return self.scored(batch, shown).sum()
+
     def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
         """The P places that are scored: their outputs (P, K), raw targets (P[, C]) and sequences (P,)."""
+        sequence, step = self.scored(batch, shown).nonzero(as_tuple=True)
+        return outputs[sequence, step], batch.raw[sequence, step + self.ahead], sequence
 
     def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         picked, raw, _ = self.targets(outputs, batch, shown)
         if not len(raw):
-            return outputs.sum() * 0.0
+            return outputs.float().sum() * 0.0
         if self.loss_kind == "l1":
             return (picked.float() - _values(raw, spec)).abs().mean()
         return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
@@ -259,12 +282,10 @@ class Masked(StepObjective):
             shown = torch.where(masked & (_uniform(x.shape, generator, x.device) < self.random), noise, shown)
         return ModelInput(shown, masked)
 
-    def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
+    def scored(self, batch: Batch, shown: ModelInput) -> Tensor:
         assert shown.masked is not None
         everywhere = batch.mask if batch.mask is not None else torch.ones_like(shown.masked)
-        where = everywhere if self.scope == "all" else shown.masked
-        example, step = where.nonzero(as_tuple=True)
-        return outputs[example, step], batch.raw[example, step], example
+        return everywhere if self.scope == "all" else shown.masked
 
 
 @dataclass(frozen=True)
@@ -272,6 +293,7 @@ class Causal(StepObjective):
     """Predicts step t + 1 from steps 0 to t, for every t that has a next step. Needs a causal model."""
 
     key = "next"
+    ahead: ClassVar[int] = 1
 
     @property
     def direction(self) -> str | None:
@@ -281,11 +303,8 @@ class Causal(StepObjective):
         """The steps of each example that have a next one, (N,)."""
         return (examples.lengths - 1).reshape(-1, examples.documents).sum(1)
 
-    def targets(self, outputs: Tensor, batch: Batch, shown: ModelInput) -> tuple[Tensor, Tensor, Tensor]:
-        last = batch.lengths - 1
-        steps = torch.arange(batch.raw.shape[1], device=outputs.device)
-        example, step = (steps < last[:, None]).nonzero(as_tuple=True)
-        return outputs[example, step], batch.raw[example, step + 1], example
+    def scored(self, batch: Batch, shown: ModelInput) -> Tensor:
+        return torch.arange(batch.raw.shape[1], device=batch.raw.device) < batch.lengths[:, None] - 1
 
 
 @dataclass(frozen=True)
@@ -345,31 +364,6 @@ class Sum(Trainable):
 def heads(objective: Trainable, task: TaskForm) -> tuple[Head, ...]:
     """Returns one head for each part of the objective."""
     return tuple(replace(part.head(task.input, task.output), documents=task.documents) for part in objective.parts)
-
-
-def training_loss(
-    net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
-) -> Tensor:
-    """The scalar that is minimised: one forward pass, the loss of every head, weighted.
-
-    shares: how much the mean of each part over this batch counts beside other batches (`Batches.share`); all the same
-    where it is left out.
-    """
-    shown = objective.model_input(batch, spec, generator)
-    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
-    losses = []
-    for part, weight, share in zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False):
-        outputs = net.head(part.key, hidden_states, batch.mask)
-        losses.append(weight * share * part.loss(outputs, batch, shown, spec))
-    return torch.stack(losses).sum()
-
-
-def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:
-    """The scores, (B,), of the part that selects checkpoints, the first, on its own input (clean for a label)."""
-    scored = objective.parts[0]
-    shown = scored.model_input(batch, spec, generator)
-    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
-    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, shown, spec)
 
 
 def default_objective(task: TaskForm) -> Trainable:

@@ -10,7 +10,7 @@ threads, ends with the same bytes. With another number, sums are taken in anothe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from levelfield.runs import rows as scored
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.runs.numerics import check_device, products
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
     SPLITS,
@@ -50,6 +51,8 @@ from levelfield.spec import (
     describe,
 )
 from levelfield.train import Plan, State, copied, kept, make_optimizer, train
+
+FETCH_EVERY = 16  # steps of a GPU between fetches of the loss; a CPU waits for no fetch
 
 PhaseCosts = Sequence[dict[str, Any]]  # what each phase cost, as the ledger has it
 
@@ -79,8 +82,12 @@ def check(run: Run) -> None:
             f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}: choose a "
             "shorter task, or raise its max_length."
         )
+    if run.numerics.recompute and run.model.block.norm == "batch":
+        raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
     for number, phase in enumerate(run.protocol.phases):
         heads(_trainable(phase), run.task)
+        if phase.recipe.batch % (parts := run.numerics.accumulate):
+            raise UserError(f"A batch of {phase.recipe.batch} has no {parts} equal parts: let accumulate divide it.")
         if phase.start == "previous" and number == 0 and run.protocol.weights is None:
             raise UserError("The first phase starts from nothing: use start='fresh', or give the protocol weights.")
         if phase.augment and run.task.augmentation is None:
@@ -98,16 +105,18 @@ def execute(
     """
     check(run)
     target = pick_device(device)
+    check_device(run.numerics, target)
     work = _Work(run, where, data_root, target, tested)
-    if not store.complete(where):
-        write_json(where / store.SPEC, describe(run))
-        work.train_all()
-    for probe in probes:
-        if not store.probe_file(where, probe).exists():
-            work.progress.write(state=f"probing {probe.name}")
-            net = load_net(run, where).to(target)
-            rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
-            store.write_probe(where, probe, [scored.named(run, row) for row in rows])
+    with products(run.numerics):
+        if not store.complete(where):
+            write_json(where / store.SPEC, describe(run))
+            work.train_all()
+        for probe in probes:
+            if not store.probe_file(where, probe).exists():
+                work.progress.write(state=f"probing {probe.name}")
+                net = load_net(run, where).to(target)
+                rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
+                store.write_probe(where, probe, [scored.named(run, row) for row in rows])
     work.progress.write(state="done")
 
 
@@ -145,7 +154,8 @@ def load_net(run: Run, where: Path) -> Network:
 def build_net(run: Run, objective: Trainable) -> Network:
     """Returns a fresh network with the heads of one phase. Its trunk depends on the seed and not on the objective."""
     flag = objective.masks_inputs and isinstance(run.task.input, Signal)
-    return Network(run.model, run.task.input, heads(objective, run.task), mask_flag=flag, seed=run.seed)
+    given = heads(objective, run.task)
+    return Network(run.model, run.task.input, given, mask_flag=flag, seed=run.seed, numerics=run.numerics)
 
 
 @dataclass
@@ -215,8 +225,11 @@ class _Work:
         meter = Meter(flops.Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
-        plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
+        plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
+        held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
+        plan = replace(plan, accumulate=self.run.numerics.accumulate, fetch_every=FETCH_EVERY if held else 1)
+        net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
         wall = 0.0
         if resume is not None:
             resume.restore(state)
@@ -296,6 +309,7 @@ class _Work:
         machine = {
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
+            "numerics": str(self.run.numerics),
             "torch": torch.__version__,
             "version": __version__,
             "kernels": all_kernels(costs),

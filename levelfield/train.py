@@ -10,15 +10,16 @@ needs to continue is its `State`, since batches, masks and dropout are functions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from levelfield.data.batches import SplitOnDevice, batches_of
-from levelfield.objectives import Trainable, training_loss
+from levelfield.data.batches import Batch, SplitOnDevice, batches_of
+from levelfield.objectives import ModelInput, Trainable
 from levelfield.rng import generator, seeded
 from levelfield.spec.io_types import Input
 from levelfield.spec.model import ParamRule
@@ -50,6 +51,8 @@ class Plan:
     validate_every: int
     augment: Augment | None = None
     patience_after: int = 0  # validations up to this step do not count for the patience
+    accumulate: int = 1  # parts that a batch is split into
+    fetch_every: int = 1  # steps between fetches of the loss, each of which waits for the device
 
 
 @dataclass
@@ -78,6 +81,26 @@ class State:
     cuts: int = 0  # how often the rate was cut because validation stopped improving
 
 
+class Sizes(NamedTuple):
+    """What a batch adds to the counts of the state."""
+
+    examples: int
+    positions: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """A step that the device was given, before its loss is known. values: (2,), the loss and the gradients' norm."""
+
+    step: int
+    values: Tensor
+    sizes: Sizes
+    share: float
+    lr: float
+    epoch: range
+
+
 @dataclass(frozen=True)
 class Metrics:
     """What is known of one step of training after it."""
@@ -95,39 +118,144 @@ def train(
 
     Ends early after `recipe.patience` validations without a better score, or when loss, gradients or weights are not
     finite, and leaves the reason in `state.stopped`. A step whose loss or gradients are not finite changes no weight.
+    Losses are fetched after `plan.fetch_every` steps: then follow the metrics of each, and only at the last of them is
+    `state` that of the same step. A step after one that is not finite changes nothing either, and is not counted.
     """
-    net, optimizer, recipe = state.net, state.optimizer, plan.recipe
-    net.train()
-    batches = batches_of(seed, split.examples, recipe)
+    state.net.train()
+    batches = batches_of(seed, split.examples, plan.recipe)
     units = [part.units(split.examples) for part in plan.objective.parts]
+    made: list[Made] = []
     while state.step < plan.steps and not state.stopped:
-        lr, epoch = _set_rates(optimizer, plan, state), batches.epoch(state.step)
-        batch, shares = split.gather(batches.order(state.step)), [batches.share(state.step, each) for each in units]
+        lr, epoch = _set_rates(state.optimizer, plan, state), batches.epoch(state.step)
+        indices = batches.order(state.step)
+        batch, shares = split.gather(indices), [batches.share(state.step, each) for each in units]
         if plan.augment is not None:
             raw = plan.augment(batch.raw, batch.lengths, generator(seed, "augment", state.step))
             batch = replace(batch, raw=raw)
-        with seeded(seed, "dropout", state.step, device=split.device):
-            draws = generator(seed, "mask", state.step)
-            loss = training_loss(net, batch, plan.objective, plan.input, generator=draws, shares=shares)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = _clipped(net, optimizer, recipe, state.step)
-        value, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # together: each fetch waits for the device
-        finite = math.isfinite(value) and math.isfinite(size)
-        if finite:
-            optimizer.step()
+        values = _gradients(state, plan, batch, shares, seed)
         state.step += 1
-        state.examples += len(batch.y)
-        state.positions += batch.steps
-        state.tokens += int(batch.lengths.sum())
-        _plateau(plan, state, value, epoch)
-        score, due = None, state.step % plan.validate_every == 0 or state.step == plan.steps
-        if not finite or (due and not sound(net)):
-            state.stopped = "diverged"
+        sizes = Sizes(len(batch.y), batch.steps, int(split.examples.sizes[indices.numpy()].sum()))
+        made.append(Made(state.step, values, sizes, share=shares[0] or 1.0, lr=lr, epoch=epoch))
+        _update(state.optimizer, made, held=plan.fetch_every > 1)
+        if state.step % plan.fetch_every and not _awaited(made[-1], plan):
+            continue
+        yield from _fetched(state, plan, made, validate)
+        made.clear()
+
+
+def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], seed: int) -> Tensor:
+    """Leaves the gradients of a batch, clipped, and returns its loss and their norm before that, (2,)."""
+    net, optimizer = state.net, state.optimizer
+    optimizer.zero_grad(set_to_none=True)
+    found = []
+    with seeded(seed, "dropout", state.step, device=batch.raw.device):
+        for loss in split_losses(net, batch, plan, generator(seed, "mask", state.step), shares=shares):
+            loss.backward()
+            found.append(loss.detach())
+    norm = _clipped(net, optimizer, plan.recipe, state.step)
+    whole = torch.stack(found).sum()
+    return torch.stack([whole, norm.to(whole)])
+
+
+def _update(optimizer: torch.optim.Optimizer, made: Sequence[Made], held: bool) -> None:
+    """Takes the optimizer step, unless this or an earlier one of the steps that were made is not finite.
+
+    held: whether the device decides that, without being waited for. A fused optimizer can: it reads `found_inf`, by
+    which torch's GradScaler skips steps, and leaves weights, moments and its count of steps as they are.
+    """
+    finite = torch.stack([each.values for each in made]).isfinite().all()
+    if held:
+        optimizer.found_inf = (~finite).float()  # pyright: ignore[reportAttributeAccessIssue]
+        optimizer.step()
+    elif finite:
+        optimizer.step()
+
+
+def _awaited(made: Made, plan: Plan) -> bool:
+    """Returns whether what follows this step depends on losses that have not been fetched."""
+    ends = plan.recipe.schedule == "plateau" and made.step == made.epoch.stop
+    return ends or _due(made.step, plan)
+
+
+def _due(step: int, plan: Plan) -> bool:
+    """Returns whether a validation follows this step."""
+    return step % plan.validate_every == 0 or step == plan.steps
+
+
+def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[[], float]) -> Iterator[Metrics]:
+    """Fetches the losses of steps, draws the conclusions from each in turn, and yields their metrics."""
+    fetched = torch.stack([each.values for each in made]).tolist()
+    for each, (value, size) in zip(made, fetched, strict=True):
+        state.examples += each.sizes.examples
+        state.positions += each.sizes.positions
+        state.tokens += each.sizes.tokens
+        _plateau(plan, state, value, step=each.step, epoch=each.epoch)
+        finite, score, due = math.isfinite(value) and math.isfinite(size), None, _due(each.step, plan)
+        if not finite or (due and not sound(state.net)):
+            state.step, state.stopped = each.step, "diverged"
         elif due:
             score = validate()
             _select(state, score, plan)
-        yield Metrics(state.step, value / (shares[0] or 1.0), lr, score)
+        yield Metrics(each.step, value / each.share, each.lr, score)
+        if state.stopped:
+            return
+
+
+def training_loss(
+    net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
+) -> Tensor:
+    """The scalar that is minimised: one forward pass, the loss of every head, weighted.
+
+    shares: how much the mean of each part over this batch counts beside other batches (`Batches.share`); all the same
+    where it is left out.
+    """
+    return _loss(net, batch, objective.model_input(batch, spec, generator), objective, spec=spec, shares=shares)
+
+
+def split_losses(
+    net: Network, batch: Batch, plan: Plan, generator: Generator, *, shares: Sequence[float]
+) -> Iterator[Tensor]:
+    """Yields scalars whose sum is `training_loss`, one for each of `plan.accumulate` parts of the batch.
+
+    Each is computed when it is asked for. The parts have as nearly equal numbers of examples as can be, and see what
+    the whole batch would see of them: the same steps are hidden, whatever the number of parts. What is a mean over the
+    batch counts a part by how many of these numbers it holds. Batch normalisation alone sees that the batch was split.
+    """
+    objective, spec, parts = plan.objective, plan.input, plan.accumulate
+    if parts == 1:
+        yield training_loss(net, batch, objective, spec, generator=generator, shares=shares)
+        return
+    shown = objective.model_input(batch, spec, generator)
+    totals = [each.counted(batch, shown) for each in objective.parts]
+    size = len(batch.y)
+    ends = [size * part // parts for part in range(parts + 1)]
+    for start, stop in pairwise(ends):
+        if start == stop:  # fewer examples than parts
+            continue
+        some, seen = batch.part(slice(start, stop)), shown.part(batch.sequences(slice(start, stop)))
+        within = [
+            share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
+            for each, total, share in zip(objective.parts, totals, shares, strict=True)
+        ]
+        yield _loss(net, some, seen, objective, spec=spec, shares=within)
+
+
+def _loss(
+    net: Network,
+    batch: Batch,
+    shown: ModelInput,
+    objective: Trainable,
+    *,
+    spec: Input,
+    shares: Sequence[float | Tensor],
+) -> Tensor:
+    """The loss, a scalar, of a batch of which the network sees what is shown."""
+    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
+    losses = []
+    for part, weight, share in zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False):
+        outputs = net.head(part.key, hidden_states, batch.mask)
+        losses.append(weight * share * part.loss(outputs, batch, shown, spec))
+    return torch.stack(losses).sum()
 
 
 def kept(state: State) -> dict[str, Tensor]:
@@ -211,12 +339,12 @@ def _rate(base: float, plan: Plan, state: State) -> float:
     return base * {"linear": 1 - share, "cosine": 0.5 * (1 + math.cos(math.pi * share))}[schedule]
 
 
-def _plateau(plan: Plan, state: State, loss: float, epoch: range) -> None:
+def _plateau(plan: Plan, state: State, loss: float, *, step: int, epoch: range) -> None:
     """Cuts the rate at the end of an epoch if the mean loss has been no better for more epochs than the patience."""
     if plan.recipe.schedule != "plateau":
         return
     state.epoch_loss += loss / len(epoch)
-    if state.step != epoch.stop:
+    if step != epoch.stop:
         return
     if state.epoch_loss < state.lowest_epoch_loss * (1 - 1e-4):
         state.lowest_epoch_loss, state.bad_epochs = state.epoch_loss, 0

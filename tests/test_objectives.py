@@ -11,20 +11,12 @@ from tiny import MODEL, FirstSymbol
 from torch.nn import functional as F
 
 from levelfield.data.batches import Batch, SplitOnDevice, encode, order
+from levelfield.evaluate import validation_scores
 from levelfield.model import Network
-from levelfield.objectives import (
-    Causal,
-    Classify,
-    Masked,
-    Regress,
-    Sum,
-    Trainable,
-    heads,
-    training_loss,
-    validation_scores,
-)
+from levelfield.objectives import Causal, Classify, Masked, Regress, Sum, Trainable, heads
 from levelfield.rng import generator
 from levelfield.spec import Examples, Label, Signal, Tokens, UserError, Values
+from levelfield.train import training_loss
 
 TOKENS = Tokens(8)
 GRAY = Signal(1, (4.0,), (2.0,), levels=8)

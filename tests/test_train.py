@@ -13,10 +13,10 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from levelfield import train as training
 from levelfield.data.batches import SplitOnDevice, order
 from levelfield.model import Network
-from levelfield.objectives import Classify, heads, training_loss
+from levelfield.objectives import Classify, heads
 from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, UserError
-from levelfield.train import Plan, State, make_optimizer, train
+from levelfield.train import Plan, State, make_optimizer, train, training_loss
 
 TASK = FirstSymbol()
 SPLITS = TASK.build(None)
@@ -69,7 +69,7 @@ def test_plateau_cuts_when_torch_would_and_in_the_last_tenth():
         for _ in range(epoch):
             steps = range(state.step // epoch * epoch, (state.step // epoch + 1) * epoch)
             state.step += 1
-            training._plateau(plan, state, loss, steps)
+            training._plateau(plan, state, loss, step=state.step, epoch=steps)
         reference.step(loss)
     assert optimizer.param_groups[0]["lr"] == 1e-7 and state.cut < 1e-8
 

@@ -21,6 +21,7 @@ from levelfield._version import __version__
 from levelfield.cli.arguments import (
     COMPARE_OPTIONS,
     EXECUTION,
+    NUMERICS,
     CompareOptions,
     Device,
     Execution,
@@ -29,6 +30,7 @@ from levelfield.cli.arguments import (
     Kind,
     Names,
     Number,
+    NumericsOptions,
     StudyName,
     TaskName,
     Text,
@@ -101,6 +103,7 @@ def plan(
     runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
     trials: Trials = 0,
+    numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
 ) -> None:
     """Show the runs of a study, their cost, what their arms share, and missing data; this trains nothing.
 
@@ -115,7 +118,7 @@ def plan(
     from levelfield.engine.find import Source, choose, matches
     from levelfield.longcontext.survey import Survey
 
-    loaded = Source.of(study, trials).find()
+    loaded = Source.of(study, trials, numerics.numerics()).find()
     if isinstance(loaded, Survey):
         from levelfield.cli import survey_commands
 
@@ -143,6 +146,7 @@ def run(
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     threads: Number = 1,
     trials: Trials = 0,
+    numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
 ) -> None:
     """Train, evaluate and probe all runs of a study that are not done yet.
 
@@ -159,7 +163,8 @@ def run(
     from levelfield.engine.worker import Job
 
     places = (execution.runs_dir, execution.data)
-    job = Job(Source.of(study, trials), effort, *places, pattern, device=execution.device, threads=threads)
+    source = Source.of(study, trials, numerics.numerics())
+    job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
     declared, jobs = job.source.load(), execution.jobs
     complete = train_commands.tune(job, declared, jobs, say) and train_commands.execute(job, declared, jobs, say)
     say(f"Write its report with: {train_commands.report_command(job)}")
@@ -173,6 +178,7 @@ def compare(
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
+    numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
 ) -> None:
     """Compare your own nn.Module with baselines at equal budget, then write the report.
 
@@ -188,7 +194,7 @@ def compare(
     from levelfield.user.mixer import load_user_mixer
 
     load_user_mixer(mixer)  # or the reason why there is none
-    source = Source("compare", mixer, options.options(), trials)
+    source = Source("compare", mixer, options.options(), trials, numerics.numerics())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
@@ -205,6 +211,7 @@ def report(
     runs_dir: Folder = Path("runs"),
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
+    numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
 ) -> None:
     """Write HTML, CSV and figures from stored rows.
 
@@ -219,7 +226,7 @@ def report(
     from levelfield.engine.find import Source
     from levelfield.longcontext.survey import Survey
 
-    source = Source.of(study, trials)
+    source = Source.of(study, trials, numerics.numerics())
     if isinstance(loaded := source.find(), Survey):
         from levelfield.cli import survey_commands
 

@@ -20,7 +20,8 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from levelfield import files
 from levelfield.presets.options import Options, names
-from levelfield.spec import UserError
+from levelfield.spec import Numerics, UserError
+from levelfield.spec.numerics import Precision
 
 T = TypeVar("T", int, float)
 MOST = 1_000_000_000
@@ -149,4 +150,26 @@ class CompareOptions:
         return Options(**vars(self))
 
 
-EXECUTION, COMPARE_OPTIONS = Execution(), CompareOptions()
+@dataclass(frozen=True)
+class NumericsOptions:
+    """How runs are computed. What is given stands instead of what the study says, and makes runs of other ids.
+
+    Args:
+        precision: float32, tf32 or bf16, in which most of a model is computed (default: as the study says, float32 if
+            it says nothing)
+        compile: let torch compile the blocks of every model
+        accumulate: parts that every batch is split into, one after the other, for less memory
+        recompute: compute activations again in the backward pass, for less memory
+    """
+
+    precision: Annotated[Precision, arg(help_behavior_hint="")] = "float32"
+    compile: bool = False
+    accumulate: Annotated[int, _one("N", whole), arg(help_behavior_hint="")] = 1
+    recompute: bool = False
+
+    def numerics(self) -> Numerics:
+        """Returns the same as a value of the package. Raises UserError for a number of parts that cannot be."""
+        return Numerics(**vars(self))
+
+
+EXECUTION, COMPARE_OPTIONS, NUMERICS = Execution(), CompareOptions(), NumericsOptions()

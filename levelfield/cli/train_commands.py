@@ -52,11 +52,14 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
 
     declared: the study as its source declares it, whose trials `tune` has run.
     """
-    from levelfield.run import check
+    from levelfield.run import check, pick_device
+    from levelfield.runs.numerics import check_device
 
     study, runs = job.selected(declared)
     for run in runs:
         check(run)
+    for numerics in {run.numerics for run in runs}:
+        check_device(numerics, pick_device(job.device))
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {jobs}.")
     if job.threads < 1:
@@ -91,7 +94,7 @@ def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) 
 def report_command(job: Job) -> str:
     """Returns the command that makes the report of a job's study."""
     words = ["levelfield", "report", job.source.mixer or job.source.study, "--effort", job.effort]
-    words += ["--trials", str(job.source.trials)] if job.source.trials else []
+    words += job.source.flags
     words += ["--runs-dir", str(job.out)] if job.out != Path("runs") else []
     return shlex.join(words)
 

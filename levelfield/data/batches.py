@@ -55,6 +55,16 @@ class Batch:
     def documents(self) -> int:
         return len(self.raw) // len(self.y)
 
+    def sequences(self, examples: slice) -> slice:
+        """The sequences of some examples, given as a slice with a start and a stop."""
+        return slice(examples.start * self.documents, examples.stop * self.documents)
+
+    def part(self, examples: slice) -> Batch:
+        """Some of the examples, padded as they are."""
+        rows = self.sequences(examples)
+        mask = None if self.mask is None else self.mask[rows]
+        return Batch(self.raw[rows], self.lengths[rows], mask, self.y[examples])
+
 
 def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
     """What a model sees: ids (B, T) int64 for Tokens, normalised values (B, T, C) float32 for Signal."""

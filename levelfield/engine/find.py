@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import pkgutil
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from levelfield.report.arms import Arm
 from levelfield.runs.store import SPEC, check_name, read_index
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
 from levelfield.spec.errors import format_error
+from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.user_source import parsed
 
 PACKAGE = Path(__file__).parents[1]
@@ -47,18 +49,21 @@ def listing(folder: str) -> list[str]:
 class Source:
     """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what.
 
-    With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search.
+    With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search. What `numerics`
+    has other than its default stands in every run instead of what the study says.
     """
 
     study: str
     mixer: str = ""  # FILE.py:Class
     options: Options = USUAL
     trials: int = 0
+    numerics: Numerics = PLAIN
 
     @staticmethod
-    def of(name: str, trials: int = 0) -> Source:
+    def of(name: str, trials: int = 0, numerics: Numerics = PLAIN) -> Source:
         """Returns what STUDY on the command line means; FILE.py:Class is a comparison on the usual tasks."""
-        return Source("compare", mixer=name, trials=trials) if ".py:" in name else Source(name, trials=trials)
+        study, mixer = ("compare", name) if ".py:" in name else (name, "")
+        return Source(study, mixer, trials=trials, numerics=numerics)
 
     def find(self) -> Study | Survey:
         """Returns a study, which trains models, or a survey, which asks models that exist.
@@ -68,12 +73,22 @@ class Source:
         """
         if self.mixer:
             study = _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
-            return tuning.with_search(study, self.trials)
+            return self._asked(study)
         module = _module(self.study)
         found = _declared(module, self.study)
         if isinstance(found, Survey):
             return found
-        return tuning.with_search(_guarded(found, self.study, module.__file__ or ""), self.trials)
+        return self._asked(_guarded(found, self.study, module.__file__ or ""))
+
+    def _asked(self, study: Study) -> Study:
+        """Returns the study as the other fields ask for it. Another name keeps what it measures apart."""
+        study = tuning.with_search(study, self.trials)
+        if not self.numerics.changes:
+            return study
+        return replace(study, name=f"{study.name}-{self.numerics}", runs=lambda effort: self._computed(study, effort))
+
+    def _computed(self, study: Study, effort: Effort) -> tuple[Run, ...]:
+        return tuple(replace(run, numerics=self.numerics.over(run.numerics)) for run in study.runs(effort))
 
     def load(self) -> Study:
         """Returns the study. Raises UserError where what is found is a survey, which trains nothing."""
@@ -95,7 +110,13 @@ class Source:
 
     def __str__(self) -> str:
         """Returns the words of the command line; a comparison is named without its tasks and protocols."""
-        return (self.mixer or self.study) + (f" --trials {self.trials}" if self.trials else "")
+        return shlex.join([self.mixer or self.study, *self.flags])
+
+    @property
+    def flags(self) -> list[str]:
+        """The words of the command line besides the name."""
+        given = {"trials": self.trials, **self.numerics.changes} if self.trials else self.numerics.changes
+        return [word for k, v in given.items() for word in ([f"--{k}"] if v is True else [f"--{k}", str(v)])]
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Hashes the runs that were chosen, and the file that made them where it is the user's own."""

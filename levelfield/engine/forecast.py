@@ -25,11 +25,12 @@ from torch import Tensor
 from levelfield.data import prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
-from levelfield.objectives import Trainable, default_objective, training_loss
+from levelfield.objectives import Trainable, default_objective
 from levelfield.report.tables import duration
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
 from levelfield.spec import Run, Task
+from levelfield.train import training_loss
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
 WORK = 2e9  # parameters times steps of sequence of the pass that is timed, at most

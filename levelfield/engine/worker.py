@@ -25,7 +25,7 @@ from levelfield.engine.find import Source, choose, matches
 from levelfield.files import write_text
 from levelfield.presets.options import Options
 from levelfield.runs import store
-from levelfield.spec import Effort, Probe, Run, Study, UserError
+from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
 from levelfield.spec.errors import format_error
 
 
@@ -79,7 +79,7 @@ class Job:
         fields: dict[str, Any] = json.loads(text)
         named = fields["source"]
         options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
-        source = Source(**named | {"options": Options(**options)})
+        source = Source(**named | {"options": Options(**options), "numerics": Numerics(**named["numerics"])})
         return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
 
 

@@ -16,7 +16,8 @@ from levelfield.report.arms import ABSENT, Arm, Difference, differences
 
 # What describes how a run came about, not what it is.
 ASIDE = frozenset({"tuning_trials", "weights"})
-STRUCTURE = frozenset({"model", "protocol", "phases", "recipe", "mixers", "block"})  # parts of a path that say nothing
+# Parts of a path that say nothing.
+STRUCTURE = frozenset({"model", "protocol", "phases", "recipe", "mixers", "block", "numerics"})
 FIRST = ("mixers", "causal", "positions", "depth", "width", "fraction", "objective", "budget", "task")
 WHOLE = {"mixers": "layers", "phases": "phase"}  # where a value is shown whole
 WORDS = {"True": "yes", "False": "no"}

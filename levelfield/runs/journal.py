@@ -85,7 +85,8 @@ class Journal:
         if now - self.shown > SHOW_EVERY_S or last:
             self.shown = now
             self._show(state, metrics, now)
-        if now - self.saved > self.pause and not last:
+        current = metrics.step == state.step  # or losses were fetched of several steps, and this is not the last
+        if now - self.saved > self.pause and current and not last:
             self._save(state, now)
 
     def _log(self, metrics: Metrics) -> None:

@@ -45,6 +45,7 @@ class Ledger(Cost, total=False):
     peak_memory_mb: float
     device: str
     threads: int
+    numerics: str
     torch: str
     phases: Required[list[Cost]]
 

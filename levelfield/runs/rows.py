@@ -104,4 +104,5 @@ def named(run: Run, row: Row) -> Row:
         protocol=run.protocol.name,
         seed=run.seed,
     )
+    own |= Row(numerics=str(run.numerics)) if run.numerics.changes else {}
     return own | row

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from levelfield.spec.identity import digest
 from levelfield.spec.model import Model
+from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.protocol import Protocol
 from levelfield.spec.task import Task
 
@@ -18,6 +19,7 @@ class Run:
     model: Model
     protocol: Protocol
     seed: int
+    numerics: Numerics = field(default=PLAIN, metadata={"added": True})
 
     @property
     def id(self) -> str:

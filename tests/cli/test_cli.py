@@ -73,6 +73,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["probe", "localty", "x"], "did you mean 'locality'?"),
         (["probe", "locality", "x"], "There is no run 'x' in runs"),
         (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "--jobs must be at least 1"),
+        (["run", "toys.py", "--precision", "tf32", "--device", "cpu"], "tf32 is of NVIDIA GPUs, and this is cpu"),
+        (["run", "toys.py", "--accumulate", "3"], "A batch of 8 has no 3 equal parts"),
+        (["run", "toys.py", "--accumulate", "0"], "accumulate=0 parts: give 1 or more"),
         (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads must be at least 1"),
         (
             ["run", "toys.py", "--runs-dir", "toys.py", "--device", "cpu"],

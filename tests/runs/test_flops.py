@@ -22,7 +22,7 @@ from levelfield.mixers.gla import GLA
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.s4 import S4
 from levelfield.model import Network
-from levelfield.objectives import Classify, heads, training_loss
+from levelfield.objectives import Classify, heads
 from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attention.softmax import attend_blocks
 from levelfield.ops.ssm.scan import naive_scan, scan
@@ -31,6 +31,7 @@ from levelfield.run import in_steps
 from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model
+from levelfield.train import training_loss
 from levelfield.user.mixer import user_mixer
 
 CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]

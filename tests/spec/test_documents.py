@@ -16,13 +16,13 @@ from torch.nn.functional import cross_entropy, linear
 from levelfield import protocols
 from levelfield.data import prepared
 from levelfield.data.batches import Batch, Buckets, SplitOnDevice, encode
-from levelfield.evaluate import evaluate, label_scores
+from levelfield.evaluate import evaluate, label_scores, validation_scores
 from levelfield.files import read_json, read_rows
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.model import Network
-from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable, heads, training_loss, validation_scores
+from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable, heads
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.reach import Reach
@@ -32,6 +32,7 @@ from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.flops import cost
 from levelfield.spec import Block, Examples, MixerConfig, Model, Probe, Run, Task, Tokens, UserError, derive_seed
+from levelfield.train import training_loss
 
 CPU = torch.device("cpu")
 TASK = SameSymbol()

@@ -1,0 +1,65 @@
+"""Applies a run's numerics to a device: says what the device lacks, and sets the precision of float32 products.
+
+    check_device(numerics, device)      # or one sentence on why it cannot be
+    with products(numerics):            # float32 is float32 in here, or TF32 where that was asked for
+        ...
+
+Torch keeps the precision of float32 products in settings of the whole process; `products` sets them for a run and puts
+them back, so that a run computes as its value says whatever ran before it in the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from levelfield.spec.errors import UserError
+from levelfield.spec.numerics import Numerics
+
+AMPERE = (8, 0)  # the first compute capability with TF32 and bfloat16 in its matrix units
+
+
+@contextmanager
+def products(numerics: Numerics) -> Iterator[None]:
+    """Opens a scope in which float32 products and convolutions of a GPU are float32, or TF32 where that is asked for.
+
+    By torch's own default products are float32 and convolutions TF32.
+    """
+    cudnn: Any = torch.backends.cudnn
+    kinds = (torch.backends.cuda.matmul, cudnn.conv)
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "tf32" if numerics.precision == "tf32" else "ieee"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
+def check_device(numerics: Numerics, device: torch.device) -> None:
+    """Raises UserError where the device cannot compute so."""
+    precision = numerics.precision
+    if precision != "float32" and device.type == "cuda":
+        if torch.cuda.get_device_capability(device) < AMPERE:
+            name = torch.cuda.get_device_name(device)
+            raise UserError(f"{name} has no {precision}, which came with Ampere: take precision float32.")
+    elif precision == "tf32":
+        raise UserError(f"Precision tf32 is of NVIDIA GPUs, and this is {device.type}: take float32 or bf16.")
+    elif precision == "bf16" and not torch.amp.autocast_mode.is_autocast_available(device.type):
+        raise UserError(f"Torch has no bf16 autocast on {device.type}: take precision float32.")
+    if numerics.compile:
+        _check_compiler(device)
+
+
+def _check_compiler(device: torch.device) -> None:
+    if device.type == "cuda" and find_spec("triton") is None:
+        raise UserError("Compiling for a GPU needs triton, which is not installed: install it, or leave compile out.")
+    if device.type == "cpu" and not any(map(shutil.which, [*os.environ.get("CXX", "").split()[:1], "g++", "clang++"])):
+        raise UserError("Compiling for a CPU needs a C++ compiler: install g++ or clang, or leave compile out.")

@@ -1,0 +1,37 @@
+"""The numerics that a command asks for, on their way from flags to runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import toys
+
+from levelfield.cli.train_commands import report_command
+from levelfield.engine.find import Source
+from levelfield.engine.worker import Job
+from levelfield.spec import Numerics
+
+BF16 = Numerics("bf16", accumulate=2)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    toys.write(tmp_path / "toys.py", runs=2)
+    return tmp_path
+
+
+def test_every_run_of_the_study_is_computed_so_under_another_name(here: Path) -> None:
+    plain, asked = Source.of("toys.py").load(), Source.of("toys.py", numerics=BF16).load()
+    assert (plain.name, asked.name) == ("toys", "toys-bf16-accumulate2")
+    assert {run.numerics for run in asked.runs("smoke")} == {BF16}
+    assert not {run.id for run in plain.runs("smoke")} & {run.id for run in asked.runs("smoke")}
+
+
+def test_a_worker_is_told_and_the_report_is_asked_for_in_the_same_words(here: Path) -> None:
+    source = Source.of("toys.py", trials=3, numerics=Numerics("bf16", compile=True))
+    job = Job(source, "smoke", Path("runs"), Path("data"))
+    assert Job.from_json(job.to_json()) == job
+    words = "levelfield report toys.py --effort smoke --trials 3 --precision bf16 --compile"
+    assert (report_command(job), str(source)) == (words, "toys.py --trials 3 --precision bf16 --compile")
