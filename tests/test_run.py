@@ -394,7 +394,7 @@ def test_unfinished_runs_have_no_network(tmp_path: Path):
 
 def test_the_score_of_every_test_example_is_kept_and_read_again(undisturbed: Path, tmp_path: Path):
     scores = store.read_scores(undisturbed)
-    ((value, count),) = ((row["value"], row["n"]) for row in read_rows(undisturbed / "rows.jsonl") if tested(row))
+    ((value, count),) = ((row["value"], row["n"]) for row in read_rows(undisturbed / "rows.jsonl") if is_of_test(row))
     assert scores is not None and scores.dtype == np.uint8
     assert len(scores) == count and scores.mean() == pytest.approx(value)
     assert store.read_scores(tmp_path) is None
@@ -403,5 +403,5 @@ def test_the_score_of_every_test_example_is_kept_and_read_again(undisturbed: Pat
         store.read_scores(tmp_path)
 
 
-def tested(row: Row) -> bool:
+def is_of_test(row: Row) -> bool:
     return row.get("split") == "test" and row.get("protocol") != "none" and row.get("metric") == "accuracy"
