@@ -25,7 +25,7 @@ from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
-from levelfield.ruler import RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
+from levelfield.ruler import BEYOND, RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.templates import split
 from levelfield.runs import store
@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
 
 
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
-    """Finds tasks by name, or "all", "needles" and "sweep". "all" has no questions whose file is not given.
+    """Finds tasks by name, or "all", "needles", "sweep" and "beyond". "all" has no questions whose file is not given.
 
     Raises UserError for an unknown name, and for questions without their file.
     """
@@ -52,6 +52,7 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
         "all": _at_hand(RULER, texts),
         "needles": tuple(t for t in RULER if isinstance(t, Needle)),
         "sweep": sweep(),
+        "beyond": BEYOND,
     }
     found = [task for part in names(words) for task in (groups[part] if part in groups else (named(part),))]
     for task in found:
@@ -126,7 +127,7 @@ def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, 
     """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers."""
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    _say_all(_skipped(answers.left_out(folder)), say)
+    _say_all(skipped(answers.left_out(folder)), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
     _say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
@@ -278,7 +279,7 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
     say(f"Wrote {path}")
 
 
-def _skipped(left: Sequence[LeftOut]) -> Iterator[str]:
+def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
     """Yields a line for each task and length with samples that do not fit."""
     cells: dict[tuple[str, int], list[LeftOut]] = {}
     for one in left:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from levelfield.ruler import RULER, RulerTask, Sample
+from levelfield.ruler import BEYOND, RULER, RulerTask, Sample
 from levelfield.spec import UserError
 
 PREDICTIONS = "predictions.jsonl"
@@ -140,14 +140,19 @@ class Prediction:
     @property
     def ruler_task(self) -> RulerTask:
         """Rebuilds the task from its stored settings. Raises UserError where this version has no such task."""
-        kinds = {type(task).__name__: type(task) for task in RULER}
-        given = dict(self.settings)
-        kind = given.pop("kind", "")
-        if kind not in kinds:
-            raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
-        return kinds[kind](**given)
+        return task_of(self.settings)
 
 
 def settings_of(task: RulerTask) -> dict[str, Any]:
     """Returns a task as it is stored: its class and its fields."""
     return {"kind": type(task).__name__, **vars(task)}
+
+
+def task_of(settings: Mapping[str, Any]) -> RulerTask:
+    """Rebuilds a task from `settings_of`. Raises UserError where this version has no such task."""
+    kinds = {type(task).__name__: type(task) for task in (*RULER, *BEYOND)}
+    given = dict(settings)
+    kind = given.pop("kind", "")
+    if kind not in kinds:
+        raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
+    return kinds[kind](**given)

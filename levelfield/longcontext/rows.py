@@ -20,6 +20,7 @@ from levelfield.spec import Row
 
 COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
+OF_RULER = frozenset(task.name for task in RULER)
 TENTHS = 10
 Share = tuple[float, int]
 """A mean score from 0 to 1, and its number of samples."""
@@ -166,7 +167,7 @@ def _share(group: Sequence[ScoredPrediction]) -> Share:
 def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
     """Yields means over tasks, at lengths for which all of RULER was evaluated."""
     for length in dict.fromkeys(cell.length for cell in cells):
-        group = [cell for cell in cells if cell.length == length]
+        group = [cell for cell in cells if cell.length == length and cell.task in OF_RULER]
         if len(group) != len(RULER):
             continue
         worst = min((cell.status for cell in group), key=WORST_FIRST.index)

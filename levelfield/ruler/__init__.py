@@ -20,6 +20,7 @@ from levelfield.ruler.sample import Sample as Sample
 from levelfield.ruler.scores import Score as Score
 from levelfield.ruler.scores import score as score
 from levelfield.ruler.sources import Sources as Sources
+from levelfield.ruler.tasks import BEYOND as BEYOND
 from levelfield.ruler.tasks import RULER as RULER
 from levelfield.ruler.tasks import CommonWords as CommonWords
 from levelfield.ruler.tasks import FrequentWords as FrequentWords
@@ -27,6 +28,7 @@ from levelfield.ruler.tasks import Needle as Needle
 from levelfield.ruler.tasks import Questions as Questions
 from levelfield.ruler.tasks import RulerTask as RulerTask
 from levelfield.ruler.tasks import Tracking as Tracking
+from levelfield.ruler.tasks import Walk as Walk
 from levelfield.ruler.tasks import named as named
 from levelfield.ruler.tasks import sweep as sweep
 from levelfield.ruler.trivial_baselines import baselines as baselines

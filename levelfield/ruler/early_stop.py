@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from levelfield.ruler.scores import CONTROL, SHAPES, score, shape
-from levelfield.ruler.tasks import Questions, RulerTask
+from levelfield.ruler.tasks import Questions, RulerTask, Walk
 
 
 def is_final(task: RulerTask, text: str, references: Sequence[str]) -> bool:
     """Whether `text`, generated so far, already has the scores of every longer answer. False if that is uncertain."""
-    if score(task, text, references).match < 1:
-        return False
+    if isinstance(task, Walk) or score(task, text, references).match < 1:
+        return False  # a walk's later nodes, or a later list, could still lower its score
     text = CONTROL.sub("\n", text.lstrip()).lstrip()  # cleaned but for its end, which may still grow
     if isinstance(task, Questions):
         return "\n" in text  # the first line, which the strict score reads, is complete

@@ -21,6 +21,7 @@ from levelfield.ruler.builders.frequent_words import CodedTexts
 from levelfield.ruler.builders.needles import Needles
 from levelfield.ruler.builders.questions import Documents
 from levelfield.ruler.builders.tracking import Trackings
+from levelfield.ruler.builders.walks import Walks
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.compose import Composer, TokenBoundaryError, merged, text_of
 from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft
@@ -29,7 +30,7 @@ from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.prompt.templates import split
 from levelfield.ruler.sample import Sample
 from levelfield.ruler.sources import Sources
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, Walk
 from levelfield.spec import UserError
 from levelfield.tokenizer import SlowTokenizer, Tokenizer
 
@@ -158,6 +159,8 @@ def _builder(task: RulerTask, setting: Setting) -> Builder:
             return CodedTexts(setting, task)
         case Questions():
             return Documents(setting, task)
+        case Walk():
+            return Walks(setting, task)
 
 
 def _composed(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray] | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from levelfield.ruler.sample import Sample
 from levelfield.ruler.scores import candidates, score
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Walk
 from levelfield.spec import derive_seed
 
 NAME = re.compile(r"\d[\d,.]*\d|\d|[A-Z][\w-]+(?: [A-Z][\w-]+)*")
@@ -25,6 +25,7 @@ MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mar
     Needle: ("\n", "\nWhat "),
     CommonWords: ("most often.\n", "\nQuestion: "),
     FrequentWords: ("coded words. ", "\nQuestion: "),
+    Walk: ("following edges:\n", "\n\nOperation: "),
     Questions: ("given documents.\n\n", "\n\nAnswer the question"),
 }
 
@@ -33,7 +34,7 @@ def context(task: RulerTask, text: str) -> str:
     """Cuts the context out of the prompt: no instruction, no question, and no solved example before it."""
     first, last = MARKS.get(type(task), ("\n\n", "\nQuestion: "))
     text = text[: text.rfind(last)]
-    if isinstance(task, Needle | Questions | FrequentWords):
+    if isinstance(task, Needle | Questions | FrequentWords | Walk):
         return text.partition(first)[2]
     return text[text.rfind(first) + len(first) :]
 
