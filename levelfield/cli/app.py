@@ -288,6 +288,43 @@ def ruler(
     ruler_command.evaluate(model, ruler_command.evaluations(asked, model.name, sources), output, say)
 
 
+def export_ruler(
+    tokenizer: Text,
+    asked: Annotated[EvalOptions, arg(name="")] = ASKED,
+    texts: Annotated[TextOptions, arg(name="")] = TEXTS,
+    form: Annotated[Literal["lm-eval", "jsonl"], arg(name="format")] = "lm-eval",
+    folder: Folder = Path("tasks"),
+) -> None:
+    """Write RULER's samples as tasks of lm-evaluation-harness, or as lines of JSON.
+
+    Args:
+        tokenizer: of the model: its folder or file, a name on the hub, bytes or approximate
+        form: lm-eval (tasks and their samples) or jsonl (samples alone)
+        folder: where the files are written
+    """
+    from levelfield.cli import exchange_commands
+
+    exchange_commands.export(tokenizer, asked, texts, exchange_commands.Target(form, folder), say)
+
+
+def import_(
+    files: Annotated[Positional[Names], arg(metavar="FILE ...")],
+    model: Text,
+    length: Annotated[Number, arg(help_behavior_hint="")] = 0,
+    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+) -> None:
+    """Read answers that RULER or lm-evaluation-harness has stored, then write their report.
+
+    Args:
+        files: prediction files of RULER (4096/pred/vt.jsonl), or logs of samples of lm-eval (samples_TASK_DATE.jsonl)
+        model: the name under which they are reported
+        length: in tokens, where neither a file nor its folder says it
+    """
+    from levelfield.cli import exchange_commands
+
+    exchange_commands.import_(files, model, length or None, output, say)
+
+
 def prepare(
     task: TaskName,
     data: Folder = Path("data"),
@@ -356,6 +393,8 @@ COMMANDS = Group(
         "compare": compare,
         "probe": probe,
         "ruler": ruler,
+        "export": Group("Write samples for other evaluators.", {"ruler": export_ruler}),
+        "import": import_,
         "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
         "results": results,
     },

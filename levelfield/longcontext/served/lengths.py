@@ -85,8 +85,6 @@ def tokenizer_for(name: str | None, model: str, client: Client) -> Tokenizer:
 
     name: a folder, a file, a name on the hub, "bytes", "server" or "approximate". Raises UserError.
     """
-    if name == APPROXIMATE:
-        return Approximate()
     if name == SERVER or (name is None and not Path(model).is_dir()):
         found = ServerTokenizer.found(client, model)
         if found is None and name == SERVER:
@@ -95,12 +93,15 @@ def tokenizer_for(name: str | None, model: str, client: Client) -> Tokenizer:
                 f"{APPROXIMATE}."
             )
         return found or Approximate()
+    return tokenizer_here(name or model)
+
+
+def tokenizer_here(name: str) -> Tokenizer:
+    """Returns a tokenizer that needs no server: of a folder, a file or a name on the hub, "bytes" or "approximate"."""
+    if name == APPROXIMATE:
+        return Approximate()
     if name == "bytes" and not Path(name).exists():
         return Bytes()
-    return _read(name or model)
-
-
-def _read(name: str) -> Tokenizer:
     from levelfield.pretrained.locate import resolve_model_path
     from levelfield.pretrained.tokenizers.read import read_tokenizer
 

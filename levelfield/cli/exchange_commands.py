@@ -1,0 +1,83 @@
+"""Implements `export` and `import`: samples for other evaluators, and the answers that those have stored.
+
+levelfield export ruler --tokenizer models/pythia-160m --lengths 4096 --folder tasks
+levelfield import results/*/samples_*.jsonl --model pythia-160m
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from levelfield.cli import ruler_command
+from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
+from levelfield.cli.streams import Say
+from levelfield.files import disk_errors
+from levelfield.longcontext import exported, imported, model_record
+from levelfield.longcontext.answers import Answers
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.served.asking import note_ways
+from levelfield.longcontext.served.lengths import tokenizer_here
+from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.served.wrappings import OWN, wrapping_for
+from levelfield.longcontext.survey import Checkpoint
+from levelfield.runs import store
+from levelfield.spec import UserError
+from levelfield.tokenizer import Tokenizer
+
+SUFFIX = "-imported"
+
+
+class Target(NamedTuple):
+    """The format of exported files, and their folder."""
+
+    form: exported.Format
+    folder: Path
+
+
+def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, say: Say) -> None:
+    """Writes the samples that the options describe. Raises UserError."""
+    if asked.table:
+        raise UserError("--table is of models that are evaluated here: leave it out, and name --tasks and --lengths.")
+    (evaluation,) = ruler_command.evaluations(asked, name, ruler_command.sources(texts))
+    tokenizer = tokenizer_here(name)
+    evaluation = _wrapped(evaluation, tokenizer)
+    ruler_command.check([evaluation])
+    with disk_errors(target.folder, "--folder"):
+        files, left = exported.export(evaluation, tokenizer, target.form, target.folder)
+    for line in ruler_command.skipped(left):
+        say(line)
+    say(f"Wrote {len(files)} files to {target.folder}.")
+    if target.form == "lm-eval":
+        say(
+            f"lm_eval --model hf --model_args pretrained=MODEL --include_path {target.folder} --tasks "
+            f"{exported.GROUP} --log_samples --output_path results"
+        )
+        say("levelfield import results/*/samples_*.jsonl --model MODEL")
+
+
+def _wrapped(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:
+    """Returns the evaluation with the tokenizer's own chat template where that is asked for."""
+    if evaluation.template != OWN:
+        return evaluation
+    return replace(evaluation, around=wrapping_for(Way(), OWN, tokenizer).around)
+
+
+def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:
+    """Stores the answers of all files in one folder, and writes rows and report. Raises UserError."""
+    if not files or not model:
+        raise UserError("Name the files of answers, and the model with --model.")
+    label = Checkpoint("", model).folder + SUFFIX
+    store.check_name("model", label)
+    found = [p for file in files for p in imported.read(Path(file), length)]
+    folder = output.runs_dir / "ruler" / label
+    with ruler_command.reserved(folder, say), disk_errors(folder, "--runs-dir"):
+        model_record.claim(folder, {"model": model, "tokenizer": "unknown", "precision": "imported"})
+        note_ways(folder, imported.sentence(found))
+        answers = Answers(folder)
+        for each in found:
+            answers.append(each)
+        answers.sync()
+    ruler_command.conclude(folder, [], output.report_dir, say)
