@@ -22,7 +22,7 @@ from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import positions, ways
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
-from levelfield.longcontext.rows import Share, by_setting, middle_gaps, row_of, rows_of, score_cells
+from levelfield.longcontext.rows import Miss, Share, by_setting, middle_gaps, misses, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
 
@@ -119,13 +119,15 @@ def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:
 class SettingScores:
     """The scores of one variant, template and seed. name: these three; "" where the folder has no others.
 
-    gaps: match in the outer thirds and in the middle one, by task and length (`middle_gaps`).
+    gaps: match in the outer thirds and in the middle one, by task and length (`middle_gaps`). misses: the answers that
+    are not right.
     """
 
     name: str
     rows: Sequence[Row]
     baselines: Sequence[Row]
     gaps: Mapping[tuple[str, int], tuple[Share, Share]]
+    misses: Sequence[Miss] = ()
 
 
 def score(folder: Path) -> list[SettingScores]:
@@ -140,5 +142,5 @@ def score(folder: Path) -> list[SettingScores]:
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
         if said := asked.get(setting[1]):
             made = [row | Row(asked=said) for row in made]
-        scores.append(SettingScores(name, made, baseline_rows(folder, setting), middle_gaps(cells)))
+        scores.append(SettingScores(name, made, baseline_rows(folder, setting), middle_gaps(cells), misses(cells)))
     return scores

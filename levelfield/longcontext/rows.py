@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from levelfield.longcontext.predictions import LeftOut, Prediction, Setting
 from levelfield.ruler import RULER, Score, score
@@ -69,6 +70,37 @@ class Cell:
         if any(len(one.prediction.depths) != 1 for one in self.placed):
             return [], []
         return [one for one in self.placed if not one.in_middle], [one for one in self.placed if one.in_middle]
+
+
+class Miss(NamedTuple):
+    """An answer that is not wholly right, as a report lists it. depth: "" where there is not exactly one needle."""
+
+    task: str
+    length: int
+    sample: int
+    depth: str
+    expected: str
+    answered: str
+    score: float
+
+
+def misses(cells: Iterable[Cell]) -> list[Miss]:
+    """Returns the answers of all cells whose match is below 1."""
+    return [
+        Miss(
+            task=p.task,
+            length=p.length,
+            sample=p.index,
+            depth=f"{p.depths[0]:.2f}" if len(p.depths) == 1 else "",
+            expected=", ".join(p.references),
+            answered=p.scored_text,
+            score=one.percent("match"),
+        )
+        for cell in cells
+        for one in {id(one): one for one in (*cell.whole, *cell.placed)}.values()
+        if one.score.match < 1
+        for p in (one.prediction,)
+    ]
 
 
 def rows(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from levelfield.report import heatmaps
+from levelfield.report import effective_length, failures, heatmaps
 from levelfield.report.against_printed import pairs
+from levelfield.report.failures import Failure as Failure
 from levelfield.report.intervals import newcombe
 from levelfield.report.page import document
 from levelfield.report.plots import Figure
@@ -44,12 +45,14 @@ class Part:
     """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
 
     gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
+    failures: the answers that are not right.
     """
 
     name: str
     rows: Sequence[Row]
     baselines: Sequence[Row]
     gaps: Gaps = field(default_factory=dict)
+    failures: Sequence[Failure] = ()
 
     @property
     def figures(self) -> dict[str, Figure]:
@@ -81,19 +84,20 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
     for part in parts:
         table, notes = scores(part.rows, part.baselines)
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
-        body += [f'<p class="note">{escape(note)}</p>' for note in (*asked(part.rows), *notes)]
+        body += [f'<p class="note">{escape(note)}</p>' for note in part_notes(part.rows, notes)]
         for name, figure in drawn[part.name].items():
             picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         if gaps := middle(part.gaps):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
+        body.append(failures.section(part.failures))
     return document(f"RULER: {model}", body)
 
 
 def summary(part: Part) -> str:
     """The tables as text."""
     table, notes = scores(part.rows, part.baselines)
-    text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in (*asked(part.rows), *notes))
+    text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in part_notes(part.rows, notes))
     gaps = middle(part.gaps)
     return text + (f"\n{GAP}\n\n{gaps.markdown()}" if gaps else "")
 
@@ -138,6 +142,11 @@ def middle(gaps: Gaps) -> Table | None:
         lines.append((task, str(length), gap))
     heads = Column("task"), Column("length", number=True), Column("gap", number=True)
     return Table(heads, tuple(lines)) if lines else None
+
+
+def part_notes(rows: Sequence[Row], notes: Sequence[str]) -> list[str]:
+    """Returns what is said below the table of scores. notes: what its marks mean."""
+    return [*effective_length.lines(rows), *asked(rows), *notes]
 
 
 def asked(rows: Sequence[Row]) -> list[str]:

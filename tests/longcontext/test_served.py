@@ -25,6 +25,7 @@ from toy_reader import SINGLE, asked, knows
 
 from levelfield.longcontext.answers import predictions, score, stored
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
@@ -290,6 +291,31 @@ def test_prompts_with_a_common_beginning_follow_one_another(server: ModelServer,
     by_index = [s.text for s in generate(SINGLE, 3000, Bytes(), count=12)]
     sent = [prompt_of(body) for body in server.asked]
     assert sum(map(same, pairwise(sent))) > 1.2 * sum(map(same, pairwise(by_index)))
+
+
+def test_ctrl_c_keeps_what_was_answered(server: ModelServer, tmp_path: Path) -> None:
+    seen = []
+
+    def interrupted(found: Prediction, new: bool) -> None:
+        seen.append(found)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    this = served(server)
+    with pytest.raises(KeyboardInterrupt):
+        asking.evaluate(this, [this.put(EVALUATION)], tmp_path, 4, interrupted)
+    kept = {p.key for p in stored(tmp_path)}
+    assert 5 <= len(kept) < 24
+    again: list[Prediction] = []
+    asking.evaluate(this, [this.put(EVALUATION)], tmp_path, 4, lambda found, new: again.append(found) if new else None)
+    assert len(again) == 24 - len(kept)
+    assert not kept & {p.key for p in again}
+
+
+def test_a_field_that_is_null_is_left_out(server: ModelServer, tmp_path: Path) -> None:
+    more = '{"max_tokens": null, "max_completion_tokens": 256}'
+    ask(served(server, Way("text", more=more)), tmp_path, replace(EVALUATION, count=1))
+    assert all("max_tokens" not in body and body["max_completion_tokens"] == 256 for body in server.asked)
 
 
 def test_unanswered_says_why(server: ModelServer) -> None:

@@ -55,7 +55,8 @@ class Way:
     """How questions are put to a server.
 
     system: the system prompt of a chat; "" for none. temperature: 0 takes the likeliest token, as RULER does. thinking:
-    tokens that a model may think in addition to those of its answer. more: further fields of each request, as JSON.
+    tokens that a model may think in addition to those of its answer. more: further fields of each request, as JSON, of
+    which null leaves one out.
     """
 
     by: By = "text"
@@ -112,7 +113,8 @@ class Way:
                 asked |= {"continue_final_message": True, "add_generation_prompt": False}
         else:
             asked |= {"prompt": with_bos(bos_ids, sample.ids) if self.by == "ids" else sample.text}
-        return asked | (json.loads(self.more) if self.more else {})
+        asked |= json.loads(self.more) if self.more else {}
+        return {name: value for name, value in asked.items() if value is not None}
 
     def _messages(self, task: str, beginning: str) -> list[dict[str, str]]:
         found = [{"role": "system", "content": self.system}] if self.system else []

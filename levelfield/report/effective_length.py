@@ -1,0 +1,79 @@
+"""Says up to which length a model's scores hold: its effective length, by RULER's rule and by a stricter one.
+
+    lines(rows)       # ["Effective length by RULER's rule ...: 16384.", "By ours ...: 8192."]
+
+RULER calls the longest length effective at which the average of its 13 tasks is at least 85.6, the score of Llama-2-7B
+at 4K. That average is of samples, so near the bar it goes above or below by chance, and a model may pass at a length
+after failing at a shorter one. Ours is the longest length at which the lower end of the average's 95 % interval is at
+least as high, there and at every shorter length that was asked. Source: Hsieh et al. 2024, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from levelfield.report.against_printed import pairs
+from levelfield.report.intervals import wilson
+from levelfield.spec import Row
+
+BAR = 85.6
+NEEDLES = ("single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery")
+TASKS = (*(f"niah_{name}" for name in NEEDLES), "vt", "cwe", "fwe", "qa_1", "qa_2")
+Cells = Mapping[str, tuple[float, int]]
+"""Scores from 0 to 1 with their samples, by task."""
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Returns a sentence for each rule; [] where no task of RULER was asked. RULER's rule needs all 13 tasks."""
+    cells = _cells(rows)
+    common = [task for task in TASKS if cells and all(task in of_length for of_length in cells.values())]
+    if not common:
+        return []
+    kept = {length: {task: cells[length][task] for task in common} for length in sorted(cells)}
+    what = "its 13 tasks" if len(common) == len(TASKS) else f"{len(common)} of its 13 tasks"
+    ours = (
+        f"Effective length by ours (the lower end of the 95 % interval of the average of {what} is at least {BAR}, "
+        f"there and at every shorter length): {_named(holding(kept), kept)}."
+    )
+    if len(common) < len(TASKS):
+        return [ours]
+    theirs = max((n for n, found in kept.items() if 100 * average(found)[0] >= BAR), default=None)
+    rule = f"Effective length by RULER's rule (the average of its 13 tasks is at least {BAR}): {_named(theirs, kept)}."
+    return [rule, ours]
+
+
+def holding(cells: Mapping[int, Cells]) -> int | None:
+    """Returns the longest length up to which the lower end is never below the bar; None where the first is."""
+    found = None
+    for length in sorted(cells):
+        if 100 * average(cells[length])[1] < BAR:
+            break
+        found = length
+    return found
+
+
+def average(cells: Cells) -> tuple[float, float]:
+    """Returns the mean over tasks, and the lower end of its 95 % interval.
+
+    The interval is joined from Wilson's of every task, so it has a width even where all answers are right.
+    """
+    shares = list(cells.values())
+    mean = sum(share for share, _ in shares) / len(shares)
+    below = math.hypot(*(share - wilson(share, n)[0] for share, n in shares)) / len(shares)
+    return mean, mean - below
+
+
+def _cells(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
+    found: dict[int, dict[str, tuple[float, int]]] = {}
+    for row in rows:
+        place = pairs(row.get("at", ""))
+        if row.get("metric") == "accuracy" and set(place) == {"length"} and "value" in row and row.get("n"):
+            found.setdefault(int(place["length"]), {})[row.get("task", "")] = row["value"] / 100, row.get("n", 0)
+    return found
+
+
+def _named(length: int | None, asked: Mapping[int, object]) -> str:
+    if length is None:
+        return f"none, below {min(asked)}"
+    return f"{length}, the longest asked" if length == max(asked) else str(length)

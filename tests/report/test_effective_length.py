@@ -1,0 +1,88 @@
+"""Effective length by RULER's rule and by ours, and the list of answers that are not right."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from levelfield.report import effective_length
+from levelfield.report.effective_length import BAR, average, holding, lines
+from levelfield.report.failures import Failure, chosen, section
+from levelfield.ruler import RULER
+from levelfield.spec import Row
+
+
+def rows(by_length: dict[int, float], n: int = 500, tasks: tuple[str, ...] = effective_length.TASKS) -> list[Row]:
+    return [
+        Row(task=task, at=f"length={length}", metric="accuracy", value=value, n=n)
+        for length, value in by_length.items()
+        for task in tasks
+    ]
+
+
+def test_the_tasks_are_rulers() -> None:
+    assert [task.name for task in RULER] == list(effective_length.TASKS)
+
+
+@pytest.mark.parametrize(
+    ("scores", "theirs", "ours"),
+    [
+        ({4096: 95.0, 8192: 90.0, 16384: 80.0}, "8192", "8192"),
+        ({4096: 95.0, 8192: 85.7, 16384: 60.0}, "8192", "4096"),  # too near the bar to be sure
+        ({4096: 95.0, 8192: 70.0, 16384: 90.0}, "16384, the longest asked", "4096"),  # a gap in between
+        ({4096: 50.0, 8192: 40.0}, "none, below 4096", "none, below 4096"),
+        ({4096: 100.0}, "4096, the longest asked", "4096, the longest asked"),
+    ],
+)
+def test_both_rules(scores: dict[int, float], theirs: str, ours: str) -> None:
+    first, second = lines(rows(scores))
+    assert first.endswith(f": {theirs}.")
+    assert second.endswith(f": {ours}.")
+
+
+def test_rulers_rule_needs_all_thirteen_and_other_tasks_do_not_count() -> None:
+    (only,) = lines(rows({4096: 99.0}, tasks=("niah_single_1", "vt")))
+    assert "2 of its 13 tasks" in only
+    assert lines(rows({4096: 99.0}, tasks=("walks_bfs",))) == []
+    mixed = [*rows({4096: 99.0}), *rows({4096: 0.0}, tasks=("walks_bfs",))]
+    assert lines(mixed) == lines(rows({4096: 99.0}))
+
+
+def test_few_samples_are_not_enough_even_where_all_are_right() -> None:
+    assert average({"vt": (1.0, 5)})[1] < 0.6
+    assert holding({4096: {"vt": (1.0, 5)}}) is None
+    assert holding({4096: {"vt": (1.0, 500)}}) == 4096
+
+
+def test_a_model_below_the_bar_is_rarely_taken_for_one_above() -> None:
+    """Simulates 2,000 evaluations half a point under the bar: the lower end passes in at most 2.5 % of them."""
+    rng = np.random.default_rng(0)
+    shares = np.linspace(0.7, 1.0, 13)
+    shares += BAR / 100 - 0.005 - shares.mean()
+    drawn = rng.binomial(100, np.clip(shares, 0, 1), size=(2000, 13)) / 100
+    passed = sum(
+        average({str(i): (share, 100) for i, share in enumerate(one)})[1] >= BAR / 100 for one in drawn.tolist()
+    )
+    assert passed / 2000 <= 0.025
+
+
+def test_failures_are_listed_escaped_and_shortened() -> None:
+    one = Failure("vt", 4096, 3, "0.25", "ABC", "<b>" + "x" * 500, 50.0)
+    page = section([one])
+    assert "&lt;b&gt;" in page and "<b>" not in page
+    assert "x" * 241 not in page
+    assert re.search(r"<summary>Answers that are not right: 1</summary>", page)
+    assert "(nothing)" in section([one._replace(answered=" \n")])
+    assert section([]) == ""
+
+
+def test_where_there_are_too_many_every_cell_has_its_share() -> None:
+    found = [Failure("a", 1, i, "", "", "", 0.0) for i in range(100)] + [
+        Failure("b", 1, i, "", "", "", 0.0) for i in range(3)
+    ]
+    some = chosen(found, most=20)
+    assert [sum(f.task == task for f in some) for task in "ab"] == [17, 3]
+    assert chosen(found[:5], most=20) == found[:5]
+    assert "not right: 103<" in section(found)
