@@ -102,6 +102,7 @@ class DeltaNetLayer(RecurrentLayer):
         kept = state or {}
         maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))
         (query, key, value), tails = query_key_value(x, maps, self.config.heads, kept)
+        # In float32: a memory is a sum over all steps, to which bfloat16 would soon add nothing.
         with torch.autocast(x.device.type, enabled=False):
             query, key = unit(query) * query.shape[-1] ** -0.5, unit(key)
             beta = self.b_proj(x).to(key.dtype).sigmoid() * (2 if self.config.negative else 1)

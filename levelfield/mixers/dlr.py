@@ -108,6 +108,7 @@ class DLRLayer(RecurrentLayer):
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps N complex numbers for every feature as `state`, real and imaginary parts."""
         before = None if state is None else state["state"]
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             u = x.transpose(1, 2).to(self.skip.dtype)
             y, after = step_diagonal(self._exponents(), torch.view_as_complex(self.readout[0]), u, before)

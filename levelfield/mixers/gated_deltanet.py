@@ -117,6 +117,7 @@ class GatedDeltaNetLayer(RecurrentLayer):
         maps = ((self.q_proj, self.q_conv1d), (self.k_proj, self.k_conv1d), (self.v_proj, self.v_conv1d))
         (query, key, value), tails = query_key_value(x, maps, self.config.heads, kept)
         a, b, gate = self.a_proj(x), self.b_proj(x), self.g_proj(x).unflatten(-1, (self.config.heads, -1))
+        # In float32: states are sums over all steps, and bfloat16 has no decay between 0.996 and 1.
         with torch.autocast(x.device.type, enabled=False):
             query, key = unit(query) * query.shape[-1] ** -0.5, unit(key)
             beta = b.to(key.dtype).sigmoid() * (2 if self.config.negative else 1)

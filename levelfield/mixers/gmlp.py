@@ -111,6 +111,7 @@ class GMLPLayer(RecurrentLayer):
         In 16 bits, kernels of 1e-5 would be lost beside a bias of 1, and with them all that the norm enlarges.
         """
         gate, wide = F.gelu(self.gate(x)), mixed.dtype
+        # In float32, for the reason above.
         with torch.autocast(x.device.type, enabled=False):
             weight, bias = self.norm.weight.to(wide), self.norm.bias.to(wide)
             normed = F.layer_norm(mixed, self.norm.normalized_shape, weight, bias, self.norm.eps)

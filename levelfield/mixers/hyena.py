@@ -169,6 +169,7 @@ class HyenaLayer(RecurrentLayer):
 
     def _kernels(self, x: Tensor, length: int | None = None) -> tuple[Tensor, ...]:
         """The kernel of each long convolution, (D, T), its bias being added at lag 0; never in 16 bits."""
+        # In float32: no Fourier transform takes 16-bit numbers, and kernels fall over orders of magnitude.
         with torch.autocast(x.device.type, enabled=False):
             kernels = self.kernel(length or x.shape[1])
             kernels[..., 0] += self.bias

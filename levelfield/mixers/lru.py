@@ -109,6 +109,7 @@ class LRULayer(RecurrentLayer):
 
     def states_and_output(self, x: Tensor, initial: Tensor | None) -> tuple[Tensor, Tensor]:
         """What comes before the GLU, (B, T, D), and the last state, (B, N) complex."""
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             x = x.to(self.skip.dtype)
             drive = torch.view_as_complex(self.drive) * self.log_gain.exp().unsqueeze(1)

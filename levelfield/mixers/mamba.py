@@ -105,6 +105,7 @@ class MambaLayer(RecurrentLayer):
         inner, gate = self.in_proj(x).chunk(2, dim=-1)
         inner, tail = short_conv(inner, self.conv1d.weight, self.conv1d.bias, kept.get("tail"))
         low, b, c = self.x_proj(inner).split(self.sizes, dim=-1)
+        # In float32: states are sums over all steps, and bfloat16 has no decay between 0.996 and 1.
         with torch.autocast(x.device.type, enabled=False):
             kind = self.A_log.dtype
             dt = F.softplus(F.linear(low.to(kind), self.dt_proj.weight, self.dt_proj.bias))

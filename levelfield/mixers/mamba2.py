@@ -129,6 +129,7 @@ class Mamba2Layer(RecurrentLayer):
         value, key, query = mixed.split((self.sizes[0], c.groups * c.state, c.groups * c.state), dim=-1)
         value = value.unflatten(-1, (self.heads, c.head))
         key, query = (part.unflatten(-1, (c.groups, c.state)).transpose(1, 2) for part in (key, query))
+        # In float32: states are sums over all steps, and bfloat16 has no decay between 0.996 and 1.
         with torch.autocast(x.device.type, enabled=False):
             dt = F.softplus(dt.to(self.dt_bias.dtype) + self.dt_bias)  # (B, T, H)
             entering = (value * dt.unsqueeze(-1)).transpose(1, 2)

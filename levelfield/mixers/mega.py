@@ -215,6 +215,7 @@ class Average(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             powers, weight = self._powers()
             taps = diagonal_kernel(powers.flatten(0, 1), weight.flatten(0, 1).unsqueeze(0), x.shape[1])[0]
@@ -226,6 +227,7 @@ class Average(nn.Module):
 
     def step(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """The next steps from the averages before them, (B, D, N) or (B, D, N, 2), and the averages after them."""
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             (powers,), (weight,) = self._powers()
             if state is not None and self.turn is None:

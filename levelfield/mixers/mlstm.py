@@ -141,6 +141,7 @@ class Cell(nn.Module):
         """The normed h, (B, T, E), for q, k, v: (B, T, E), and the state of `ops.linear_attention.mlstm.mlstm`."""
         kind, heads = self.igate.weight.dtype, self.config.heads
         weights = torch.cat([self.igate.weight, self.fgate.weight]).chunk(3, dim=1)  # for q, k and v: (2 H, E)
+        # In float32: gates add up over all steps before their exponential is taken.
         with torch.autocast(q.device.type, enabled=False):
             bias = torch.cat([self.igate.bias, self.fgate.bias])
             parts = (F.linear(part.to(kind), weight) for part, weight in zip((q, k, v), weights, strict=True))

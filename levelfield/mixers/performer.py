@@ -118,6 +118,7 @@ class PerformerLayer(RecurrentLayer):
         The factor 1 / sqrt(features) is left out, since it cancels.
         """
         q, k, v = split_heads(x, self.qkv, self.heads)
+        # In float32: features are exponentials of these, which turn a rounding of 1 % of 10 into a factor.
         with torch.autocast(x.device.type, enabled=False):
             q, k = (self._logarithm(part) for part in (q, k))
         return q, k, v

@@ -108,6 +108,7 @@ class RGLRULayer(RecurrentLayer):
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the recurrence's `state`, (B, W), and the convolution's last `inputs`, (B, kernel - 1, W)."""
         gate, u = F.gelu(self.linear_y(x), approximate="tanh"), self.linear_x(x)
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             u = u.to(self.rg_lru.recurrent_param.dtype)
             if state is None:

@@ -136,6 +136,7 @@ class S4Layer(RecurrentLayer):
         then a factor of c.
         """
         before = None if state is None else state["state"]
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             poles, drive, low_rank, dt = self._continuous()
             readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)

@@ -119,6 +119,7 @@ class S5Layer(RecurrentLayer):
 
     def states_and_output(self, x: Tensor, initial: Tensor | None) -> tuple[Tensor, Tensor]:
         """What comes before the activation, (B, T, D), and the last state, (B, N) complex."""
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             x = x.to(self.skip.dtype)
             a, drive = self.stepped()

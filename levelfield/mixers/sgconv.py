@@ -127,6 +127,7 @@ class SGConvLayer(RecurrentLayer):
         """Keeps the `inputs` of all steps so far, (B, steps, D). Raises UserError beyond the bound."""
         inputs = x if state is None else torch.cat([state["inputs"], x], 1)
         self._check(inputs.shape[1])
+        # In float32: kernels fall over orders of magnitude, and sums over all steps would round them away.
         with torch.autocast(x.device.type, enabled=False):
             y = conv_last(inputs.transpose(1, 2), self.kernel(inputs.shape[1])[0], x.shape[1])
             y = y + self.skip.unsqueeze(-1) * x.transpose(1, 2)

@@ -131,6 +131,7 @@ class SPADELayer(RecurrentLayer):
         return self._joined(far, near), kept
 
     def _joined(self, far: Tensor, near: Tensor) -> Tensor:
+        near = near.to(far.dtype)  # float32 even under autocast: a CPU sums a norm's gradients in the type of its input
         return self.join(torch.cat([self.norm_far(far), self.norm_near(near)], -1))
 
 
@@ -209,6 +210,7 @@ class StateSpace(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(-1), 0)
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             taps = self.kernel(x.shape[1])
             taps[0, :, 0] += self.skip  # a tap at lag 0
@@ -216,6 +218,7 @@ class StateSpace(nn.Module):
         return y.transpose(1, 2)
 
     def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
         with torch.autocast(x.device.type, enabled=False):
             poles, drive, low_rank, dt = self._continuous()
             readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)

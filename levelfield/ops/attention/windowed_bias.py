@@ -30,9 +30,11 @@ def attend_table(q: Tensor, k: Tensor, v: Tensor, table: Tensor, mask: Tensor | 
 
     k, v: (B, H, T, d); table: (H or 1, block, before + block + after), whose first row belongs to every step whose
     index is a multiple of the block, and whose column `before` belongs to that step's own key; mask: (B, T), True at
-    real keys, or None. A padded step sees itself even so. Equal to `naive_attend_table`.
+    real keys, or None. A padded step sees itself even so. Products are in the type of q; scores, their softmax and all
+    sums over blocks are in float32 or wider, for a bias gets its gradient from every step, and bfloat16 would soon add
+    nothing to such a sum. Equal to `naive_attend_table`.
     """
-    table = table.to(q.dtype).expand(q.shape[1], -1, -1)
+    table = table.to(torch.promote_types(q.dtype, torch.float32)).expand(q.shape[1], -1, -1)
     y: Tensor = _Table.apply(q / math.sqrt(q.shape[3]), k, v, table, mask, before)  # pyright: ignore[reportAssignmentType]
     return y
 
@@ -95,7 +97,7 @@ class _Table(torch.autograd.Function):
         out = torch.empty_like(q)
         with torch.autocast(q.device.type, enabled=False):
             for part in _parts(q, k, table, before):
-                weights = _weights(q, k, table, mask, part)
+                weights = _weights(q, k, table, mask, part).to(v.dtype)
                 out[part.batch, :, part.rows] = weights @ v[part.batch, :, part.seen]
         return out
 
@@ -103,20 +105,22 @@ class _Table(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, table, mask = ctx.saved_tensors
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        grad_q = torch.empty_like(q)
+        grad_k, grad_v = (torch.zeros_like(x, dtype=table.dtype) for x in (k, v))
         grad_table = torch.zeros_like(table, memory_format=torch.contiguous_format)
         with torch.autocast(q.device.type, enabled=False):
             for part in _parts(q, k, table, ctx.before):
                 here, near = (part.batch, slice(None), part.rows), (part.batch, slice(None), part.seen)
                 weights = _weights(q, k, table, mask, part)
-                grad_v[near] += weights.mT @ grads[0][here]
-                grad_weights = grads[0][here] @ v[near].mT
+                grad_v[near] += weights.to(v.dtype).mT @ grads[0][here]
+                grad_weights = (grads[0][here] @ v[near].mT).to(table.dtype)
                 grad = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-                grad_q[here] = grad @ k[near]
-                grad_k[near] += grad.mT @ q[here]
+                grad_q[here] = grad.to(k.dtype) @ k[near]
+                grad_k[near] += grad.to(q.dtype).mT @ q[here]
                 if ctx.needs_input_grad[3]:
                     total = grad[0] if len(grad) == 1 else grad.sum(0)
                     grad_table[:, part.table_rows, part.table_columns] += total
+        grad_k, grad_v = grad_k.to(k.dtype), grad_v.to(v.dtype)
         return grad_q, grad_k, grad_v, grad_table if ctx.needs_input_grad[3] else None, None, None
 
 
@@ -139,8 +143,8 @@ def _parts(q: Tensor, k: Tensor, table: Tensor, before: int) -> Iterator[_Part]:
 
 
 def _weights(q: Tensor, k: Tensor, table: Tensor, mask: Tensor | None, part: _Part) -> Tensor:
-    """The attention weights of a part: (b, H, rows, keys)."""
-    scores = q[part.batch, :, part.rows] @ k[part.batch, :, part.seen].mT
+    """The attention weights of a part, in the type of the table: (b, H, rows, keys)."""
+    scores = (q[part.batch, :, part.rows] @ k[part.batch, :, part.seen].mT).to(table.dtype)
     scores += table[:, part.table_rows, part.table_columns]
     if mask is not None:
         hidden = ~mask[part.batch, None, None, part.seen].expand(-1, 1, scores.shape[2], -1)

@@ -1,0 +1,79 @@
+"""Checks that a layer's training step in bfloat16 agrees with the one in float32: its loss, and all its gradients.
+
+    agrees_in_bf16(RGLRU(), width=16, causal=True, length=2048)     # UserError where a part has lost its digits
+
+What may be expected follows from the type. Rounding the input and the parameters to bfloat16, once, and computing on in
+float32 already changes the step; a layer that computes in bfloat16 what may be, and keeps in float32 what adds up or is
+exponentiated, stays within a small multiple of that at every length. One that sums over steps in bfloat16 does not,
+because the sum stops growing where a term is less than half of its last digit. Letters: B batch, T steps, D width.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from levelfield.contract.rules import add_noise
+from levelfield.spec import MixerConfig, UserError
+
+BF16 = torch.bfloat16
+ROUNDING = torch.finfo(BF16).eps / 2  # the largest relative error of one rounding: 1/256
+FACTOR = 3.0  # products are rounded three times, input, weight and output, where the comparison rounds twice
+
+
+class Step(NamedTuple):
+    """A training step: its loss, a scalar, and the gradients of the input and of every parameter as one vector."""
+
+    loss: Tensor
+    gradients: Tensor
+
+
+def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, device: str = "cpu") -> None:
+    """Raises UserError where the loss or the gradients are further from those in float32 than the type explains.
+
+    The loss is the mean squared distance to random targets, so that every step and channel has a gradient. Noise is
+    added to the parameters, as last maps may start at zero.
+    """
+    layer = config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval()
+    add_noise(layer, _draws(1))
+    x, target = (torch.randn(2, length, width, generator=_draws(seed)).to(device) for seed in (2, 3))
+    plain, half = _step(layer, x, target, autocast=False), _step(layer, x, target, autocast=True)
+    rounded = _step(_rounded(layer), x.to(BF16).float(), target, autocast=False)
+    for name, exact, ours, once in zip(Step._fields, plain, half, rounded, strict=True):
+        scale = exact.norm()
+        error, expected = (ours - exact).norm() / scale, (once - exact).norm() / scale + ROUNDING
+        if not error <= FACTOR * expected:
+            raise UserError(
+                f"{config.label} in bfloat16 has a {name} {error:.1%} off that in float32 at {length:,} steps, where "
+                f"{FACTOR * expected:.1%} can be rounding: keep sums over steps, norms and exponentials in float32."
+            )
+
+
+def _draws(seed: int) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def _step(layer: nn.Module, x: Tensor, target: Tensor, autocast: bool) -> Step:
+    """One forward and backward pass for x and target: (B, T, D)."""
+    x = x.clone().requires_grad_()
+    given = [x, *(p for p in layer.parameters() if p.requires_grad)]
+    with torch.autocast(x.device.type, BF16, enabled=autocast):
+        y = layer(x, None)
+    loss = F.mse_loss(y.float(), target)
+    gradients = torch.autograd.grad(loss, given, allow_unused=True)
+    real = (torch.view_as_real(g) if g.is_complex() else g for g in gradients if g is not None)
+    return Step(loss.detach(), torch.cat([g.flatten().double() for g in real]))
+
+
+@torch.no_grad()
+def _rounded(layer: nn.Module) -> nn.Module:
+    """A copy whose parameters are those of the layer, each rounded to bfloat16, in their own type."""
+    layer = deepcopy(layer)
+    for value in layer.parameters():
+        parts = torch.view_as_real(value) if value.is_complex() else value
+        parts.copy_(parts.to(BF16))
+    return layer
