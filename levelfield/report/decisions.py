@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
@@ -26,6 +26,9 @@ often as its nominal level (docs/verdicts.md), so half of 5 % is taken."""
 FEWEST = 3
 """Seeds of an arm that can decide anything. Two of a model that learns half of the time are alike half of the time, and
 two of a quiet one see only differences of thirty standard deviations."""
+
+SPAN = 0.05
+"""Of the intervals that stand beside a question: each is of 95 % and of that question alone."""
 
 GRID = 20  # degrees of freedom are rounded down to a twentieth, so that quantiles are looked up
 
@@ -73,6 +76,21 @@ class Seeds:
         return z_quantile(alpha) * (self.stderr or 0.0)
 
 
+@dataclass(frozen=True)
+class Span:
+    """How far a question is beyond its limit, in points: what was measured, and the ends of an interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Returns "+3.1 points (95 % interval +1.0 to +5.2)"."""
+        return f"{self.value:+.1f} points ({1 - SPAN:.0%} interval {self.low:+.1f} to {self.high:+.1f})".replace(
+            "%", " %"
+        )
+
+
 class Question(Protocol):
     """Something that scores may answer."""
 
@@ -82,6 +100,10 @@ class Question(Protocol):
 
     def seen(self) -> int:
         """1 or -1: what the numbers say where each is taken as exact."""
+        ...
+
+    def span(self) -> Span | None:
+        """The interval of this question alone; None where no one number answers it, or too few seeds."""
         ...
 
 
@@ -107,15 +129,33 @@ class Contrast:
         return 1 if self.value > self.against else -1
 
     def decide(self, level: float) -> int:
-        if any(arm.trained and len(arm.values) < FEWEST for _, arm in self.terms):
+        if self._few:
             return 0
-        steady = self.paired or all(arm.steady for _, arm in self.terms)
-        seeds = self._seeds(level) if steady else 0.0
-        more = math.hypot(seeds, *(w * arm.reach(level, up=w < 0) for w, arm in self.terms))
-        less = math.hypot(seeds, *(w * arm.reach(level, up=w > 0) for w, arm in self.terms))
+        down, up = self._limits(level)
         apart = self.value - self.against
-        answer = 1 if apart > more else -1 if -apart > less else 0
-        return answer if steady or self._separate(level) == answer else 0
+        answer = 1 if apart > down else -1 if -apart > up else 0
+        return answer if self._steady or self._separate(level) == answer else 0
+
+    def span(self) -> Span | None:
+        if self._few or not self._steady:
+            return None
+        (down, up), apart = self._limits(SPAN), self.value - self.against
+        return Span(apart, apart - down, apart + up)
+
+    @property
+    def _few(self) -> bool:
+        return any(arm.trained and len(arm.values) < FEWEST for _, arm in self.terms)
+
+    @property
+    def _steady(self) -> bool:
+        return self.paired or all(arm.steady for _, arm in self.terms)
+
+    def _limits(self, level: float) -> tuple[float, float]:
+        """How far the truth may lie below and above the value, over seeds and over test examples together."""
+        seeds = self._seeds(level) if self._steady else 0.0
+        down = math.hypot(seeds, *(w * arm.reach(level, up=w < 0) for w, arm in self.terms))
+        up = math.hypot(seeds, *(w * arm.reach(level, up=w > 0) for w, arm in self.terms))
+        return down, up
 
     def _seeds(self, level: float) -> float:
         """Half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
@@ -151,6 +191,18 @@ def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: float
     return Contrast(((1.0, first), (-1.0, second)), against, scatter)
 
 
+def resolution(arm: Seeds, scatter: float, questions: int) -> float:
+    """The smallest difference, in points, that two arms like this one would be told apart by.
+
+    scatter: the standard deviation between seeds. questions: how many are asked together, the first of which Holm's
+    rule holds to `ALPHA` divided by their number. Infinite where an arm has too few seeds to decide anything.
+    """
+    if len(arm.values) < FEWEST:
+        return math.inf
+    level = replace(arm, values=(arm.mean,) * len(arm.values), steady=True)
+    return max(Contrast(((1.0, level), (-1.0, level)), scatter=scatter)._limits(ALPHA / questions))
+
+
 @dataclass(frozen=True)
 class Flipped:
     """The same question the other way round."""
@@ -162,6 +214,10 @@ class Flipped:
 
     def seen(self) -> int:
         return -self.part.seen()
+
+    def span(self) -> Span | None:
+        found = self.part.span()
+        return found and Span(-found.value, -found.high, -found.low)
 
 
 @dataclass(frozen=True)
@@ -178,6 +234,9 @@ class Every:
     def seen(self) -> int:
         return min(part.seen() for part in self.parts)
 
+    def span(self) -> Span | None:
+        return self.parts[0].span() if len(self.parts) == 1 else None
+
 
 @dataclass(frozen=True)
 class AtMost:
@@ -190,6 +249,9 @@ class AtMost:
 
     def seen(self) -> int:
         return -1
+
+    def span(self) -> Span | None:
+        return self.part.span()
 
 
 def some(parts: Sequence[Question]) -> Question:
@@ -221,6 +283,11 @@ class Narrower:
     def seen(self) -> int:
         less, more = (contrast.value for contrast in self._both())
         return 1 if less * more > 0 else -1
+
+    def span(self) -> Span | None:
+        """Returns by how many points the distance shrinks, as long as the same arm is ahead."""
+        (a, b), (less, _) = self.before, self._both()
+        return less.span() if a.mean > b.mean else Flipped(less).span()
 
 
 K = TypeVar("K", bound=Hashable)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from levelfield.report.decisions import ALPHA, Question, Seeds, difference, holm
+from levelfield.report.decisions import ALPHA, FEWEST, Question, Seeds, Span, difference, holm, resolution
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
@@ -153,22 +153,29 @@ class Finding:
     """What is found of one subject.
 
     decided: 1 where the claim holds beyond noise, -1 where its opposite does, 0 where neither is shown. seen: what
-    the numbers say where each is taken as exact; 0 where nothing can be said."""
+    the numbers say where each is taken as exact; 0 where nothing can be said. span: how far it is beyond the limit of
+    the question, where one number says so."""
 
     subject: str
     decided: int
     seen: int
     facts: str
+    span: Span | None = None
 
 
 def judged(claims: Mapping[str, Claim]) -> list[Finding]:
     """All claims of one report, decided together."""
     asked = {subject: claim.question for subject, claim in claims.items() if claim.question is not None}
     decided = holm(asked)
-    return [
-        Finding(subject, decided.get(subject, 0), asked[subject].seen() if subject in asked else 0, claim.facts)
-        for subject, claim in claims.items()
-    ]
+    return [_finding(subject, claim, decided.get(subject, 0)) for subject, claim in claims.items()]
+
+
+def _finding(subject: str, claim: Claim, decided: int) -> Finding:
+    if claim.question is None:
+        return Finding(subject, 0, 0, claim.facts)
+    span = claim.question.span()
+    beyond = f" Against the limit of the question: {span}." if span else ""
+    return Finding(subject, decided, claim.question.seen(), claim.facts + beyond, span)
 
 
 def told(
@@ -205,6 +212,21 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
     said = " and ".join(part for part in parts if part)
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
+
+
+def power(table: Table, questions: int) -> str:
+    """Says of every task how far two of its arms would have to be apart to be told apart, the noisiest arm for all.
+
+    questions: how many the report asks together.
+    """
+    seen: list[str] = []
+    for task in table.tasks:
+        arms = [arm for key, arm in table.cells.items() if key.task == task and len(arm.values) >= FEWEST]
+        if arms:
+            points = max(resolution(arm, table.scatter(task), questions) for arm in arms)
+            seeds = min(len(arm.values) for arm in arms)
+            seen.append(f"{points:.1f} points on {task} ({seeds} seeds)")
+    return f"Among {questions} questions, two arms are told apart by {', '.join(seen)}." if seen else ""
 
 
 FEW = 0.1

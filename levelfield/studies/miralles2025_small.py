@@ -4,9 +4,9 @@
     levelfield report miralles2025_small --effort overnight
 
 miralles2025 shows that convolutions of at most 61 steps a layer have most of what Long Range Arena measures. Here two
-layers of kernels 3 to 61, and a gMLP that sees everything, learn pictures, ListOps and the order of marks at a certified
-range with enriched training. Of that range it is proved that kernels 3, 5 and 11, of which two layers see 21 steps at
-most, score exactly one half. So the same models show what is local and what is not.
+layers of kernels 3 to 61, and a gMLP that sees everything, learn pictures, ListOps and the order of marks at a
+certified range with enriched training. Of that range it is proved that kernels 3, 5 and 11, of which two layers see 21
+steps at most, score exactly one half. So the same models show what is local and what is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from levelfield.presets import efforts
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import DENOISE, enriched
-from levelfield.report.verdicts import Finding, capped, judged, told
+from levelfield.report.verdicts import Finding, Table, capped, judged, power, told
 from levelfield.spec import Duration, Effort, Model, Protocol, ReportView, Row, Run, Search, Study, Task
 from levelfield.studies._miralles2025 import claims
 from levelfield.tasks.image import Image
@@ -71,7 +71,8 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Task by task, what is shown beyond the noise of seeds and test examples, and what is only seen."""
-    return " ".join(filter(None, (capped(rows), told(findings(rows)))))
+    found = findings(rows)
+    return " ".join(filter(None, (capped(rows), told(found), power(Table.of(rows), len(found)) if found else "")))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:

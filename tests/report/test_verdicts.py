@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +13,8 @@ from levelfield import published
 from levelfield.engine import find
 from levelfield.report.against_printed import match, pairs
 from levelfield.report.arms import Arm
-from levelfield.report.decisions import Seeds
-from levelfield.report.verdicts import Finding, Key, Table, capped, told
+from levelfield.report.decisions import Seeds, difference, holm, resolution
+from levelfield.report.verdicts import Finding, Key, Table, capped, power, told
 from levelfield.spec import Row, Study, describe
 from levelfield.studies import (
     amos2025_figure2,
@@ -321,18 +323,68 @@ def test_a_fall_in_one_haystack_is_a_fall() -> None:
     assert huang2024_small.verdict([]).startswith("Nothing can be said")
 
 
-def test_the_demo_speaks_of_gaps_between_those_who_learnt() -> None:
-    def cells(*values: float) -> dict[Key, tuple[str, float]]:
-        places = [(m, p) for p in ("scratch", "spt_masked_matched") for m in ("attention", "s4")]
-        return {Key("image", *place): ("accuracy", value) for place, value in zip(places, values, strict=True)}
+def demonstrated(lifted: float, short: float, far: float, marks: float = 99.0) -> list[Row]:
+    """As the demo's rows: what self-pretraining brings attention to, what kernel 5 has and what is left at four times
+    the length, in percent. Attention has 60 % of ListOps from scratch, and `marks` of the marks."""
+    cells = {
+        Key("listops", "attention", "scratch"): 60.0,
+        Key("listops", "attention", "spt_masked_matched"): lifted,
+        Key("listops", "conv5", "scratch"): short,
+        Key("reach", "conv5", "scratch"): 50.0,
+        Key("reach", "attention", "scratch"): marks,
+        Key("reach", "attention", "scratch", "52"): marks,
+        Key("reach", "attention", "scratch", "208"): far,
+    }
+    rows = measured({key: ("accuracy", value) for key, value in cells.items()}, (-0.1, 0, 0.1))
+    half = Row(task="reach", protocol="none", model="chance", metric="accuracy", split="test", value=0.5, n=LARGE)
+    return [half, *(row | Row(at=row.get("at", "").replace("kernel", "length")) for row in rows)]
 
-    def verdict(*values: float) -> str:
-        return demo.verdict(measured(cells(*values), (-0.1, 0, 0.1)))
 
-    assert verdict(40, 60, 60, 62).startswith("Yes on image.")
-    assert verdict(40, 50, 30, 90).startswith("No on image.")
-    assert verdict(10, 10, 10, 60).startswith("Nothing can be said on image.")
-    assert demo.verdict(measured({}))[:30] == "Nothing can be said yet: the r"
+@pytest.mark.parametrize(
+    ("numbers", "answers"),
+    [
+        ((70.0, 59.0, 0.0), (1, 1, -1, -1)),
+        ((61.0, 40.0, 90.0), (-1, -1, -1, 1)),
+        ((63.0, 59.0, 74.5), (0, 1, -1, 0)),
+        ((70.0, 59.0, 0.0, 50.0), (1, 1, 0)),
+    ],
+)
+def test_the_demo_answers_one_question_of_each_paper(numbers: tuple[float, ...], answers: tuple[int, ...]) -> None:
+    rows = demonstrated(*numbers)
+    assert tuple(finding.decided for finding in demo.findings(rows)) == answers
+    head = demo.verdict(rows).partition(". ")[0]
+    assert head.startswith(f"Self-pretraining brings 3 points at equal steps: {WORD[answers[0]]} on listops; a kernel")
+    assert demo.verdict([])[:30] == "Nothing can be said yet: the r"
+
+
+WORD = {1: "yes", -1: "no", 0: "not decided"}
+
+
+def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
+    """One hair more than the resolution is decided, one hair less is not."""
+    arm = Seeds((48.0, 50.0, 52.0), examples=5_000)
+    for questions in (1, 6):
+        points = resolution(arm, 2.0, questions)
+        for much, answer in ((1.001, 1), (0.97, 0)):
+            other = replace(arm, values=tuple(value + much * points for value in arm.values))
+            asked = {n: difference(other, arm, 0.0, 2.0) for n in range(questions)}
+            assert set(holm(asked).values()) == {answer}
+    assert resolution(Seeds((1.0, 2.0)), 1.0, 1) == math.inf
+    assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("Among 3 questions, two arms are told apart by ")
+
+
+def test_an_interval_stands_beside_a_question_and_grows_with_the_noise() -> None:
+    quiet, loud = (Seeds(tuple(50 + s * n for n in (-1, 0, 1)), examples=5_000) for s in (0.5, 2.0))
+    spans = [difference(Seeds((60.0, 61.0, 62.0), 5_000), arm, 4.0).span() for arm in (quiet, loud)]
+    assert all(span and span.value == pytest.approx(7.0) for span in spans)
+    assert spans[0] and spans[1] and spans[1].low < spans[0].low < 7.0 < spans[0].high < spans[1].high
+    assert difference(Seeds((60.0, 61.0)), quiet).span() is None, "two seeds decide nothing"
+    span = difference(Seeds((60.0, 61.0, 62.0)), Seeds((48.0, 50.0, 52.0))).span()
+    assert span and (span.low, span.high) == pytest.approx(WELCH, abs=0.05)  # ours rounds degrees of freedom down
+
+
+WELCH = (6.8446, 15.1554)
+"""`scipy.stats.ttest_ind((60, 61, 62), (48, 50, 52), equal_var=False).confidence_interval(0.95)`."""
 
 
 def test_a_verdict_is_made_of_short_sentences() -> None:

@@ -1,0 +1,289 @@
+"""Writes docs/findings.md and its figure from committed results alone: what each paper claims and what was found here.
+
+    python docs/findings.py           # writes docs/findings.md and docs/figures/findings.png
+    python docs/findings.py --check   # exit 1 if that would change the page
+
+Every number on the page is computed from `results/STUDY-EFFORT/`: by the study's own rule, and from rows and ledgers.
+What a claim is, and what would change our mind, is written in `SUBJECTS` below.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from levelfield.engine.find import Source, references
+from levelfield.report import committed, style
+from levelfield.report.against_printed import PrintedSources, all_counterparts
+from levelfield.report.axis_curves import end_labels
+from levelfield.report.cells import gather
+from levelfield.report.verdicts import Finding, Key, Table, capped, power
+from levelfield.runs.results import Results
+from levelfield.spec import Effort, Study
+from levelfield.spec.study import AT_CAP
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
+RESULTS = ROOT / "results"
+WORDS = {1: "yes", -1: "no", 0: "not decided"}
+HOUR = 3_600
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One paper's claim and the committed results that answer it.
+
+    studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
+    tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind.
+    """
+
+    title: str
+    paper: str
+    claim: str
+    studies: tuple[tuple[str, Effort, int], ...]
+    change: str
+
+
+SUBJECTS = (
+    Subject(
+        "Never train from scratch",
+        "amos2025",
+        "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
+        "inputs lifts them and removes most of their distance to state-space models.",
+        (("amos2025_small", "overnight", 0),),
+        "A lift that stays once the arm from scratch has as many steps, on a task of 1,024 steps and more, with models "
+        "of the printed size (`levelfield run amos2025_table2 --effort paper`).",
+    ),
+    Subject(
+        "Most of it is local",
+        "miralles2025",
+        "Convolutions that see a few dozen steps have nearly all of what long-range benchmarks measure.",
+        (("miralles2025_small", "overnight", 0),),
+        "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
+        "(`levelfield run miralles2025_table1 --effort paper`).",
+    ),
+    Subject(
+        "How long is long",
+        "huang2024",
+        "Beyond the length that a model was trained at, recall falls off a cliff, whatever the architecture.",
+        (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
+        "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
+        "or the same curves for models with billions of parameters (`levelfield ruler`).",
+    ),
+)
+PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
+INTRODUCTION = """\
+# Findings
+
+`python docs/findings.py` writes this page from the rows in [results](../results/README.md); a test checks that it is
+theirs. Every answer comes from a rule that was fixed before the runs ([verdicts](verdicts.md)), and holds for the tasks
+and sizes named here: models of some hundred thousand parameters on sequences of 64 steps and fewer. Nothing is said
+about the printed sizes, which need GPUs. Each claim can be put to the test at that size by one command.
+
+![The three answers in one figure](figures/findings.png)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the committed results of one study say."""
+
+    study: Study
+    effort: Effort
+    results: Results
+    planned: int
+
+    @property
+    def findings(self) -> list[Finding]:
+        return import_module(f"levelfield.studies.{self.study.name.partition('-')[0]}").findings(self.results.rows)
+
+    @property
+    def hours(self) -> float:
+        """Hours of a core: those of runs, and of the trials that tuned them."""
+        trials = sum(float(trial.get("wall_s", 0.0)) for trial in self.results.trials)
+        return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
+
+
+def answer(subject: Subject) -> Answer | None:
+    """Returns the first of a subject's results that are committed; None where there is none."""
+    for name, effort, trials in subject.studies:
+        study = Source.of(name, trials=trials).load()
+        folder = committed.find(RESULTS, study.name, effort)
+        if folder is not None:
+            planned = len(study.runs(effort))
+            return Answer(study, effort, committed.read(folder, study, effort), planned)
+    return None
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for number, subject in enumerate(SUBJECTS, 1):
+        parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
+        found = answer(subject)
+        parts += _answered(found) if found else ["**Answer.** None yet: no results are committed.\n"]
+        parts += [f"**What would change our mind.** {subject.change}\n"]
+    return "\n".join([*parts, *_printed()])
+
+
+def _answered(found: Answer) -> Iterator[str]:
+    rows, findings = found.results.rows, found.findings
+    head = f"**Answer**, of `{found.study.name}` at effort `{found.effort}`. {capped(rows)}".rstrip()
+    yield f"{head}\n"
+    yield "| question | answer | beyond the question's limit | numbers |\n|---|---|---|---|"
+    for finding in findings:
+        span = str(finding.span) if finding.span else "–"
+        word = WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
+        facts = finding.facts.partition(" Against the limit")[0]
+        yield f"| {finding.subject} | **{word}** | {span} | {facts} |"
+    yield f"\n**Evidence.** {_evidence(found)} {power(Table.of(rows), len(findings))}\n"
+
+
+def _evidence(found: Answer) -> str:
+    runs, rows = len(found.results.ledgers), found.results.rows
+    failed = sum(cell.failures.total() for cell in gather(found.results).cells)
+    capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
+    patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
+    stopped = f" {len(capped_runs)} of {len(patient)} runs reached their cap of steps." if patient else ""
+    trials = f" and {len(found.results.trials)} trials of recipes" if found.results.trials else ""
+    return (
+        f"{runs} of {found.planned} planned runs{trials}, {found.hours:.1f} core-hours, {failed} runs failed or at "
+        f"chance.{stopped} Rows and ledger: [results/{found.study.name}-{found.effort}]"
+        f"(../results/{found.study.name}-{found.effort})."
+    )
+
+
+def _printed() -> Iterator[str]:
+    yield "## Cells measured beside printed ones\n"
+    yield "Our numbers are medians over seeds at the effort named, and theirs are of far larger models and tasks. Where"
+    yield "settings differ, no difference can be formed; the report of each study names them.\n"
+    yield "| study, effort | task | model | protocol | seeds | ours (%) | printed (%) |\n|---|---|---|---|---|---|---|"
+    for name, effort in PRINTED:
+        study = Source(name).load()
+        folder = committed.find(RESULTS, study.name, effort)
+        if folder is None:
+            continue
+        results = committed.read(folder, study, effort)
+        cells = gather(results)
+        printed = all_counterparts(cells, results, PrintedSources(study.published, references(study.published)))
+        for cell in cells.cells:
+            values = [score.value for score in cell.scores if score.value is not None]
+            theirs = [c for c in printed.get(cell.arm, ()) if c.value is not None]
+            if values and theirs:
+                arm, said = cell.arm, ", ".join(f"{c.value:g} ({c.where})" for c in theirs)
+                ours = f"{median(values):.1f}"
+                yield (
+                    f"| `{name}`, {effort} | {arm.task} | {arm.model_label} | {arm.protocol} | {len(values)} | {ours} "
+                    f"| {said} |"
+                )
+
+
+def draw() -> bytes:
+    """Draws one panel a claim; a panel without results says so."""
+    with style.canvas() as make:
+        figure, axes = style.panels(make, 3, height=3.1, columns=3, width=12.0)
+        for panel, subject, content in zip(axes, SUBJECTS, (_steps, _kernels, _lengths), strict=True):
+            panel.set_title(subject.title, loc="left", fontsize=10.5)
+            found = answer(subject)
+            if found is None:
+                panel.text(0.5, 0.5, "no results yet", ha="center", transform=panel.transAxes)
+            else:
+                content(panel, Table.of(found.results.rows), found)
+        return style.render(figure, "findings")[1]
+
+
+def _steps(axes: Any, table: Table, found: Answer) -> None:
+    """Accuracy from scratch, with the steps of pretraining added, and self-pretrained."""
+    protocols = {
+        "scratch": "from scratch",
+        "scratch_matched": "same, with the\nsteps added",
+        "spt_masked": "pretrained",
+    }
+    ends = []
+    models = list(dict.fromkeys(key.model for key in table.cells))
+    shade = style.colours(models)
+    for task, dashes in zip(table.tasks, ("-", "--", ":"), strict=False):
+        for model in models:
+            arms = [table.cells.get(Key(task, model, protocol)) for protocol in protocols]
+            points = [(place, arm) for place, arm in enumerate(arms) if arm is not None]
+            if len(points) < 2:
+                continue
+            _band(axes, points, shade[model], dashes)
+            name = "Transformer" if model.startswith("transformer") else model.upper()
+            ends.append((points[-1][1].median, f"{name}, {task}", shade[model]))
+    axes.set_xticks(range(len(protocols)), list(protocols.values()), fontsize=8)
+    axes.set_ylabel("test accuracy (%)")
+    end_labels(axes, ends)
+
+
+def _kernels(axes: Any, table: Table, found: Answer) -> None:
+    """Share of the best model's gain over guessing, by the steps that a kernel sees."""
+    local = Table.of(found.results.rows, "kernel")
+    shade = dict(zip(local.tasks, style.colours(local.tasks).values(), strict=True))
+    ends = []
+    for task in local.tasks:
+        arms = {key.place: arm for key, arm in local.cells.items() if key.task == task}
+        floor = local.floor(task)
+        best = max(arm.median for arm in arms.values()) - floor
+        curve = sorted((int(place), 100 * (arm.median - floor) / best) for place, arm in arms.items() if place != "all")
+        axes.plot(*zip(*curve, strict=True), "o-", color=shade[task], markersize=4)
+        ends.append((curve[-1][1], task, shade[task]))
+        if "all" in arms:
+            axes.axhline(100 * (arms["all"].median - floor) / best, color=shade[task], linestyle=":", linewidth=1.0)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(
+        kernels := sorted({int(k.place) for k in local.cells if k.place != "all"}), [f"{k}" for k in kernels]
+    )
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("steps a layer's kernel sees (dotted: all)")
+    axes.set_ylabel("share of the best gain over guessing (%)")
+    end_labels(axes, ends)
+
+
+def _lengths(axes: Any, table: Table, found: Answer) -> None:
+    """Accuracy at multiples of the training length."""
+    longer = Table.of(found.results.rows, "length")
+    places = sorted({int(key.place) for key in longer.cells if key.place.isdigit()})
+    trained = places[1]
+    models = list(dict.fromkeys(key.model for key in longer.cells))
+    shade, ends = style.colours(models), []
+    for model in models:
+        points = [
+            (place / trained, arm)
+            for place in places
+            if (arm := next((a for k, a in longer.cells.items() if (k.model, k.place) == (model, str(place))), None))
+        ]
+        axes.plot([x for x, _ in points], [arm.median for _, arm in points], "o-", color=shade[model], markersize=3.5)
+        ends.append((points[-1][1].median, model, shade[model]))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks := [place / trained for place in places], [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.axvline(1.0, color=style.FAINT, linewidth=0.9, linestyle=":")
+    axes.set_ylim(top=103)
+    axes.set_xlabel("times the training length")
+    axes.set_ylabel("needles found (%)")
+    end_labels(axes, ends)
+
+
+def _band(axes: Any, points: Sequence[tuple[float, Any]], shade: str, dashes: str) -> None:
+    xs, arms = [x for x, _ in points], [arm for _, arm in points]
+    lows, highs = [min(arm.values) for arm in arms], [max(arm.values) for arm in arms]
+    axes.fill_between(xs, lows, highs, color=shade, alpha=0.13, lw=0)
+    axes.plot(xs, [arm.median for arm in arms], color=shade, linestyle=dashes, marker="o", markersize=4)
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv:
+        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
+    PAGE.write_text(text, encoding="utf-8")
+    FIGURE.write_bytes(draw())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
