@@ -56,8 +56,8 @@ def seeds(effort: Effort) -> range:
 
 
 def arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
-    """Yields, on ListOps, attention from scratch and self-pretrained, and one short kernel; on marks, two models that see
-    everything, and convolutions of growing kernels."""
+    """Yields, on ListOps, attention from scratch and self-pretrained, and one short kernel; on marks, two models that
+    see everything, and convolutions of growing kernels."""
     size = efforts.sized(effort, {"steps": BUDGETS[name].steps} if effort == "minutes" else {})
     scratch, spt = efforts.protocols(name, effort, ("scratch", "spt_masked"), size)
     attention = efforts.model(name, efforts.ATTENTION, effort, size=size)
