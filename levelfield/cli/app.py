@@ -67,12 +67,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     from levelfield.engine.worker import Job
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
-    study = job.source.load()
-    made(report_dir, "--report-dir")
-    complete = train_commands.execute(job, study, execution.jobs, say)
-    place = train_commands.ReportPlace(job.effort, job.out, report_dir)
-    train_commands.write_report(job.source, study, place, say)
-    _exit(complete)
+    _exit(train_commands.execute_and_report(job, job.source.load(), execution.jobs, report_dir, say))
 
 
 def list_(kind: Kind = "") -> None:
@@ -200,8 +195,30 @@ def compare(
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     made(report_dir, "--report-dir")
     _exit(train_commands.tune(job, study, execution.jobs, say))
-    complete = train_commands.execute(job, study, execution.jobs, say)
-    train_commands.write_report(source, study, train_commands.ReportPlace(effort, job.out, report_dir), say)
+    _exit(train_commands.execute_and_report(job, study, execution.jobs, report_dir, say))
+
+
+def reach(
+    mixer: Annotated[Positional[str], arg(metavar="MODEL")],
+    effort: Effort = "minutes",
+    execution: Annotated[Execution, arg(name="")] = EXECUTION,
+    report_dir: Folder = Path("report"),
+) -> None:
+    """Find the longest certified range that a mixer bridges, beside attention, S4 and convolutions; write the report.
+
+    Args:
+        mixer: the name of a mixer, or FILE.py:Mixer of your own, mapping (B, T, D) to (B, T, D)
+        effort: how much compute it may take, and so how long the ranges are
+        report_dir: folder of reports
+    """
+    from levelfield.cli import train_commands
+    from levelfield.engine.find import REACH, Source
+    from levelfield.engine.worker import Job
+
+    job = Job(Source(REACH, mixer), effort, execution.runs_dir, execution.data, device=execution.device)
+    study = job.source.load()
+    complete = train_commands.execute_and_report(job, study, execution.jobs, report_dir, say)
+    say(train_commands.found(study, effort, job.out))
     _exit(complete)
 
 
@@ -391,6 +408,7 @@ COMMANDS = Group(
         "run": run,
         "report": report,
         "compare": compare,
+        "reach": reach,
         "probe": probe,
         "ruler": ruler,
         "export": Group("Write samples for other evaluators.", {"ruler": export_ruler}),

@@ -99,6 +99,21 @@ def report_command(job: Job) -> str:
     return shlex.join(words)
 
 
+def execute_and_report(job: Job, study: Study, jobs: int | None, report_dir: Path, say: Say) -> bool:
+    """Executes the runs of the job and writes the report into `report_dir`; returns whether all runs are complete."""
+    study.runs(job.effort)  # whatever is wrong with it is said before a folder is made
+    made(report_dir, "--report-dir")
+    complete = execute(job, study, jobs, say)
+    write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say)
+    return complete
+
+
+def found(study: Study, effort: Effort, runs_dir: Path) -> str:
+    """Returns the verdict of the study on what has been measured so far."""
+    assert study.verdict is not None
+    return study.verdict(store.read(runs_dir, study.name, effort).rows)
+
+
 def write_report(source: Source, study: Study, place: ReportPlace, say: Say) -> None:
     """Writes the report of what has been measured so far of the study that the source declares."""
     from levelfield import report

@@ -38,6 +38,7 @@ from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.user_source import parsed
 
 PACKAGE = Path(__file__).parents[1]
+REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
 
 
 def listing(folder: str) -> list[str]:
@@ -47,14 +48,15 @@ def listing(folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what.
+    """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what, and for
+    `reach` whose reach is asked.
 
     With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search. What `numerics`
     has other than its default stands in every run instead of what the study says.
     """
 
     study: str
-    mixer: str = ""  # FILE.py:Class
+    mixer: str = ""  # FILE.py:Class; for `reach` also the name of a mixer that ships
     options: Options = USUAL
     trials: int = 0
     numerics: Numerics = PLAIN
@@ -101,7 +103,7 @@ class Source:
 
     def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
         """Returns the study with all runs recorded for it: a comparison may have been run with other tasks too."""
-        if not self.mixer:
+        if not self.mixer or self.study == REACH:
             return study
         from levelfield.engine.restore import recorded
         from levelfield.user.mixer import load_user_mixer
@@ -110,7 +112,8 @@ class Source:
 
     def __str__(self) -> str:
         """Returns the words of the command line; a comparison is named without its tasks and protocols."""
-        return shlex.join([self.mixer or self.study, *self.flags])
+        named = [REACH, self.mixer] if self.mixer and self.study == REACH else [self.mixer or self.study]
+        return shlex.join([*named, *self.flags])
 
     @property
     def flags(self) -> list[str]:
@@ -142,15 +145,15 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """Returns what TASK on the command line means. Raises UserError.
 
     That is a task by its name, FILE.py:Task or FILE.py:Task(setting=1), or all tasks of a study, by its name or file,
-    at that effort.
+    at that effort. A name that a task and a study share is the task's.
     """
     path, colon, call = name.partition(":")
     if colon and path.endswith(".py"):
         return [_task_of(_module(path), path, call)]
-    if path.endswith(".py") or name in listing("studies"):
-        return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
     from levelfield import tasks
 
+    if path.endswith(".py") or (name in listing("studies") and name not in tasks.names()):
+        return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
     if name not in tasks.names():
         near = closest(name, tasks.names()).removesuffix(".")
         raise UserError(f"There is no task '{name}': {near} (or give FILE.py:Task, or a study).")
@@ -318,8 +321,13 @@ def user_errors(name: str, file: str) -> Iterator[None]:
 
 
 def _comparison(source: Source) -> Study:
-    """Returns the study that puts a user's mixer beside the baselines."""
-    from levelfield.presets.comparison import compare
+    """Returns the study that puts a mixer beside the baselines, on tasks or, of `reach`, at certified ranges."""
     from levelfield.user.mixer import load_user_mixer
+
+    if source.study == REACH:
+        from levelfield.presets.certified import beside, shipped
+
+        return beside(load_user_mixer(source.mixer) if ":" in source.mixer else shipped(source.mixer))
+    from levelfield.presets.comparison import compare
 
     return compare(load_user_mixer(source.mixer), source.options)

@@ -9,11 +9,12 @@ from levelfield.probes.depths import Depths
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.kernels import Kernels
 from levelfield.probes.locality import Locality
+from levelfield.probes.ranges import Ranges
 from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.spec import Probe, UserError, closest
 
-PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths)
+PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths, Ranges)
 
 
 def find(name: str) -> Probe:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from levelfield.evaluate import label_scores, score_row
-from levelfield.spec import Examples, Model, Probe, Row, Run, SplitName, Task
+from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
 
 if TYPE_CHECKING:
     from levelfield.model import Network
@@ -36,12 +36,6 @@ class Locality(Probe):
         place = f"kernel={widest or 'all'}"
         mixer = "+".join(dict.fromkeys(m.label for m in run.model.mixers))
         yield score_row(run.task, scores, place) | Row(model=mixer)
-        field = receptive_field(run.model)
+        field = run.model.receptive_field
         if field is not None:
             yield Row(model=mixer, metric="receptive_field", unit="steps", at=place, value=float(field), status="ok")
-
-
-def receptive_field(model: Model) -> int | None:
-    """Returns how many steps one output step of the whole stack sees, itself included; None where it sees all."""
-    bounds = [model.mixers[layer % len(model.mixers)].receptive_field for layer in range(model.depth)]
-    return None if None in bounds else 1 + sum(b - 1 for b in bounds if b is not None)

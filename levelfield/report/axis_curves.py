@@ -34,6 +34,8 @@ AXES = {
     "length": "sequence length (steps)",
     "lag": "lag (steps)",
     "fraction": "share of the training data",
+    "range": "certified range (steps between marks)",
+    "asked": "certified range that is asked (steps)",
 }
 
 
@@ -113,6 +115,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
     fewest = min(placed, default=0)
     specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
     in_specs = any(_values(spec, axis) for spec in specs.values())
+    of_models = any(field_values({"model": spec.get("model", {})}, axis) for spec in specs.values())
     # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
     # beside the axis, such as a layer, is no further seed: it is part of the line's name.
     found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
@@ -124,7 +127,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
             continue
         if is_baseline(row) and not at:
             continue
-        model = _family(row.get("model", ""), x) if in_specs else row.get("model", "")
+        model = _family(row.get("model", ""), x) if of_models else row.get("model", "")
         rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
         name = (", ".join([model, *rest]), row.get("protocol", ""))
         found.setdefault(name, {}).setdefault(x, {})[run] = value
@@ -177,6 +180,8 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
             same = metric == cells.metric
             moving = {line.model for line in lines.rules}
             rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
+            if axis == "range":
+                _certified(panel, lines, _seen(results), look)
             _panel(panel, lines, rules, look)
             trained = _training_length(results, task) if axis == "length" else None
             if trained:
@@ -206,6 +211,23 @@ def _mark(axes: Axes, x: float, text: str) -> None:
         text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
         ha="center", va="bottom", fontsize=8, color=style.FAINT,
     )  # fmt: skip
+
+
+def _seen(results: Results) -> dict[str, float]:
+    """Returns the steps that each bounded model sees in all, where the probe `ranges` has measured it."""
+    rows = (r for r in results.rows if r.get("metric") == "receptive_field" and not r.get("at"))
+    return {r.get("model", ""): r.get("value", 0.0) for r in rows}
+
+
+def _certified(axes: Axes, lines: Lines, seen: Mapping[str, float], look: Mapping[tuple[str, str], style.Look]) -> None:
+    """Draws what is proved of bounded models, 50 % from the steps that they see on. Thinner lines lie on thicker."""
+    end = max(x for line in lines.along for x, _ in line.points)
+    bounded = sorted((line for line in lines.along if seen.get(line.model, end) < end), key=lambda x: seen[x.model])
+    for number, line in enumerate(bounded):
+        colour, width = look[line.model, line.protocol].colour, 3.0 * (len(bounded) - number)
+        span = (seen[line.model], end)
+        axes.plot(span, (50, 50), color=colour, lw=width, alpha=0.35, solid_capstyle="butt", zorder=0.6)
+        axes.plot(span[:1], (50,), "|", color=colour, markersize=14, zorder=0.7)
 
 
 def _panel(

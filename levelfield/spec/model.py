@@ -113,6 +113,12 @@ class Model:
         return self.name or "+".join(dict.fromkeys(m.label for m in self.mixers))
 
     @property
+    def receptive_field(self) -> int | None:
+        """Steps that an output step of the whole stack depends on, its own included; None where it is all."""
+        bounds = [self.mixers[layer % len(self.mixers)].receptive_field for layer in range(self.depth)]
+        return None if None in bounds else 1 + sum(b - 1 for b in bounds if b is not None)
+
+    @property
     def max_length(self) -> int | None:
         """The longest sequence that every part takes, in steps; None where there is no bound."""
         table = self.max_positions if self.positions == "learned" else None

@@ -123,6 +123,19 @@ class Task(ABC, ReadsFiles):
         return None
 
     @property
+    def certified_range(self) -> int | None:
+        """The widest window, in steps, of which it is proved that it gives no more than guessing; None where no such
+        thing is proved."""
+        return None
+
+    def at_range(self, steps: int, examples: int) -> Task:
+        """The same task at another certified range, with at most `examples` in each split.
+
+        Raises UserError where the task has none, or not that one.
+        """
+        raise UserError(f"Task {self.name} has no certified range; the task reach has.")
+
+    @property
     def augmentation(self) -> str | None:
         """What `augment` does, in words; None where there is no augmentation."""
         return None

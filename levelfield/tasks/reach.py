@@ -138,6 +138,17 @@ class Reach(Task):
                 return longer
         raise UserError(f"Reach with {self.marks} marks does not fit in {length} steps: take more.")
 
+    @property
+    def certified_range(self) -> int:
+        return self.range
+
+    def at_range(self, steps: int, examples: int) -> Reach:
+        """Returns the task at another range; the offset stays in proportion where it is given."""
+        offset = None if self.offset is None else max(2, self.offset * steps // self.range)
+        easiest = None if self.easiest is None else min(self.easiest, steps)
+        counts = dict.fromkeys(SPLITS, examples - examples % self.twins)
+        return replace(self, range=steps, offset=offset, easiest=easiest, **counts)
+
     def bounded(self, steps: int) -> float:
         """Returns the highest score of a model that pools features of `steps` steps without their places: 1/2 up to
         the range, and 1 beyond it, where a window holds two marks."""

@@ -18,7 +18,6 @@ from levelfield.mixers.conv import Conv
 from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.probes.extrapolation import Extrapolation
-from levelfield.probes.locality import receptive_field
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import MixerConfig, Probe, Run, UserError
@@ -94,7 +93,7 @@ def bound(name: str, model_field: int) -> float:
 def test_attention_solves_it_and_a_bounded_convolution_cannot(name: str, tmp_path: Path) -> None:
     attention, _ = learnt(name, Attention(heads=4, rotary="per_head"), tmp_path)
     conv, _ = learnt(name, Conv(KERNEL, 64), tmp_path)
-    field = receptive_field(efforts.model(name, Conv(KERNEL, 64), "minutes"))
+    field = efforts.model(name, Conv(KERNEL, 64), "minutes").receptive_field
     assert field == 1 + 2 * (KERNEL - 1)
     asked = {"mqar": 4, "copying": 8, "selective_copying": 4, "induction": 1}[name] * 2_000
     assert attention > 0.95

@@ -22,7 +22,6 @@ from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
-from levelfield.probes.locality import receptive_field
 from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
 from levelfield.tasks.listops import ListOps
 
@@ -148,7 +147,7 @@ def test_locality_places_the_score_at_the_kernel():
     score, field = measure("locality", bounded, oracle(knows=4, model=bounded))
     assert (score.get("at"), field.get("at"), field.get("value")) == ("kernel=4", "kernel=4", 13.0)
     assert score.get("value") == pytest.approx(np.mean(TASK.build(None)["test"].y < 4))
-    assert receptive_field(MODEL) is None
+    assert MODEL.receptive_field is None
     (row,) = measure("locality", MODEL, oracle())
     assert row.get("at") == "kernel=all"
 

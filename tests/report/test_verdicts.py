@@ -31,6 +31,7 @@ from levelfield.studies import (
     miralles2025_table2,
     miralles2025_table3,
     miralles2025_table4,
+    reach,
 )
 
 TRAINED = {
@@ -170,7 +171,7 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
     own = {
-        study.study.name for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small)
+        study.study.name for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small, reach)
     }  # of no printed table
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged

@@ -1,0 +1,200 @@
+"""Defines the study of certified ranges, of all mixers that ship or of one that is given beside a few of them.
+
+    study("reach", MIXERS)                     what `levelfield run reach` trains
+    beside(load_user_mixer("mine.py:Mine"))    what `levelfield reach mine.py:Mine` trains
+
+Each model is trained at each range of the effort, equally long, on the task `reach`, whose answer needs more than a
+window of that many steps, by proof (docs/reach.md). All see earlier steps alone, as the recurrences among them do, or
+all see both directions where the given mixer does. A curriculum, the same for all, gives training a fair chance:
+sequences of range 4, 8, 16, ... are mixed with those of the task's own. A model's reach is the longest of these ranges
+at which most seeds score 95 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from levelfield import contract, mixers
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.gla import GLA
+from levelfield.mixers.linear import Linear
+from levelfield.mixers.lru import LRU
+from levelfield.mixers.mamba import Mamba
+from levelfield.mixers.mamba2 import Mamba2
+from levelfield.mixers.rglru import RGLRU
+from levelfield.mixers.s5 import S5
+from levelfield.model import Network
+from levelfield.objectives import default_objective, heads
+from levelfield.presets import efforts
+from levelfield.presets.reach_verdict import verdict
+from levelfield.probes.ranges import Ranges
+from levelfield.protocols import scratch
+from levelfield.runs.ledger import match_width, parameters
+from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, ReportView, Run, Study, UserError, digest
+from levelfield.tasks.reach import Reach
+
+OFFSET = 16  # random steps before and after; more would cost time and change nothing that is proved
+EASIEST = 4  # range of the shortest training sequences
+DEPTH = 2
+SHIPPED: tuple[MixerConfig, ...] = (
+    efforts.ATTENTION,
+    efforts.S4_DIAGONAL,
+    S5(state=32),
+    LRU(state=32),
+    Linear(),
+    Mamba(),
+    Mamba2(state=32, head=16),
+    GLA(),
+    GatedDeltaNet(heads=2),
+    RGLRU(),
+)
+BESIDE: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL)
+KERNELS = (5, 9, 33)  # of two layers that together see 9, 17 and 65 steps
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of the study at an effort. steps: of the optimizer, at every range. batches: sequences a step, by
+    range."""
+
+    batches: dict[int, int]
+    steps: int
+    width: int
+    seeds: int
+    train: int = 20_000
+    tested: int = 1_000
+    lr: float = 3e-3
+
+
+SCALES: dict[Effort, Scale] = {
+    "smoke": Scale({5: 8, 10: 8}, steps=6, width=16, seeds=1, train=64, tested=32),
+    "minutes": Scale({16: 16, 64: 8, 256: 8}, steps=800, width=32, seeds=3),
+    "overnight": Scale({16: 32, 64: 32, 256: 16, 1_024: 4, 4_096: 2}, steps=1_000, width=32, seeds=3),
+    "hours": Scale({64: 64, 256: 64, 1_024: 32, 4_096: 16, 16_384: 4}, steps=20_000, width=128, seeds=3, lr=1e-3),
+    "paper": Scale({256: 64, 1_024: 64, 4_096: 64, 16_384: 16, 65_536: 4}, steps=100_000, width=256, seeds=3, lr=5e-4),
+}
+
+
+def task(apart: int, effort: Effort) -> Reach:
+    """Returns the task at one range, with a curriculum of shorter ones in training."""
+    scale = SCALES[effort]
+    easiest = min(EASIEST, apart)
+    tested = scale.tested if apart <= 1_024 else scale.tested // 4
+    return Reach(apart, offset=OFFSET, easiest=easiest, train=scale.train, val=tested // 4 * 2, test=tested)
+
+
+@cache
+def models(given: tuple[MixerConfig, ...], effort: Effort, causal: bool, first: str | None = None) -> tuple[Model, ...]:
+    """Returns the models of the given mixers and three convolutions, at widths with the parameters of the first one.
+
+    first: the name of the first model, where it is not its mixer's.
+    """
+    scale = SCALES[effort]
+    of = task(min(scale.batches), effort)
+
+    def count(model: Model) -> int:
+        return parameters(Network(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0))[
+            "parameters"
+        ]
+
+    def made(mixer: MixerConfig, name: str | None = None) -> Model:
+        block = Block(feedforward=2 * scale.width)
+        return Model((mixer,), DEPTH, scale.width, causal=causal, block=block, name=name)
+
+    bounded = [made(Conv(k, hidden=scale.width, groups=8), f"conv{1 + DEPTH * (k - 1)}") for k in KERNELS]
+    own, *others = made(given[0], first), *(made(mixer) for mixer in given[1:]), *bounded
+    return own, *(match_width(model, count, count(own), multiple=8) for model in others)
+
+
+def runs(given: Sequence[MixerConfig], effort: Effort, causal: bool, first: str | None = None) -> tuple[Run, ...]:
+    """Returns every model at every range it takes, with every seed."""
+    scale = SCALES[effort]
+    shapes = models(tuple(given), effort, causal, first)
+    made: list[Run] = []
+    for apart, batch in scale.batches.items():
+        of = task(apart, effort)
+        size = efforts.Size(scale.width, DEPTH, scale.steps, batch, seeds=scale.seeds, lr=scale.lr)
+        protocol = scratch(efforts.recipe("minutes", size), default_objective(of))  # no early end: some learn late
+        taken = [model for model in shapes if model.max_length is None or model.max_length >= of.max_length]
+        made += [Run(of, model, protocol, seed) for model in taken for seed in range(scale.seeds)]
+    return tuple(made)
+
+
+def study(name: str, given: Sequence[MixerConfig]) -> Study:
+    """Returns the study of these mixers beside three convolutions."""
+    return Study(
+        name=name,
+        claim=(
+            "A stack of convolutions that sees no more steps than the certified range scores exactly 50 %, as is "
+            "proved; models that see everything reach further, and training stops some of them short."
+        ),
+        runs=lambda effort: runs(given, effort, causal=True),
+        views=(
+            ReportView(
+                "curve",
+                "Accuracy by certified range",
+                axis="range",
+                note="Thick lines at 50 %: what is proved of each convolution, from the steps that it sees on.",
+            ),
+            ReportView(
+                "curve", "Asked beyond the range of training", axis="asked", note="A line for each range of training."
+            ),
+            ReportView("compare", "Every seed of every arm"),
+            ReportView("training", "Training curves"),
+        ),
+        probes=lambda run: (Ranges(),),
+        verdict=verdict,
+        deviations=(
+            UNTUNED,
+            "All models see earlier steps alone, as the recurrences among them do, unless the given mixer looks ahead.",
+            "A reach is bounded by the longest range of the effort, and by its steps: more training may lengthen it.",
+        ),
+    )
+
+
+def shipped(name: str) -> MixerConfig:
+    """Returns the mixer of that name as the study has it, else with its usual settings. Raises UserError for none."""
+    usual = {mixer.label: mixer for mixer in SHIPPED}
+    return usual.get(name.lower()) or mixers.find(name)()
+
+
+def beside(mixer: MixerConfig) -> Study:
+    """Returns the study of one mixer, a user's own or one that ships, beside attention, S4 and three convolutions.
+
+    Its runs raise UserError for whatever the contract finds wrong with it, and where it takes no range of the effort.
+    """
+    own = f"my_{mixer.label}" if mixer.opaque and mixer.label in mixers.NAMES else mixer.label
+    arms = (mixer, *(each for each in BESIDE if each.label != own))
+
+    def made(effort: Effort) -> tuple[Run, ...]:
+        return runs(arms, effort, _looks_back(mixer, effort), own)
+
+    found = study(f"reach-{own}-{digest(mixer)[:6]}", arms)
+    return replace(found, claim=f"Sequences that need it by proof show how far {own} reaches.", runs=made)
+
+
+@cache
+def _looks_back(mixer: MixerConfig, effort: Effort) -> bool:
+    """Tells whether the models of a study are causal, as is the mixer where it can be. Raises UserError for whatever is
+    wrong with it."""
+    scale = SCALES[effort]
+    _require_room(mixer, effort)
+    causal = "causal" in mixer.directions and not (mixer.opaque and contract.looks_ahead(mixer, scale.width))
+    lengths = [task(apart, effort).max_length for apart in scale.batches]
+    longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
+    contract.check(mixer, scale.width, causal, longest=longest, padding=False)
+    return causal
+
+
+def _require_room(mixer: MixerConfig, effort: Effort) -> None:
+    """Raises UserError where the mixer takes no sequence of the effort's shortest range."""
+    shortest = min(SCALES[effort].batches)
+    needed = task(shortest, effort).max_length
+    if mixer.max_length is not None and mixer.max_length < needed:
+        raise UserError(
+            f"{mixer.label} takes at most {mixer.max_length} steps, but range {shortest} needs {needed}: raise its "
+            "bound (max_length)."
+        )

@@ -1,0 +1,90 @@
+"""Reads the reach of each model off the rows of a study of certified ranges.
+
+    reached(rows)["s4"]       # Reached(ranges={16: 3 of 3 seeds, 64: 3 of 3, 256: 0 of 3}) -> 64
+
+A reach is a count, not an estimate: the longest range of training at which more than half of the seeds score 95 %. A
+score of 95 % on a thousand sequences is far outside what guessing gives, so no interval is needed to tell it from 50 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from levelfield.spec import Row
+
+PASSED = 0.95
+EXACT = 0.002  # of 50 %: what rounding in single precision may move
+
+Scores = Mapping[str, Mapping[int, Sequence[float]]]
+
+
+def by_range(rows: Sequence[Row]) -> dict[str, dict[int, list[float]]]:
+    """Returns the test scores of each model at each range that it was trained at, one per seed."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        place, value = _place(row), row.get("value", math.nan)
+        measured = row.get("metric") == "accuracy" and row.get("split") == "test" and math.isfinite(value)
+        if measured and "run" in row and place.get("asked") and place.get("asked") == place.get("trained"):
+            found[row.get("model", "")][int(place["asked"])].append(value)
+    return found
+
+
+def _place(row: Row) -> dict[str, str]:
+    """Reads where a row was measured: "asked=64,trained=16" is {"asked": "64", "trained": "16"}."""
+    parts = (part.partition("=") for part in row.get("at", "").split(","))
+    return {key: text for key, _, text in parts}
+
+
+def fields(rows: Sequence[Row]) -> dict[str, int]:
+    """Returns the steps that each bounded model sees in all."""
+    named = (row for row in rows if row.get("metric") == "receptive_field" and not row.get("at"))
+    return {row.get("model", ""): round(row.get("value", 0)) for row in named}
+
+
+def reach(scores: Mapping[int, Sequence[float]]) -> int | None:
+    """Returns the longest range at which more than half of the seeds pass; None where there is none."""
+    passed = [apart for apart, values in scores.items() if 2 * sum(v >= PASSED for v in values) > len(values)]
+    return max(passed, default=None)
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Says whether the certificate is seen in the scores, and how far each model reaches."""
+    found, seen = by_range(rows), fields(rows)
+    if not found:
+        return "Nothing can be said yet: no run has been asked at its range."
+    return " ".join(part for part in (_certificate(found, seen), _reaches(found, seen)) if part)
+
+
+def _certificate(found: Scores, seen: Mapping[str, int]) -> str:
+    bound = [
+        (model, apart, value)
+        for model, scores in found.items()
+        for apart, values in scores.items()
+        for value in values
+        if model in seen and seen[model] <= apart
+    ]
+    if not bound:
+        return ""
+    broken = [(model, apart, value) for model, apart, value in bound if abs(value - 0.5) > EXACT]
+    if broken:
+        model, apart, value = broken[0]
+        return (
+            f"Something is wrong: {model}, which sees {seen[model]} steps, has {100 * value:.2f} % at range {apart}, "
+            "where exactly 50 % is proved; check the data with `levelfield data verify reach`."
+        )
+    worst = max(abs(value - 0.5) for _, _, value in bound)
+    exactly = "exactly 50 %" if worst == 0 else f"50 % within {100 * worst:.2f} points, which is rounding"
+    return f"As proved, every run of a model that sees no more than the range, {len(bound)} in all, has {exactly}."
+
+
+def _reaches(found: Scores, seen: Mapping[str, int]) -> str:
+    parts = []
+    for model, scores in found.items():
+        last, longest = reach(scores), max(scores)
+        short = f" (of {seen[model]} steps that it sees)" if model in seen else ""
+        far = "none of the ranges" if last is None else f"{last:,}" + (" or more" if last == longest else "")
+        parts.append(f"{model} {far}{short}")
+    seeds = max(len(values) for scores in found.values() for values in scores.values())
+    return f"Reach, the longest range with 95 % in most of {seeds} seed{'s' * (seeds > 1)}: {'; '.join(parts)}."

@@ -1,0 +1,169 @@
+"""The study of certified ranges: what its arms share, its verdict on made-up rows, its probe and its figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from levelfield.data import prepared
+from levelfield.engine.find import Source, choose, find_tasks
+from levelfield.mixers.conv import Conv
+from levelfield.model import Network
+from levelfield.objectives import default_objective, heads
+from levelfield.presets import certified, reach_verdict
+from levelfield.probes.ranges import Ranges
+from levelfield.report import axis_curves
+from levelfield.runs.results import Results
+from levelfield.spec import Effort, Row, Run, UserError, describe, digest
+from levelfield.studies.reach import study
+from levelfield.tasks.reach import Reach
+
+MINE = """
+from torch import nn
+
+class Mine(nn.Module):
+    {bound}
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x):
+        return {body}
+"""
+
+
+def test_all_arms_at_a_range_share_task_and_protocol_and_nearly_the_parameters() -> None:
+    runs = study.runs("smoke")
+    for apart in (5, 10):
+        mine = [run for run in runs if run.task.certified_range == apart]
+        assert len({digest((run.task, run.protocol, run.model.depth, run.model.block.norm)) for run in mine}) == 1
+        assert len({run.model.label for run in mine}) == len(certified.SHIPPED) + 3 >= 13
+        assert all(run.model.causal for run in mine)
+    for model in certified.models(certified.SHIPPED, "minutes", True):
+        if model.label.startswith("conv"):
+            assert model.label == f"conv{model.receptive_field}"
+
+
+@pytest.mark.parametrize("effort", get_args(Effort))
+def test_the_ranges_of_an_effort_lie_on_both_sides_of_what_convolutions_see(effort: Effort) -> None:
+    ranges = sorted(certified.SCALES[effort].batches)
+    assert (ranges[0] < 65 and ranges[-1] > 9) or effort == "paper"
+    assert ranges[-1] == {"smoke": 10, "minutes": 256, "overnight": 4_096, "hours": 16_384, "paper": 65_536}[effort]
+    for apart in ranges:
+        task = certified.task(apart, effort)
+        assert task.range == apart and task.ranges[0] == 4 and task.ranges[-1] == apart
+
+
+def row(model: str, apart: int, value: float, seed: int = 0, asked: int | None = None) -> Row:
+    at = f"asked={asked or apart},trained={apart}"
+    where = Row(run=f"{model}-{apart}-{seed}", model=model, seed=seed, at=at, split="test")
+    return where | Row(metric="accuracy", value=value)
+
+
+def test_a_reach_is_the_longest_range_that_most_seeds_pass() -> None:
+    seeds = {16: (1, 0.99, 0.95), 64: (0.96, 0.5, 0.97), 256: (1, 0.5, 0.9499)}
+    rows = [row("s4", apart, value, seed) for apart, values in seeds.items() for seed, value in enumerate(values)]
+    rows += [row("s4", 64, 1.0, seed, asked=256) for seed in range(3)]  # beyond the range of training: not a reach
+    assert reach_verdict.reach(reach_verdict.by_range(rows)["s4"]) == 64
+    assert "in most of 3 seeds: s4 64." in reach_verdict.verdict(rows)
+    assert reach_verdict.reach({16: (0.94,)}) is None
+    assert "s4 256 or more" in reach_verdict.verdict([*rows, row("s4", 256, 1.0, 3), row("s4", 256, 1.0, 4)])
+    assert reach_verdict.verdict([]).startswith("Nothing can be said yet")
+
+
+def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
+    field = Row(model="conv17", metric="receptive_field", value=17.0)
+    rows = [field, row("conv17", 16, 0.97), row("conv17", 64, 0.5), row("conv17", 256, 0.5)]
+    said = reach_verdict.verdict(rows)
+    assert said.startswith(
+        "As proved, every run of a model that sees no more than the range, 2 in all, has exactly 50 %."
+    )
+    assert "conv17 16 (of 17 steps that it sees)" in said
+    assert "within 0.10 points" in reach_verdict.verdict([*rows, row("conv17", 256, 0.501, 1)])
+    assert "Something is wrong: conv17, which sees 17 steps, has 60.00 % at range 64" in reach_verdict.verdict(
+        [*rows, row("conv17", 64, 0.6, 1)]
+    )
+
+
+def test_the_probe_asks_at_the_range_and_beyond_it_and_bounded_models_have_half(tmp_path: Path) -> None:
+    task = Reach(9, offset=4, symbols=4, train=20, val=20, test=40)
+    run = next(run for run in study.runs("smoke") if run.model.label == "conv9")
+    run = Run(task, run.model, run.protocol, 0)
+    net = Network(run.model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0).double().eval()
+    rows = list(Ranges(examples=30).measure(net, run, lambda task: prepared.load(task, tmp_path)))
+    assert rows[0].get("metric") == "receptive_field" and rows[0].get("value") == 9
+    assert {r.get("at"): r.get("value") for r in rows[1:]} == {f"asked={n},trained=9": 0.5 for n in (9, 18, 36)}
+    assert [r.get("n") for r in rows[1:]] == [40, 30, 30]
+    short = list(Ranges(examples=30, longest=70).measure(net, run, lambda task: prepared.load(task, tmp_path)))
+    assert len(short) == 3  # 4 * 9 steps apart is longer than that
+    with pytest.raises(UserError, match="has no certified range"):
+        list(Ranges().measure(net, Run(find_tasks("recall")[0], run.model, run.protocol, 0), lambda task: {}))
+
+
+def results() -> Results:
+    """Two models at three ranges, as a report reads them."""
+    runs = [run for run in study.runs("minutes") if run.model.label in ("s4", "conv17")]
+    rows = []
+    for run in runs:
+        apart = run.task.certified_range or 0
+        value = 0.5 if run.model.label == "conv17" and apart > 17 else 1.0
+        about = Row(run=run.id, task="reach", model=run.model.label, protocol=run.protocol.name, seed=run.seed)
+        rows.append(about | Row(metric="accuracy", unit="fraction", split="test", value=value, n=100))
+        if run.model.label == "conv17":
+            rows.append(about | Row(metric="receptive_field", unit="steps", split="none", value=17.0))
+    return Results(rows=rows, specs={run.id: describe(run) for run in runs}, ledgers={}, curves={}, failures={})
+
+
+def test_the_figure_has_a_line_at_half_from_what_a_convolution_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = []
+    plain = axis_curves._certified
+
+    def watched(axes, lines, seen, look):  # pyright: ignore[reportMissingParameterType]
+        plain(axes, lines, seen, look)
+        spans.extend((line.get_xdata()[0], line.get_xdata()[-1], line.get_ydata()[0]) for line in axes.lines)
+
+    monkeypatch.setattr(axis_curves, "_certified", watched)
+    found = results()
+    lines = axis_curves.lines_along(found, "reach", "range", "accuracy")
+    assert {line.model: line.medians for line in lines.along}["s4"] == [(16, 100), (64, 100), (256, 100)]
+    cells: Any = SimpleNamespace(metric="accuracy", baselines={})
+    assert axis_curves.curve(found, cells, "range", "accuracy") is not None
+    assert spans == [(17, 256, 50), (17, 17, 50)]
+
+
+def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE.format(body="self.inner(x)", bound=""))
+    source = Source("reach", "mine.py:Mine")
+    runs = choose(source.load(), "smoke")
+    assert {run.model.label for run in runs} == {"mine", "attention", "s4", "conv9", "conv17", "conv65"}
+    assert str(source) == "reach mine.py:Mine" and source.load().name.startswith("reach-mine-")
+    assert all(run.model.causal for run in runs)  # as the module that sees no other step
+    ahead = MINE.format(body="self.inner(x) + x.mean(1, keepdim=True)", bound="")
+    (tmp_path / "ahead.py").write_text(ahead)
+    assert not any(run.model.causal for run in choose(Source("reach", "ahead.py:Mine").load(), "smoke"))
+    (tmp_path / "bound.py").write_text(MINE.format(body="self.inner(x)", bound="max_length = 20"))
+    with pytest.raises(UserError, match="mine takes at most 20 steps, but range 5 needs 30: raise its bound"):
+        Source("reach", "bound.py:Mine").load().runs("smoke")
+
+
+def test_a_mixer_that_ships_is_found_by_name_and_the_tasks_name_stays_the_tasks() -> None:
+    names = {run.model.label for run in choose(Source("reach", "linear").load(), "smoke")}
+    assert names == {"linear", "attention", "s4", "conv9", "conv17", "conv65"}
+    with pytest.raises(UserError, match="no mixer 'lineer'"):
+        Source("reach", "lineer").load()
+    assert find_tasks("reach") == [Reach()]
+
+
+def test_widths_that_match_keep_groups_whole() -> None:
+    for effort in ("smoke", "minutes", "overnight"):
+        for model in certified.models(certified.SHIPPED, effort, True):
+            layer = model.mixers[0].build(model.width, causal=True, layer=0, generator=torch.Generator())
+            assert np.prod(layer(torch.zeros(1, 3, model.width)).shape) == 3 * model.width
+            assert not isinstance(model.mixers[0], Conv) or model.width % 8 == 0
