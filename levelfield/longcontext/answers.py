@@ -96,13 +96,24 @@ def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[Le
 
 def append_baselines(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
     """Stores what the trivial baselines score on the same samples."""
-    first = samples[0]
-    setting = {"flavour": first.flavour, "template": first.template, "seed": first.seed}
+    append_lines(folder, baseline_lines(task, samples))
+
+
+def append_lines(folder: Path, lines: Sequence[str]) -> None:
+    """Stores lines of `baseline_lines`."""
     with (folder / BASELINES).open("a") as file:
-        for name, value in baselines(task, samples).items():
-            task_name, at = first.task.partition("@")[0], f"length={first.length}"
-            row = row_of(name, task_name, at, metric="accuracy", values=[value], status="ok")
-            file.write(to_line({**row, "protocol": "none", "n": len(samples), "setting": setting}))
+        file.writelines(lines)
+
+
+def baseline_lines(task: RulerTask, samples: Sequence[Sample]) -> list[str]:
+    """Computes what the trivial baselines score on these samples, as the lines that are stored."""
+    first, lines = samples[0], []
+    setting = {"flavour": first.flavour, "template": first.template, "seed": first.seed}
+    for name, value in baselines(task, samples).items():
+        task_name, at = first.task.partition("@")[0], f"length={first.length}"
+        row = row_of(name, task_name, at, metric="accuracy", values=[value], status="ok")
+        lines.append(to_line({**row, "protocol": "none", "n": len(samples), "setting": setting}))
+    return lines
 
 
 def baseline_rows(folder: Path, setting: Setting | None = None) -> list[Row]:

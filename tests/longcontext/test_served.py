@@ -11,11 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
+from levelfield.longcontext.served.crew import Ahead
 from levelfield.longcontext.served.lengths import Approximate, ServerTokenizer, tokenizer_for
 from levelfield.longcontext.served.way import By, Way
 from levelfield.ruler import Bytes, Needle, generate, named
@@ -318,6 +320,25 @@ def test_a_field_that_is_null_is_left_out(server: ModelServer, tmp_path: Path) -
     assert all("max_tokens" not in body and body["max_completion_tokens"] == 256 for body in server.asked)
 
 
+def test_what_is_generated_ahead_comes_in_order_and_its_errors_arrive() -> None:
+    def items() -> Iterator[int]:
+        yield from range(5)
+        raise UserError("no sixth")
+
+    found = []
+    with Ahead(items()) as numbers, pytest.raises(UserError, match="no sixth"):
+        for number in numbers:
+            found.append(number)
+    assert found == list(range(5))
+    before = threading.active_count()
+    with Ahead(count()) as endless:
+        assert next(endless) == 0
+    until = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() == before, "the thread ends when nobody reads"
+
+
 def test_unanswered_says_why(server: ModelServer) -> None:
     server.faults = ["503"]
     with pytest.raises(Unanswered, match="the server answered 503: not now"):
@@ -328,6 +349,7 @@ KILLED = """
 from pathlib import Path
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.asking import Served, evaluate
+from levelfield.longcontext.served.crew import Ahead
 from levelfield.longcontext.served.client import Address, Client
 from levelfield.longcontext.served.way import Way
 from levelfield.ruler import Bytes, Needle

@@ -5,7 +5,8 @@
 
 Only the main thread writes. Each answer is stored as it arrives, under a hash of what was asked, so that nothing stored
 is asked again; a process that is killed loses at most the questions that were on their way. Questions of one task and
-length go out in the order of their prompts, since servers that cache prefixes read a common beginning once.
+length go out in the order of their prompts, since servers that cache prefixes read a common beginning once. While they
+are answered, another thread generates those of the next task or length.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from levelfield.files import read_json, write_json
-from levelfield.longcontext.answers import Answers, append_baselines, leave_out
+from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED
 from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.served.client import Client, Unanswered
-from levelfield.longcontext.served.crew import Crew
+from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
 from levelfield.longcontext.served.replies import Reply
 from levelfield.longcontext.served.way import Way, Wrapping
@@ -107,22 +108,29 @@ class _Asking:
 
     def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[Question]:
         """Yields what is to be asked, and reports what is stored already. Ends early after an error."""
+        with Ahead(self._groups(evaluations)) as groups:
+            for asked, baselines in groups:
+                if self.error:
+                    return
+                append_lines(self.answers.folder, baselines)  # before the answers, so that none is without them
+                yield from self._of_group(asked)
+
+    def _groups(self, evaluations: Sequence[Evaluation]) -> Iterator[tuple[list[Question], list[str]]]:
+        """Yields the questions of each task and length in the order of their prompts, and their baselines."""
         for each in evaluations:
             wrapping = Wrapping(each.template, *(each.around or ("", "")))
             for task, _, samples in each.groups(self.served.tokenizer, self.left.append):
-                if self.error:
-                    return
                 asked = [Question(s, task, self.served.way.key(s, each.template), wrapping) for s in samples]
-                yield from self._of_group(asked)
+                new = any(not self.answers.known(q.key) for q in asked)
+                baselines = baseline_lines(task, samples) if new else []
+                yield sorted(asked, key=lambda q: q.sample.ids.tobytes()), baselines
 
     def _of_group(self, asked: Sequence[Question]) -> Iterator[Question]:
         todo = [q for q in asked if not self.answers.known(q.key) and q.key not in self.on_their_way]
-        if todo:  # before the answers, so that none is stored without its baselines
-            append_baselines(self.answers.folder, todo[0].task, [q.sample for q in asked])
         for q in asked:
             if old := self.answers.known(q.key):
                 self.take(_restated(q, old), new=False)
-        for q in sorted(todo, key=lambda q: q.sample.ids.tobytes()):
+        for q in todo:
             if self.error:
                 return
             self.on_their_way.add(q.key)

@@ -4,7 +4,8 @@
         for done in crew.over(questions):        # at most 8 at work and 8 waiting, in the order of completion
             ...
 
-Threads are daemons, so that Ctrl-C ends the process at once even while a server takes minutes to answer.
+`Ahead` iterates in a thread of its own. Threads are daemons, so that Ctrl-C ends the process at once even while a
+server takes minutes to answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Full, Queue, SimpleQueue
 from typing import Generic, TypeVar, final
 
 T = TypeVar("T")
@@ -68,3 +69,46 @@ class Crew(Generic[T, R]):
             except BaseException as error:
                 result = error
             self._done.put((item, result))
+
+
+@final
+class Ahead(Generic[T]):
+    """Iterates in a thread of its own, one item ahead of whoever reads. Exceptions reach the reader.
+
+    The thread ends with the `with` block, after the item that it is at.
+    """
+
+    def __init__(self, given: Iterable[T]) -> None:
+        self.given = given
+        self._made: Queue[tuple[T] | BaseException | None] = Queue(maxsize=1)
+        self._left = threading.Event()
+
+    def __enter__(self) -> Iterator[T]:
+        threading.Thread(target=self._run, daemon=True).start()
+        return self._read()
+
+    def __exit__(self, *error: object) -> None:
+        self._left.set()
+
+    def _read(self) -> Iterator[T]:
+        while (made := self._made.get()) is not None:
+            if isinstance(made, BaseException):
+                raise made
+            yield made[0]
+
+    def _run(self) -> None:
+        try:
+            for item in self.given:
+                if not self._put((item,)):
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, made: tuple[T] | BaseException | None) -> bool:
+        """Hands an item on as soon as there is room. Returns False where nobody reads any more."""
+        while not self._left.is_set():
+            with suppress(Full):
+                self._made.put(made, timeout=0.1)
+                return True
+        return False

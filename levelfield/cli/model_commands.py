@@ -1,0 +1,83 @@
+"""Defines the commands of language models: `ruler`, `export ruler` and `import`, without importing what they need.
+
+levelfield ruler models/mamba2-2.7b --lengths 1024,2048
+levelfield import results/samples_niah_single_1_2026-11-22T21-30-02.jsonl --model mamba2-2.7b
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from levelfield.cli.arguments import Folder, Names, Number, Text
+from levelfield.cli.ruler_options import (
+    ASKED,
+    OUTPUT,
+    SERVED,
+    TEXTS,
+    EvalOptions,
+    ModelChoice,
+    OutputOptions,
+    ServedOptions,
+    TextOptions,
+)
+from levelfield.cli.streams import say
+from levelfield.spec import UserError
+
+
+def ruler(
+    model: Annotated[ModelChoice, arg(name="")],
+    asked: Annotated[EvalOptions, arg(name="")] = ASKED,
+    texts: Annotated[TextOptions, arg(name="")] = TEXTS,
+    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+    served: Annotated[ServedOptions, arg(name="")] = SERVED,
+) -> None:
+    """Evaluate a language model on RULER, by task, length and depth."""
+    from levelfield.cli import ruler_command, served_command
+
+    sources = ruler_command.sources(texts)
+    if served_command.is_address(model.name):
+        served_command.evaluate(served_command.Choice(model, served), asked, sources, output, say)
+        return
+    if served != SERVED:
+        raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
+    ruler_command.evaluate(model, ruler_command.evaluations(asked, model.name, sources), output, say)
+
+
+def export_ruler(
+    tokenizer: Text,
+    asked: Annotated[EvalOptions, arg(name="")] = ASKED,
+    texts: Annotated[TextOptions, arg(name="")] = TEXTS,
+    form: Annotated[Literal["lm-eval", "jsonl"], arg(name="format")] = "lm-eval",
+    folder: Folder = Path("tasks"),
+) -> None:
+    """Write RULER's samples as tasks of lm-evaluation-harness, or as lines of JSON.
+
+    Args:
+        tokenizer: of the model: its folder or file, a name on the hub, bytes or approximate
+        form: lm-eval (tasks and their samples) or jsonl (samples alone)
+        folder: where the files are written
+    """
+    from levelfield.cli import exchange_commands
+
+    exchange_commands.export(tokenizer, asked, texts, exchange_commands.Target(form, folder), say)
+
+
+def import_(
+    files: Annotated[Positional[Names], arg(metavar="FILE ...")],
+    model: Text,
+    length: Annotated[Number, arg(help_behavior_hint="")] = 0,
+    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+) -> None:
+    """Read answers that RULER or lm-evaluation-harness has stored, then write their report.
+
+    Args:
+        files: prediction files of RULER (4096/pred/vt.jsonl), or logs of samples of lm-eval (samples_TASK_DATE.jsonl)
+        model: the name under which they are reported
+        length: in tokens, where neither a file nor its folder says it
+    """
+    from levelfield.cli import exchange_commands
+
+    exchange_commands.import_(files, model, length or None, output, say)
