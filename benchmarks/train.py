@@ -1,0 +1,101 @@
+"""Measures a training step of every mixer in float32, in bf16 and compiled, beside its peer and the machine's products.
+
+    python benchmarks/train.py --only attention --lengths 1024      # goes on from the rows there are
+    python benchmarks/train.py --rounds 2                           # every mixer and length
+    python benchmarks/train.py --page-only                          # the page from the rows there are
+
+How it is measured: `measuring.py`. What: `train_cases.py`. All sides of a group are measured in turn in one run; use
+their ratios, for absolute numbers belong to the machine and to what else it was doing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from measuring import Row, add_options, collect, kept, read, said, write
+from train_cases import CASES, CLASSES, LENGTHS, PRODUCT_FLOPS, PRODUCTS, SIDES, network
+
+from levelfield.mixers import NAMES
+from levelfield.objectives import Classify
+from levelfield.runs.flops import cost
+from levelfield.spec import Label, Tokens
+
+GROUPS = [PRODUCTS, *NAMES]
+ABOUT = """# Speed of a training step
+
+A whole optimizer step of a model of two blocks, width 256, feed-forward layers of 1,024, AdamW, on 8,192 tokens: CPU
+time on one thread, least of its repeats. `ours` is float32; `faster` is its time over that of the same step otherwise.
+`share` is the step's FLOPs per second, as the ledger counts them, over what the machine does in plain products of these
+sizes and this precision. Written by `python benchmarks/train.py`; rows: `results/speed-train.csv`. Groups that are not
+here were not measured yet. Use the ratios: absolute numbers belong to the machine ({machine}).
+"""
+
+
+class _AnyTask:
+    """What counting FLOPs asks of a task."""
+
+    input, output, documents = Tokens(256), Label(CLASSES), 1
+
+
+@cache
+def flops_per_token(label: str, length: int) -> float:
+    """FLOPs of forward and backward per token of a batch, as a run's ledger counts them."""
+    each = cost(network(label, length, SIDES["ours"]), length, Classify(), _AnyTask())  # pyright: ignore[reportArgumentType]
+    sequences = max(1, 8192 // length)
+    return each.of(sequences) / (sequences * length)
+
+
+def limits(rows: Iterable[Row]) -> dict[str, float]:
+    """GFLOP/s of plain products by precision."""
+    found = [row for row in rows if row["group"] == PRODUCTS and row["status"] == "ok"]
+    return {row["side"]: PRODUCT_FLOPS / float(row["us_per_token"]) / 1e3 for row in found}
+
+
+def lines(rows: list[Row]) -> Iterator[str]:
+    """The table, one line for each way of computing each mixer's step at each length."""
+    best, plain = limits(rows), {}
+    yield "| mixer | steps | side | tokens/s | peak MiB | faster than ours | share |"
+    yield "|---|---:|---|---:|---:|---:|---:|"
+    for row in (row for row in rows if row["group"] != PRODUCTS):
+        label, length, side = row["group"], int(row["length"]), row["side"]
+        if row["status"] != "ok":
+            yield f"| `{label}` | {length} | {side} | {said(row)} | | | |"
+            continue
+        time = float(row["us_per_token"])
+        if side == "ours":
+            plain[label, length] = time
+        faster = f"{plain[label, length] / time:.2f}" if (label, length) in plain else ""
+        limit = best.get("bf16" if "bf16" in side else "float32")
+        share = f"{flops_per_token(label, length) / time / 1e3 / limit:.0%}" if limit else ""
+        cells = (f"`{label}`", length, side, f"{1e6 / time:,.0f}", f"{float(row['peak_mib']):.0f}", faster, share)
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def page(rows: list[Row]) -> str:
+    """The page of these rows."""
+    said_of = [f"Plain products: {rate:.0f} GFLOP/s in {kind}." for kind, rate in limits(rows).items()]
+    machine = rows[0]["machine"] if rows else "none"
+    return "\n".join([ABOUT.format(machine=machine), *said_of, "", *lines(rows), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, LENGTHS, "speed-train")
+    parser.add_argument("--page-only", action="store_true", help="measure nothing")
+    parser.add_argument("--sides", nargs="+", default=sorted({case.side for case in CASES}), help="measure only these")
+    options = parser.parse_args()
+    chosen = [(i, c) for i, c in enumerate(CASES) if c.group == PRODUCTS or options.only in ("", c.group)]
+    chosen = [(i, c) for i, c in chosen if c.group == PRODUCTS or c.side in options.sides]
+    wanted = [(i, c, n) for n in sorted(options.lengths) for i, c in chosen if n in c.lengths]
+    if not options.page_only:
+        rows = kept(read(options.rows), wanted, options.fresh)
+        collect("train_cases:CASES", wanted, options, rows, lambda found: write(options.rows, found, GROUPS))
+    Path(options.page).write_text(page(read(options.rows)))
+    print(f"wrote {options.page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Lists what `train.py` measures: a training step of a small model around each mixer, in each way of computing it.
+
+A group is a mixer at the reference setting of `mixer_cases.py`; its sides are "ours", which is float32, "ours bf16" and
+"ours compiled", and for attention torch's own encoder layers with the same sizes. A step is all of it: gathering the
+batch, forward, loss, backward, clipping and AdamW. The group "products" is what the machine can do at best.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from measuring import TOKENS, WIDTH, Case, Make, Work
+from mixer_cases import HEADS, causal, configured
+from torch import nn
+from torch.nn import functional as F
+
+from levelfield.data.batches import SplitOnDevice
+from levelfield.mixers import MIXERS
+from levelfield.model import Network
+from levelfield.objectives import Classify
+from levelfield.spec import Block, Duration, Examples, Head, Model, Numerics, Recipe, Tokens
+from levelfield.train import Plan, State, make_optimizer, train
+
+LENGTHS = (1024, 4096, 16384)
+DEPTH, HIDDEN, CLASSES = 2, 1024, 10
+FOREVER = 1 << 40  # steps
+PRODUCTS = "products"
+SIDES = {"ours": Numerics(), "ours bf16": Numerics("bf16"), "ours compiled": Numerics(compile=True)}
+
+
+def network(label: str, length: int, numerics: Numerics) -> Network:
+    """The model around a mixer: two blocks with feed-forward layers, mean pooling and one head."""
+    mixer = configured(label, length)
+    model = Model((mixer,), DEPTH, WIDTH, causal=causal(label), block=Block(feedforward=HIDDEN))
+    return Network(
+        model, Tokens(256), (Head("label", CLASSES, "sequence"),), mask_flag=False, seed=0, numerics=numerics
+    )
+
+
+def examples(length: int) -> Examples:
+    """As many random sequences as a batch has."""
+    draws, count = np.random.default_rng(0), max(1, TOKENS // length)
+    x = draws.integers(0, 256, (count, length), dtype=np.uint8)
+    return Examples.of_equal_length(x, draws.integers(0, CLASSES, count))
+
+
+def recipe(batch: int) -> Recipe:
+    never, none = Duration(FOREVER, "steps"), Duration(0, "steps")
+    return Recipe(
+        lr=1e-4,
+        weight_decay=0.01,
+        batch=batch,
+        budget=never,
+        warmup=none,
+        schedule="constant",
+        clip=1.0,
+        validate_every=never,
+    )
+
+
+def ours(label: str, numerics: Numerics) -> Make:
+    """Steps of the training loop itself. Kernels are compiled before anything is measured."""
+
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        net, split = network(label, length, numerics), SplitOnDevice(examples(length), torch.device("cpu"))
+        numbers = recipe(len(split))
+        state = State(net, make_optimizer(net, numbers, net.rules()))
+        plan = Plan(Classify(), numbers, Tokens(256), FOREVER, 0, validate_every=FOREVER)
+        steps = train(state, plan, split, 0, lambda: 0.0)
+        net.compile_blocks(ragged=False)
+        if numerics.compile:
+            next(steps)
+        return partial(next, steps), len(split) * length
+
+    return make
+
+
+def torch_encoder(bf16: bool) -> Make:
+    """torch.nn.TransformerEncoder of the same sizes in the loop that its users write."""
+
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, 0.0, "gelu", batch_first=True, norm_first=True)
+        body = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        embed, head, given = nn.Embedding(258, WIDTH), nn.Linear(WIDTH, CLASSES), examples(length)
+        parameters = [*embed.parameters(), *body.parameters(), *head.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+        x, y = torch.from_numpy(np.array(given.x)).long().view(-1, length) + 2, torch.from_numpy(given.y)
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                hidden = body(embed(x), mask=mask, is_causal=True)
+            F.cross_entropy(head(hidden.float().mean(1)), y).backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+
+        return step, x.numel()
+
+    return make
+
+
+def products(kind: torch.dtype) -> Make:
+    """The products of one feed-forward layer, forward and backward, by themselves: the limit of this machine."""
+
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        x, grad = torch.randn(TOKENS, WIDTH).to(kind), torch.randn(TOKENS, HIDDEN).to(kind)
+        weight = torch.randn(HIDDEN, WIDTH).to(kind)
+        return lambda: (x @ weight.T, grad @ weight, grad.T @ x), TOKENS
+
+    return make
+
+
+PRODUCT_FLOPS = 3 * 2 * WIDTH * HIDDEN  # per token
+
+CASES = [
+    Case(PRODUCTS, "float32", products(torch.float32), LENGTHS[:1]),
+    Case(PRODUCTS, "bf16", products(torch.bfloat16), LENGTHS[:1]),
+    *(Case(c.label, side, ours(c.label, how), LENGTHS) for c in MIXERS for side, how in SIDES.items()),
+    Case("attention", "torch.nn", torch_encoder(bf16=False), LENGTHS),
+    Case("attention", "torch.nn bf16", torch_encoder(bf16=True), LENGTHS),
+]

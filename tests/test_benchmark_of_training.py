@@ -1,0 +1,57 @@
+"""The benchmark of training steps: what its table holds, and what its page makes of rows. Nothing is timed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelfield.mixers import MIXERS
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+if not FOLDER.exists():
+    pytest.skip("the benchmarks come with the repository, not with the package", allow_module_level=True)
+sys.path.append(str(FOLDER))
+
+import train as benchmark  # noqa: E402
+import train_cases  # noqa: E402
+
+
+def row(group: str, side: str, cost: float) -> dict[str, Any]:
+    """As it is read from the file."""
+    numbers = {"us_per_token": str(cost), "peak_mib": "10", "rounds": "1", "machine": "m"}
+    return {"group": group, "side": side, "length": "1024", "status": "ok", **numbers}
+
+
+def test_every_mixer_has_a_step_in_each_way_of_computing_it() -> None:
+    found = {(case.group, case.side) for case in train_cases.CASES}
+    assert {(config.label, side) for config in MIXERS for side in ("ours", "ours bf16", "ours compiled")} <= found
+
+
+def test_ratios_and_shares_are_of_the_same_precision() -> None:
+    # Products of 1,572,864 FLOPs per token in 15.72864 and 7.86432 us are 100 and 200 GFLOP/s.
+    limit = [row("products", "float32", 15.72864), row("products", "bf16", 7.86432)]
+    each = benchmark.flops_per_token("attention", 1024)
+    rows = [*limit, row("attention", "ours", each / 50e3), row("attention", "ours bf16", each / 150e3)]
+    lines = benchmark.page(rows).splitlines()
+    assert "Plain products: 100 GFLOP/s in float32." in lines and "Plain products: 200 GFLOP/s in bf16." in lines
+    assert lines[-2].endswith("| 10 | 1.00 | 50% |") and lines[-1].endswith("| 10 | 3.00 | 75% |")
+
+
+def test_the_flops_of_a_step_are_those_of_its_products() -> None:
+    """Two blocks: qkv and output maps, feed-forward, and causal attention to half of all steps; tripled by backward."""
+    width, hidden, steps = 256, 1024, 1024
+    maps = 2 * (4 * width * width + 2 * width * hidden) * 2
+    least, most = 3 * maps, 3 * (maps + 2 * 4 * steps * width)
+    assert least < benchmark.flops_per_token("attention", 1024) < 1.2 * most
+
+
+def test_a_case_trains_with_the_loop_itself() -> None:
+    case = next(c for c in train_cases.CASES if (c.group, c.side) == ("conv", "ours bf16"))
+    work, tokens = case.make(Path("peers"), 4096)
+    assert tokens == 8192
+    first, second = work(), work()
+    assert (first.step, second.step) == (1, 2)  # pyright: ignore[reportAttributeAccessIssue]
+    assert 0 < second.loss < 10  # pyright: ignore[reportAttributeAccessIssue]
