@@ -27,7 +27,7 @@ from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
 from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
-from levelfield.spec import Duration, Examples, Row, Run, SplitName, UserError
+from levelfield.spec import Duration, Examples, Run, SplitName, UserError
 from levelfield.train import State, make_optimizer
 
 TASK = FirstSymbol()
@@ -390,18 +390,3 @@ def test_a_file_in_the_place_of_a_folder_is_one_sentence(tmp_path: Path):
 def test_unfinished_runs_have_no_network(tmp_path: Path):
     with pytest.raises(UserError, match="not complete"):
         load_net(SPT, tmp_path / "nowhere")
-
-
-def test_the_score_of_every_test_example_is_kept_and_read_again(undisturbed: Path, tmp_path: Path):
-    scores = store.read_scores(undisturbed)
-    ((value, count),) = ((row["value"], row["n"]) for row in read_rows(undisturbed / "rows.jsonl") if is_of_test(row))
-    assert scores is not None and scores.dtype == np.uint8
-    assert len(scores) == count and scores.mean() == pytest.approx(value)
-    assert store.read_scores(tmp_path) is None
-    (tmp_path / store.SCORES).write_bytes((undisturbed / store.SCORES).read_bytes()[:-3])
-    with pytest.raises(UserError, match="damaged"):
-        store.read_scores(tmp_path)
-
-
-def is_of_test(row: Row) -> bool:
-    return row.get("split") == "test" and row.get("protocol") != "none" and row.get("metric") == "accuracy"

@@ -1,0 +1,37 @@
+"""The score of every test example is kept beside the rows, and they are what the rows are the means of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import MODEL, FirstSymbol, recipe
+
+from levelfield import protocols
+from levelfield.files import read_rows
+from levelfield.run import execute
+from levelfield.runs import store
+from levelfield.spec import Run, UserError
+
+RUN = Run(FirstSymbol(), MODEL, protocols.scratch(recipe(6)), 0)
+
+
+def test_the_rows_are_the_means_of_the_kept_scores(tmp_path: Path) -> None:
+    where = store.directory(tmp_path, RUN)
+    execute(RUN, where, tmp_path / "data", "cpu")
+    scores = store.read_scores(where)
+    (tested,) = (row for row in read_rows(where / store.ROWS) if row["split"] == "test" and row["protocol"] != "none")
+    assert scores is not None and scores.dtype == np.uint8
+    assert (len(scores), scores.mean()) == (tested["n"], pytest.approx(tested["value"]))
+
+
+def test_a_trial_keeps_none_and_damage_is_told(tmp_path: Path) -> None:
+    execute(RUN, store.directory(tmp_path, RUN), tmp_path / "data", "cpu", tested=False)
+    assert store.read_scores(store.directory(tmp_path, RUN)) is None
+    store.write_scores(tmp_path, np.array([0.25, 1.5]))
+    kept = store.read_scores(tmp_path)
+    assert kept is not None and kept.dtype == np.float32 and kept.tolist() == [0.25, 1.5]
+    (tmp_path / store.SCORES).write_bytes((tmp_path / store.SCORES).read_bytes()[:-3])
+    with pytest.raises(UserError, match="damaged"):
+        store.read_scores(tmp_path)
