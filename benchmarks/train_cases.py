@@ -41,7 +41,7 @@ def network(label: str, length: int, numerics: Numerics) -> Network:
 
 
 def examples(length: int) -> Examples:
-    """As many random sequences as a batch has."""
+    """Returns as many random sequences as a batch has."""
     draws, count = np.random.default_rng(0), max(1, TOKENS // length)
     x = draws.integers(0, 256, (count, length), dtype=np.uint8)
     return Examples.of_equal_length(x, draws.integers(0, CLASSES, count))
@@ -79,7 +79,7 @@ def ours(label: str, numerics: Numerics) -> Make:
 
 
 def torch_encoder(bf16: bool) -> Make:
-    """torch.nn.TransformerEncoder of the same sizes in the loop that its users write."""
+    """Returns `torch.nn.TransformerEncoder` of the same sizes in the loop that its users write."""
 
     def make(peers: Path, length: int) -> tuple[Work, int]:
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, 0.0, "gelu", batch_first=True, norm_first=True)
