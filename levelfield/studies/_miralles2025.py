@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
-from levelfield.report.decisions import Contrast, Seeds, some
+from levelfield.report.decisions import AtMost, Contrast, Seeds, some
 from levelfield.report.verdicts import Claim, Table
 from levelfield.spec import Row
 
@@ -20,15 +21,18 @@ EVERYTHING = "all"
 """The place of a model that sees the whole sequence."""
 
 
-def claims(rows: Sequence[Row], nearly: float, widest: float = math.inf) -> dict[str, Claim]:
+def claims(
+    rows: Sequence[Row], nearly: float, widest: float = math.inf, proved: Sequence[str] = ()
+) -> dict[str, Claim]:
     """Asks of every task whether the best kernel of at most `widest` steps has `nearly` all of the gain over guessing.
 
     Best is best on validation, and so is what it is held against, of all that sees more. Printed numbers have no
     validation score. Then the question is whether any kernel has, at the price of asking often, of what the model that
-    sees most gains.
+    sees most gains. Nothing can be said where either has not learnt the task, as training may be why. proved: tasks of
+    which it is proved that no short kernel can learn them; there it can be found to have less.
     """
     table, validated = Table.of(rows, axis="kernel"), _validation_scores(rows)
-    return {name: _claim(name, table, validated, (nearly, widest)) for name in table.tasks}
+    return {name: _claim(name, table, validated, _Limits(nearly, widest, name in proved)) for name in table.tasks}
 
 
 def _validation_scores(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
@@ -48,9 +52,17 @@ def _steps(place: str) -> float:
     return math.inf if place == EVERYTHING else int(place)
 
 
-def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float], limits: tuple[float, float]) -> Claim:
-    """Asks of one task. limits: the share that is nearly all, and the widest kernel that counts as short."""
-    nearly, widest = limits
+class _Limits(NamedTuple):
+    """The share that is nearly all, the widest kernel that is short, and whether that is proved to be too short."""
+
+    nearly: float
+    widest: float
+    proved: bool
+
+
+def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float], limits: _Limits) -> Claim:
+    """Asks of one task."""
+    nearly, widest, proved = limits
     keys = {key.place: key for key in table.cells if key.task == name}
     short = [place for place in keys if place != EVERYTHING and _steps(place) <= widest]
     wide = sorted((place for place in keys if place not in short), key=_steps, reverse=True)
@@ -64,14 +76,16 @@ def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float], 
     own, other = table.cells[keys[best]], table.cells[keys[wide[0]]]
     words = {best: f"kernel {best}", wide[0]: _words(wide[0])}
     facts = f"On {name}, kernel {best} scores {own}, {words[wide[0]]} {other}, guessing {floor:.1f} %."
-    if unable := [words[place] for place in (best, wide[0]) if not table.learnt(keys[place])]:
-        return Claim(None, f"{facts} There {_unable(unable, name, table)}.")
+    unable = [place for place in (best, wide[0]) if not table.learnt(keys[place])]
+    if wide[0] in unable or (unable and not proved):
+        return Claim(None, f"{facts} There {_unable([words[place] for place in unable], name, table)}.")
     asked = [_gain(table.cells[keys[place]], other, (nearly, floor), table.scatter(name)) for place in chosen]
     share = (own.mean - floor) / (other.mean - floor)
     parts = (
         f" That is {100 * share:.0f} % of the gain over guessing, and {100 * own.mean / other.mean:.0f} % of the score."
     )
-    return Claim(asked[0] if len(asked) == 1 else some(asked), facts + parts)
+    question = asked[0] if len(asked) == 1 else some(asked)
+    return Claim(AtMost(question) if unable else question, facts + parts)
 
 
 def _words(place: str) -> str:

@@ -254,6 +254,15 @@ def test_runs_that_were_cut_short_come_first() -> None:
     assert capped([*ended, *(Row(run=f"s{i}", metric="phases_at_cap", value=0) for i in range(3))]) == ""
 
 
+def test_what_is_proved_to_be_out_of_range_is_a_no_and_elsewhere_nothing_is_said() -> None:
+    places = {"3": 50.0, "11": 50.0, "31": 99.0, "all": 99.0}
+    for task, decided, seen_ in (("reach", -1, -1), ("listops", 0, 0)):
+        half = Row(task=task, protocol="none", model="chance", metric="accuracy", split="test", value=0.5, n=LARGE)
+        cells = {Key(task, "m", "enriched", place): ("accuracy", value) for place, value in places.items()}
+        (found,) = miralles2025_small.findings([half, *measured(cells, (-0.1, 0, 0.1))])
+        assert (found.subject, found.decided, found.seen) == (task, decided, seen_)
+
+
 def test_nothing_is_said_where_nothing_was_learnt() -> None:
     """Pathfinder's convolution is below a rule that looks at the markers' distance; no verdict calls that a no."""
     rule = Row(task="pathfinder", protocol="none", model="marker_distance", metric="accuracy", split="test")
