@@ -383,20 +383,6 @@ def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
     assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("Among 3 questions, two arms are told apart by ")
 
 
-def test_an_interval_stands_beside_a_question_and_grows_with_the_noise() -> None:
-    quiet, loud = (Seeds(tuple(50 + s * n for n in (-1, 0, 1)), examples=5_000) for s in (0.5, 2.0))
-    spans = [difference(Seeds((60.0, 61.0, 62.0), 5_000), arm, 4.0).span() for arm in (quiet, loud)]
-    assert all(span and span.value == pytest.approx(7.0) for span in spans)
-    assert spans[0] and spans[1] and spans[1].low < spans[0].low < 7.0 < spans[0].high < spans[1].high
-    assert difference(Seeds((60.0, 61.0)), quiet).span() is None, "two seeds decide nothing"
-    span = difference(Seeds((60.0, 61.0, 62.0)), Seeds((48.0, 50.0, 52.0))).span()
-    assert span and (span.low, span.high) == pytest.approx(WELCH, abs=0.05)  # ours rounds degrees of freedom down
-
-
-WELCH = (6.8446, 15.1554)
-"""`scipy.stats.ttest_ind((60, 61, 62), (48, 50, 52), equal_var=False).confidence_interval(0.95)`."""
-
-
 def test_a_verdict_is_made_of_short_sentences() -> None:
     found = [Finding("a", 1, 1, "One."), Finding("b", -1, -1, "Two."), Finding("c", 0, 1, "."), Finding("d", 0, 0, ".")]
     text = told(found)
