@@ -39,7 +39,8 @@ class Subject:
     """One paper's claim and the committed results that answer it.
 
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
-    tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind.
+    tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
+    that is put to every subject, where its name alone does not say. paired: whether a model is compared with itself.
     """
 
     title: str
@@ -47,6 +48,8 @@ class Subject:
     claim: str
     studies: tuple[tuple[str, Effort, int], ...]
     change: str
+    asks: str = ""
+    paired: bool = False
 
 
 SUBJECTS = (
@@ -66,6 +69,7 @@ SUBJECTS = (
         (("miralles2025_small", "overnight", 0),),
         "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
+        "kernels up to 11 have 90 % of the gain: ",
     ),
     Subject(
         "How long is long",
@@ -74,6 +78,8 @@ SUBJECTS = (
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
+        "in some haystack, more than half is lost at twice the length: ",
+        paired=True,
     ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
@@ -125,12 +131,12 @@ def page() -> str:
     for number, subject in enumerate(SUBJECTS, 1):
         parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
         found = answer(subject)
-        parts += _answered(found) if found else ["**Answer.** None yet: no results are committed.\n"]
+        parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return "\n".join([*parts, *_printed()])
 
 
-def _answered(found: Answer) -> Iterator[str]:
+def _answered(found: Answer, subject: Subject) -> Iterator[str]:
     rows, findings = found.results.rows, found.findings
     head = f"**Answer**, of `{found.study.name}` at effort `{found.effort}`. {capped(rows)}".rstrip()
     yield f"{head}\n"
@@ -139,8 +145,9 @@ def _answered(found: Answer) -> Iterator[str]:
         span = str(finding.span) if finding.span else "–"
         word = WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
         facts = finding.facts.partition(" Against the limit")[0]
-        yield f"| {finding.subject} | **{word}** | {span} | {facts} |"
-    yield f"\n**Evidence.** {_evidence(found)} {power(Table.of(rows), len(findings))}\n"
+        yield f"| {subject.asks}{finding.subject} | **{word}** | {span} | {facts} |"
+    seen = "" if subject.paired else f" {power(Table.of(rows), len(findings))}"
+    yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
 
 
 def _evidence(found: Answer) -> str:
@@ -231,7 +238,7 @@ def _kernels(axes: Any, table: Table, found: Answer) -> None:
         best = max(arm.median for arm in arms.values()) - floor
         curve = sorted((int(place), 100 * (arm.median - floor) / best) for place, arm in arms.items() if place != "all")
         axes.plot(*zip(*curve, strict=True), "o-", color=shade[task], markersize=4)
-        ends.append((curve[-1][1], task, shade[task]))
+        ends.append((curve[-1][1], {"reach": "marks 24 apart"}.get(task, task), shade[task]))
         if "all" in arms:
             axes.axhline(100 * (arms["all"].median - floor) / best, color=shade[task], linestyle=":", linewidth=1.0)
     axes.set_xscale("log", base=2)

@@ -226,7 +226,8 @@ def power(table: Table, questions: int) -> str:
             points = max(resolution(arm, table.scatter(task), questions) for arm in arms)
             seeds = min(len(arm.values) for arm in arms)
             seen.append(f"{points:.1f} points on {task} ({seeds} seeds)")
-    return f"Among {questions} questions, two arms are told apart by {', '.join(seen)}." if seen else ""
+    asked = "In one question" if questions == 1 else f"Among {questions} questions"
+    return f"{asked}, two arms are told apart by {', '.join(seen)}." if seen else ""
 
 
 FEW = 0.1
