@@ -41,7 +41,7 @@ class Budget:
     test: int
 
 
-BUDGETS = {LISTOPS: Budget(2_000, 5_000), MARKS: Budget(600, 4_000)}
+BUDGETS = {LISTOPS: Budget(1_600, 5_000), MARKS: Budget(600, 4_000)}
 """At `minutes`, by task; at other efforts what `efforts.SIZES` affords."""
 
 
