@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from repository import ROOT
 
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
@@ -113,6 +115,14 @@ def test_arms_of_the_small_study_are_of_equal_size() -> None:
         sizes = huang2024_small.parameters(effort)
         assert len(sizes) == 8
         assert max(sizes.values()) / min(sizes.values()) < 1.02, sizes
+
+
+def test_rates_at_overnight_are_the_best_of_the_trials_that_are_kept() -> None:
+    with (ROOT / "results" / "huang2024_small-tuned-minutes" / "trials.csv").open() as file:
+        best = {row["model"]: float(row["lr"]) for row in csv.DictReader(file) if row["chosen"] == "True"}
+    tried = {run.model.label: run.protocol.phases[0].recipe.lr for run in huang2024_small.runs("minutes")}
+    used = {run.model.label: run.protocol.phases[0].recipe.lr for run in huang2024_small.runs("overnight")}
+    assert used == pytest.approx({arm: rate * best[arm] for arm, rate in tried.items()})
 
 
 def asked(model: str, at: str, value: float, seed: int = 0) -> Row:
