@@ -52,8 +52,8 @@ REFERENCE = "rotary"  # the arm whose parameters the others are given
 LEARNT = 50.0  # percent at the training length from which a fall beyond it can be spoken of
 CLIFF = 0.5  # of what a model is above guessing at the training length, lost at twice that length
 FASTER = {"mamba2": 10**0.25, "griffin": 10**0.75, "rglru": 10**0.75}
-"""What some arms' rate is multiplied by at `overnight`: the best of four on validation, for 3,000 steps at the same size
-and length. The trials are kept in `results/huang2024_small-tuned-minutes`. The other arms do best without a change."""
+"""What the rate of some arms is multiplied by at `overnight`: the best of four on validation, in 3,000 steps at this
+size and length. The trials are kept in `results/huang2024_small-tuned-minutes`. The other arms do best without it."""
 TRIALS = 4
 UNHURRIED = Duration(5_000, "steps")  # before which a phase at `overnight` does not end: some find the needle late
 
@@ -144,7 +144,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 
 def recipe(arm: str, effort: Effort) -> Recipe:
-    """Returns one recipe for all arms; at `overnight`, where training ends by itself, each has the rate that is best."""
+    """Returns one recipe for all arms; at `overnight`, where training ends by itself, each has its best rate."""
     size = SIZES[effort]
     shared = replace(efforts.recipe(effort), lr=size.lr, batch=size.batch, budget=Duration(size.steps, "steps"))
     if effort != "overnight":
