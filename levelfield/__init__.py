@@ -4,7 +4,7 @@ How far does a model really see, and how much of its score comes from the archit
 initialisation or shortcuts in the benchmark? The values that questions and answers are made of live in
 `levelfield.spec` and can be had from here:
 
-    from levelfield import Duration, Model, Recipe, Run, Study
+    from levelfield import Duration, Model, OwnData, Recipe, Run, Study
 
 Nothing is imported until it is used, so the command line answers at once and never waits for torch.
 """
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         UserError,
         Values,
     )
+    from levelfield.user.own_data import OwnData
 
 __all__ = [
     "Block",
@@ -46,6 +47,7 @@ __all__ = [
     "Label",
     "MixerConfig",
     "Model",
+    "OwnData",
     "Phase",
     "Probe",
     "Protocol",
@@ -62,6 +64,8 @@ __all__ = [
     "compare",
 ]
 
+ELSEWHERE = {"OwnData": "levelfield.user.own_data", "compare": "levelfield.api"}
+
 
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562)."""
@@ -69,7 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'levelfield' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("levelfield.api" if name == "compare" else "levelfield.spec"), name)
+    return getattr(import_module(ELSEWHERE.get(name, "levelfield.spec")), name)
 
 
 def __dir__() -> list[str]:

@@ -30,6 +30,7 @@ from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Row, Study, UserError
 from levelfield.user.mixer import load_user_mixer, user_mixer
+from levelfield.user.own_data import OwnData
 
 if TYPE_CHECKING:
     from torch import nn
@@ -88,7 +89,7 @@ class Choices(TypedDict, total=False):
 
 def compare(
     mixer: type[nn.Module] | str,
-    tasks: Sequence[str] | str = (),
+    tasks: Sequence[str | OwnData] | str = (),
     protocols: Sequence[str] | str = (),
     effort: Effort = "minutes",
     *,
@@ -100,8 +101,9 @@ def compare(
     """Trains a mixer beside baselines of equal parameters at equal budget, and reports.
 
     mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
-    tasks, protocols, baselines: names, or text with names between commas or blanks. By default tasks are listops,
-    recall and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
+    tasks, protocols, baselines: names, or text with names between commas or blanks; a task may be an
+    `OwnData`. By default tasks are listops, recall and pathfinder, protocols scratch and spt_masked, baselines
+    attention, s4 and conv.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
     choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
@@ -124,7 +126,10 @@ def compare(
 
 
 def _options(
-    tasks: Sequence[str] | str, protocols: Sequence[str] | str, baselines: Sequence[str] | str, choices: Choices
+    tasks: Sequence[str | OwnData] | str,
+    protocols: Sequence[str] | str,
+    baselines: Sequence[str] | str,
+    choices: Choices,
 ) -> Options:
     """Returns what is compared. Raises TypeError for a keyword that `compare` does not have."""
     if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
@@ -141,8 +146,9 @@ def _options(
     )
 
 
-def _listed(given: Sequence[str] | str) -> tuple[str, ...]:
-    return names([given] if isinstance(given, str) else given)
+def _listed(given: Sequence[str | OwnData] | str) -> tuple[str, ...]:
+    words = [given] if isinstance(given, str) else given
+    return tuple(part for word in words for part in ([repr(word)] if isinstance(word, OwnData) else names([word])))
 
 
 def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str, tested: bool = True) -> None:

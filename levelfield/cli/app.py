@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,6 +40,7 @@ from levelfield.cli.arguments import (
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.model_commands import export_ruler, import_, ruler
+from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.streams import guarded, say
 from levelfield.files import made, read_rows
 from levelfield.spec import Effort, UserError, closest
@@ -159,6 +161,7 @@ def run(
 def compare(
     mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
+    own: Own = NO_FILE,
     effort: Effort = "minutes",
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
@@ -179,7 +182,9 @@ def compare(
     from levelfield.user.mixer import load_user_mixer
 
     load_user_mixer(mixer)  # or the reason why there is none
-    source = Source("compare", mixer, options.options(), trials, numerics.numerics())
+    chosen = options.options()
+    chosen = replace(chosen, tasks=(*chosen.tasks, *own.words()))
+    source = Source("compare", mixer, chosen, trials, numerics.numerics())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
@@ -282,11 +287,13 @@ def prepare(
     sources: Annotated[File, arg(name="from")] = None,
     mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
     effort: Effort = "minutes",
+    columns: Columns = NO_COLUMNS,
 ) -> None:
-    """Build the arrays of a task. Official files are downloaded where it needs them.
+    """Build the arrays of a task, or of your own file. Official files are downloaded where a task needs them.
 
     Args:
-        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
+        task: name of the task, FILE.py:Task or a file of data of your own, a study (its name or file) for all its
+            tasks, or all
         data: folder of prepared data
         sources: folder of official files that are here already; nothing is downloaded then
         mirror: addresses to ask for official files first; the name of a file is appended
@@ -294,20 +301,24 @@ def prepare(
     """
     from levelfield.cli import data_commands
 
+    task = columns.source(task)
     _exit(data_commands.prepare(task, data, data_commands.Sources(sources, mirror), say, effort))
 
 
-def verify(task: TaskName, data: Folder = Path("data"), effort: Effort = "minutes") -> None:
+def verify(
+    task: TaskName, data: Folder = Path("data"), effort: Effort = "minutes", columns: Columns = NO_COLUMNS
+) -> None:
     """Check the arrays of a task that are prepared, and print their data card.
 
     Args:
-        task: name of the task, FILE.py:Task of your own, a study (its name or file) for all its tasks, or all
+        task: name of the task, FILE.py:Task or a file of data of your own, a study (its name or file) for all its
+            tasks, or all
         data: folder of prepared data
         effort: of a study, at which effort
     """
     from levelfield.cli import data_commands
 
-    _exit(data_commands.verify(task, data, say, effort))
+    _exit(data_commands.verify(columns.source(task), data, say, effort))
 
 
 def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:

@@ -23,6 +23,7 @@ from levelfield.data import download, prepared
 from levelfield.engine.find import find_tasks
 from levelfield.files import write_text
 from levelfield.spec import Effort, Progress, Task, UserError
+from levelfield.user import own_data
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = 
     if name != "all":
         found = find_tasks(name, effort)
         for task in found:
-            _prepare(name if len(found) == 1 else task.name, task, root, sources, say)
+            _prepare(task.name if len(found) > 1 or task.reads else name, task, root, sources, say)
         return True
     complete = True
     for each in tasks.names():
@@ -94,7 +95,8 @@ def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
     folders = [at for at in sorted(root.glob("*-*")) if at.is_dir() and not at.name.startswith(".")]
     folders = [at for at in folders if not own or at.name.rsplit("-", 1)[0] in own]
     if not folders:
-        raise UserError(f"Nothing of {name} is prepared in {root}: start with `levelfield data prepare {name}`.")
+        what, words = (name, f" {name}") if not own_data.is_word(name) else (min(own), "")
+        raise UserError(f"Nothing of {what} is prepared in {root}: start with `levelfield data prepare{words}`.")
     return folders
 
 

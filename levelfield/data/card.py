@@ -77,12 +77,12 @@ def make(
     """Counts everything.
 
     notes: warnings that were given while the arrays were built; files: whether a folder of files was read for it (a
-    task with archives always reads some).
+    task with archives always reads some, and so does one of a user's own files).
     """
     found = duplicates.search(task.input, splits, progress)
     relabelled, wrong = _recomputed(task, splits)
     overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
-    generated = not (task.archives or files)
+    generated = not (task.archives or files or task.reads)
     certified = task.certify(splits)
     against = certified.faults if certified else ()
     return Card(

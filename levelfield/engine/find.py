@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from itertools import product
@@ -36,6 +36,7 @@ from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task,
 from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.user_source import parsed
+from levelfield.user import own_data
 
 PACKAGE = Path(__file__).parents[1]
 REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
@@ -144,9 +145,12 @@ def load_survey(name: str) -> Survey:
 def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """Returns what TASK on the command line means. Raises UserError.
 
-    That is a task by its name, FILE.py:Task or FILE.py:Task(setting=1), or all tasks of a study, by its name or file,
-    at that effort. A name that a task and a study share is the task's.
+    That is a task by its name, with other settings as in reach(range=64), FILE.py:Task or FILE.py:Task(setting=1), a
+    user's own file as the text of an `OwnData`, or all tasks of a study, by its name or file, at that effort. A name
+    that a task and a study share is the task's.
     """
+    if own_data.is_word(name):
+        return [own_data.from_word(name)]
     path, colon, call = name.partition(":")
     if colon and path.endswith(".py"):
         return [_task_of(_module(path), path, call)]
@@ -154,10 +158,20 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
 
     if path.endswith(".py") or (name in listing("studies") and name not in tasks.names()):
         return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
-    if name not in tasks.names():
-        near = closest(name, tasks.names()).removesuffix(".")
-        raise UserError(f"There is no task '{name}': {near} (or give FILE.py:Task, or a study).")
-    return [tasks.find(name)]
+    kind, paren, _ = name.partition("(")
+    if kind not in tasks.names():
+        near = closest(kind, tasks.names()).removesuffix(".")
+        raise UserError(f"There is no task '{kind}': {near} (or give FILE.py:Task, a file of data, or a study).")
+    return [_with_settings(tasks.find(kind), name) if paren else tasks.find(kind)]
+
+
+def _with_settings(task: Task, call: str) -> Task:
+    """Returns the task with the settings of a call such as reach(range=64). Raises UserError for one it has not."""
+    name, settings = parsed(call)
+    known = [each.name for each in fields(task)]
+    if unknown := next((key for key in settings if key not in known), None):
+        raise UserError(f"The task {name} has no setting '{unknown}': {closest(unknown, known)}")
+    return replace(task, **settings)
 
 
 def _task_of(module: ModuleType, path: str, call: str) -> Task:

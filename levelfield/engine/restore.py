@@ -18,6 +18,7 @@ from levelfield import objectives as objectives  # whose classes are looked up
 from levelfield import spec, tasks
 from levelfield.mixers import MIXERS
 from levelfield.spec import MixerConfig, Objective, Run, Study, Task
+from levelfield.user import own_data as own_data  # a class that a run may be made of
 
 
 class Unknown(LookupError):

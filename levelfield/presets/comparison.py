@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from levelfield import contract, tasks
+from levelfield import contract
 from levelfield.mixers import MIXERS
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
@@ -120,8 +120,8 @@ def baselines(options: Options) -> tuple[MixerConfig, ...]:
 
 
 def task(name: str, effort: Effort) -> Task:
-    """Returns a generated task at the size the effort affords; any other task as it is."""
-    return efforts.task(name, effort) if name in efforts.TASK_BY_EFFORT else tasks.find(name)
+    """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
+    return efforts.named(name, effort)
 
 
 @cache

@@ -35,6 +35,7 @@ from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.reach import Reach
 from levelfield.tasks.recall import Recall
+from levelfield.user import own_data
 
 ATTENTION = Attention(heads=4, rotary="per_head")
 S4_DIAGONAL = S4(state=16, form="diagonal", init="lin")
@@ -168,6 +169,13 @@ def task(name: str, effort: Effort) -> Task:
     return TASK_BY_EFFORT[name][effort]
 
 
+def named(name: str, effort: Effort) -> Task:
+    """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
+    if name in TASK_BY_EFFORT:
+        return TASK_BY_EFFORT[name][effort]
+    return own_data.from_word(name) if own_data.is_word(name) else tasks.find(name)
+
+
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
 
 
@@ -205,7 +213,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
 def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
     """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
     shared = recipe(effort, size)
-    task = TASK_BY_EFFORT[name][effort] if name in TASK_BY_EFFORT else tasks.find(name)
+    task = named(name, effort)
     goal, hidden = default_objective(task), ratio(name)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
     total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)

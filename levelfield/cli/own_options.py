@@ -1,0 +1,99 @@
+"""Defines the flags that say what the columns of a user's own file mean, wherever a command takes such a file.
+
+    levelfield data prepare reviews.csv --text body --label stars
+    levelfield compare mine.py:Mine --own reviews.csv --text body --label stars
+
+Whatever is given becomes one `OwnData`, whose text form is what the rest of the package is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from tyro.conf import arg
+
+from levelfield.cli.arguments import Names, Number, Share, Text
+from levelfield.spec import UserError
+from levelfield.user import own_data, own_files
+
+
+@dataclass(frozen=True)
+class OwnColumns:
+    """What the columns of your own file mean (CSV, TSV, JSON lines, Parquet, or a folder of numpy arrays).
+
+    Args:
+        text: column of text, read as bytes
+        symbols: column of symbols between blanks
+        channels: columns of numbers, each cell a list of them
+        label: column of classes
+        target: columns of numbers to predict
+        split: column that says train, val or test (default: as files are named, else carved by a hash)
+        group: column whose rows stay in one split, such as a patient
+        test_share: share of the rows for test, where no split is given
+        val_share: share of the rows for validation, where no split is given
+        longest: steps beyond which a sequence is cut
+        split_seed: of the hash that carves splits
+        skip_broken: leave out rows that cannot be read
+    """
+
+    text: Text = ""
+    symbols: Text = ""
+    channels: Names = ()
+    label: Text = ""
+    target: Names = ()
+    split: Text = ""
+    group: Text = ""
+    test_share: Share = 0.2
+    val_share: Share = 0.1
+    longest: Number = 4_096
+    split_seed: Number = 0
+    skip_broken: bool = False
+
+    def word(self, path: str) -> str:
+        """Returns what stands for the file in text. Raises UserError for settings that cannot be, and for whatever is
+        wrong with the file, before anything else is done."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "split_seed"}
+        task = own_data.OwnData(path, seed=self.split_seed, **given)
+        assert task.max_length  # which reads the file
+        return repr(task)
+
+    def source(self, name: str) -> str:
+        """Returns what stands for a task in text, which `name` may be the file of; any other name as it is.
+
+        Raises UserError where columns are named without a file.
+        """
+        if own_files.is_data(name):
+            return self.word(name)
+        if self != NO_COLUMNS:
+            raise UserError(
+                f"'{name}' is no file of data, so it has no columns: leave out --text, --label and the like."
+            )
+        return name
+
+
+NO_COLUMNS = OwnColumns()
+
+
+@dataclass(frozen=True)
+class OwnFile(OwnColumns):
+    """Your own file instead of, or beside, the tasks that ship.
+
+    Args:
+        own: your own data: a file that ends in .csv, .tsv, .jsonl or .parquet, or a folder
+    """
+
+    own: Text = ""
+
+    def words(self) -> tuple[str, ...]:
+        """Returns what stands for the file in text; () where none is given. Raises UserError for columns without it."""
+        if self.own:
+            return (OwnColumns(**{f.name: getattr(self, f.name) for f in fields(OwnColumns)}).word(self.own),)
+        if self != NO_FILE:
+            raise UserError("Columns are named, but no file: give it with --own reviews.csv.")
+        return ()
+
+
+NO_FILE = OwnFile()
+Columns = Annotated[OwnColumns, arg(name="")]
+Own = Annotated[OwnFile, arg(name="")]

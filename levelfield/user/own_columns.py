@@ -1,0 +1,162 @@
+"""Turns the cells of a user's data into sequences and targets, and says what is missing or wrong in one sentence.
+
+    inputs(rows, Choice(text="body"))       # UTF-8 bytes of each text
+    classes(rows, "stars")                  # (("1", "2", ..., "5"), number of the class of each row)
+
+A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only
+and a number that is none are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from levelfield.spec import UserError, closest
+
+MOST_CLASSES = 1_000
+MOST_SYMBOLS = 60_000
+BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The rows of all files, one after another: name of a column -> a cell for each row; a row without it has None."""
+
+    where: str
+    columns: dict[str, list[Any]]
+
+    def column(self, name: str, flag: str) -> list[Any]:
+        """Returns a column. Raises UserError where there is none of that name; flag: what named it."""
+        if name not in self.columns:
+            raise UserError(f"{self.where} has no column '{name}' for {flag}: {closest(name, list(self.columns))}")
+        return self.columns[name]
+
+
+def missing(cell: Any) -> bool:
+    """Tells whether a cell is empty: None, blanks, or a number that is none (NaN)."""
+    if isinstance(cell, float):
+        return cell != cell
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def texts(cells: Sequence[Any], longest: int) -> list[np.ndarray | None]:
+    """Returns the UTF-8 bytes of each cell, at most `longest`; None where there are none."""
+    encoded = (None if missing(c) else str(c).encode("utf-8", "replace")[:longest] for c in cells)
+    return [None if text is None else np.frombuffer(text, np.uint8) for text in encoded]
+
+
+def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
+    """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none."""
+    found = (c if isinstance(c, (list, tuple)) else _items(c) for c in cells)
+    return [[str(item) for item in row[:longest]] or None for row in found]
+
+
+def _items(cell: Any) -> list[Any]:
+    if missing(cell):
+        return []
+    text = str(cell).strip()
+    return [str(item) for item in _parsed(text)] if text.startswith("[") else text.split()
+
+
+def _parsed(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.translate(BETWEEN).split()
+    return found if isinstance(found, list) else [found]
+
+
+def numbered(rows: Sequence[Sequence[str] | None], known: Iterable[int]) -> tuple[list[np.ndarray | None], int]:
+    """Returns the symbols of each row as numbers, and how many symbols there are.
+
+    known: rows of the training split, whose symbols are numbered from 1 on, the commonest first. 0 stands for others.
+    """
+    counts = Counter(symbol for index in known for symbol in rows[index] or ())
+    ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[:MOST_SYMBOLS]
+    number = {symbol: place for place, symbol in enumerate(ranked, 1)}
+    kind = np.uint8 if len(number) < 256 else np.uint16
+    return [None if r is None else np.array([number.get(s, 0) for s in r], kind) for r in rows], len(number) + 1
+
+
+def signals(columns: Sequence[Sequence[Any]], longest: int, names: Sequence[str]) -> list[np.ndarray | None]:
+    """Returns (steps, channels) float32 for each row, from one cell of numbers for each channel; None where one is
+    missing. Raises UserError for a cell that holds other things, and for channels of different lengths."""
+    found: list[np.ndarray | None] = []
+    for number, cells in enumerate(zip(*columns, strict=True), 1):
+        values = [_numbers(cell, name, number) for cell, name in zip(cells, names, strict=True)]
+        if any(not len(v) for v in values):
+            found.append(None)
+            continue
+        if len({len(v) for v in values}) > 1:
+            said = ", ".join(f"{name} {len(v)}" for name, v in zip(names, values, strict=True))
+            raise UserError(f"Row {number} has channels of different lengths ({said}): give equally many steps.")
+        found.append(np.stack(values, 1)[:longest].astype(np.float32))
+    return found
+
+
+def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
+    try:
+        items = [] if missing(cell) else cell.translate(BETWEEN).split() if isinstance(cell, str) else cell
+        values = np.atleast_1d(np.asarray(items, np.float64)).ravel()
+    except (TypeError, ValueError):
+        raise UserError(
+            f"Row {number} of the column {name} is no list of numbers: give a cell such as '0.1 0.2', or --text."
+        ) from None
+    if not np.isfinite(values).all():
+        raise UserError(
+            f"Row {number} of the column {name} has a number that is not finite: fill it in or leave it out."
+        )
+    return values
+
+
+def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Returns the names of the classes, sorted, and the class of each row, (N,), -1 where it is missing.
+
+    Raises UserError for a single class, and for so many that the column cannot be one of classes.
+    """
+    texts = [None if missing(cell) else _label(cell) for cell in cells]
+    there = sorted({text for text in texts if text is not None}, key=_by_number)
+    if len(there) < 2:
+        only = f"only '{there[0]}'" if there else "nothing"
+        raise UserError(f"The label {name} has {only} in it: give a column of two classes or more.")
+    known = sum(text is not None for text in texts)
+    if len(there) > MOST_CLASSES or (len(there) > 20 and len(there) > known / 2):
+        raise UserError(
+            f"The label {name} has {len(there):,} different values in {known:,} rows: give a column of classes, or "
+            "name numbers with --target."
+        )
+    number = {text: place for place, text in enumerate(there)}
+    return tuple(there), np.array([-1 if text is None else number[text] for text in texts], np.int64)
+
+
+def _label(cell: Any) -> str:
+    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _by_number(text: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
+
+
+def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray:
+    """Returns the numbers to predict, (N, dims) float64, NaN where one is missing. Raises UserError for other cells."""
+    found = np.full((len(columns[0]), len(names)), np.nan)
+    for at, (cells, name) in enumerate(zip(columns, names, strict=True)):
+        for row, cell in enumerate(cells):
+            try:
+                found[row, at] = np.nan if missing(cell) else float(cell)
+            except (TypeError, ValueError):
+                raise UserError(
+                    f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label."
+                ) from None
+    return found

@@ -1,0 +1,109 @@
+"""Makes a task of a user's own file, without code: CSV, TSV, JSON lines, Parquet, or a folder of numpy arrays.
+
+    OwnData("reviews.csv", text="body", label="stars")
+    OwnData("beats.parquet", channels=("ecg", "ppg"), target=("rate",), group="patient")
+    OwnData("folder")                                  # x.npy and y.npy, or train/x.npy, test/x.npy, ...
+
+It is one frozen value like any other task, so runs, prepared arrays and reports take it. It is known by the content of
+its files and not by where they lie: other content is another task, with other runs.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from levelfield.spec import Examples, Input, Label, Output, Progress, SplitName, Task, UserError, digest, no_progress
+from levelfield.spec.user_source import parsed
+from levelfield.user import own_files
+from levelfield.user.own_rows import Content, Settings, content
+
+WORD = "OwnData("  # what the text form of such a task begins with
+
+
+@dataclass(frozen=True)
+class OwnData(Settings, Task):
+    """Rows of the user's own files as a task; the settings are those of `Settings`."""
+
+    version: ClassVar[int] = 1
+    source: ClassVar[str] = "a file of the user's own"
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per file, not one for all
+        stem = re.sub(r"\W+", "_", Path(self.path).stem, flags=re.ASCII).strip("_")
+        return f"own_{stem[:40]}" if stem else "own"
+
+    @property
+    def split_rule(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        given = f"column {self.split}" if self.split else "as the files are named"
+        key = f"the column {self.group}" if self.group else "the input"
+        return (
+            f"{given}; what is missing is carved from train by a hash of seed {self.seed} and {key}: "
+            f"{self.test_share:.0%} for test, {self.val_share:.0%} for val"
+        )
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return own_files.files_of(Path(self.path))
+
+    @property
+    def input(self) -> Input:
+        return self._content.input
+
+    @property
+    def output(self) -> Output:
+        return self._content.output
+
+    @property
+    def max_length(self) -> int:
+        return self._content.max_length
+
+    @property
+    def chance(self) -> float:
+        output = self.output
+        return 1 / output.classes if isinstance(output, Label) else 0.0
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their numbers; () for numbers to predict."""
+        return self._content.classes
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out or is shared between splits, a sentence each."""
+        return self._content.notes
+
+    @property
+    def shared_groups(self) -> dict[str, int]:
+        """Groups with rows in both of two splits, by pair of splits; {} without `group`."""
+        return dict(self._content.shared_groups)
+
+    @property
+    def _content(self) -> Content:
+        return content(self, digest(self))
+
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        """Returns the three splits; warns of what was left out. Raises UserError for files that cannot be used."""
+        made = self._content
+        for note in made.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return made.splits
+
+
+def is_word(text: str) -> bool:
+    """Tells whether text stands for such a task, as `repr` writes it."""
+    return text.startswith(WORD)
+
+
+def from_word(text: str) -> OwnData:
+    """Returns the task that `repr` wrote as text. Raises UserError for text that is no such call."""
+    name, found = parsed(text)
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    try:
+        return OwnData(**settings)
+    except TypeError as error:
+        raise UserError(f"{name} does not take this ({error}): write OwnData(path='reviews.csv', ...).") from error

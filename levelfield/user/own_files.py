@@ -1,0 +1,234 @@
+"""Reads a user's data files into columns of cells: CSV, TSV, JSON lines, Parquet, and folders of numpy arrays.
+
+    read(Path("reviews.csv"))           # [Part("", {"body": ["good", ...], "stars": ["5", ...]}, skipped=0)]
+    read(Path("folder"))                # train.csv and test.csv in it: [Part("train", ...), Part("test", ...)]
+
+An empty cell is "" or None, whichever the format has. What cannot be read raises UserError, in one sentence with the
+line and how to mend it. CSV and JSON are read by the standard library, Parquet by DuckDB, which is here for rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelfield.files import unreadable
+from levelfield.spec import UserError
+
+SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+"""What files and cells call a split, and its name here."""
+
+Columns = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The cells of one file, or the arrays of one folder.
+
+    split: "train", "val" or "test" where the name of the file says so, else "". columns: name -> a cell for each row.
+    skipped: rows that were left out because they are broken.
+    """
+
+    split: str
+    columns: Columns
+    skipped: int = 0
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+
+def is_data(text: str) -> bool:
+    """Tells whether text is the path of something that `read` takes, by its ending, or a folder that is there."""
+    path = Path(text)
+    return path.suffix.lower() in READERS or (("/" in text or "." in text) and path.is_dir())
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Returns the files that `read` reads, in a fixed order.
+
+    Raises UserError where there is nothing to read, or two files for one split.
+    """
+    if path.is_file():
+        if path.suffix.lower() not in READERS:
+            raise UserError(f"{path} is of no known kind: give a file that ends in {', '.join(READERS)}, or a folder.")
+        return (path,)
+    if not path.is_dir():
+        raise UserError(f"There is no file or folder {path}: give the path of your data.")
+    arrays = tuple(file for folder in (path, *_split_folders(path)) for file in sorted(folder.glob("*.npy")))
+    tables = sorted(file for file in path.iterdir() if file.suffix.lower() in READERS and file.is_file())
+    named = [file for file in tables if file.stem.lower() in SPLIT_NAMES]
+    splits = [SPLIT_NAMES[file.stem.lower()] for file in named]
+    if twice := next((split for split in splits if splits.count(split) > 1), ""):
+        raise UserError(f"{path} has several files for the split {twice}: leave one of them there.")
+    if arrays and named:
+        raise UserError(f"{path} holds arrays and tables: leave one kind of them there.")
+    if not arrays and not named:
+        more = f", or give the file itself, such as {tables[0]}" if tables else ""
+        raise UserError(f"{path} has no train.csv, nor x.npy and y.npy: name its files so{more}.")
+    return arrays or tuple(named)
+
+
+def _split_folders(path: Path) -> list[Path]:
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and folder.name.lower() in SPLIT_NAMES)
+
+
+def read(path: Path, skip_broken: bool = False) -> list[Part]:
+    """Returns the rows of each file. Raises UserError for what cannot be read, and for a file without rows.
+
+    skip_broken: leave broken rows out, counted, where the default is to name the first one.
+    """
+    files = files_of(path)
+    if files[0].suffix == ".npy":
+        parts = [
+            _arrays(folder, folder.name if folder != path else "") for folder in dict.fromkeys(f.parent for f in files)
+        ]
+    else:
+        parts = [_table(file, file.stem if path.is_dir() else "", skip_broken) for file in files]
+    for part, file in zip(parts, files):
+        if not part.rows:
+            raise UserError(f"{file} has no rows: give a file with at least one example.")
+    return parts
+
+
+def _table(path: Path, name: str, skip_broken: bool) -> Part:
+    try:
+        columns, skipped = READERS[path.suffix.lower()](path, skip_broken)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is no UTF-8 text (byte {error.start:,}): convert it, for example by `iconv -f latin1 -t utf8`."
+        ) from error
+    except OSError as error:
+        raise unreadable(path, error, "give the path of your data") from error
+    return Part(SPLIT_NAMES.get(name.lower(), ""), columns, skipped)
+
+
+def _csv(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+    with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
+        head = file.readline()
+        file.seek(0)
+        lines = csv.reader(file, delimiter=_delimiter(head), strict=True)
+        names = [name.strip() for name in next(lines, [])]
+        if not any(names):
+            raise UserError(f"{path} is empty: give a file whose first line names the columns.")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UserError(f"{path} has two columns '{twice}': rename one of them.")
+        kept, skipped = [], 0
+        try:
+            for cells in lines:
+                if len(cells) == len(names):
+                    kept.append(cells)
+                elif cells and not skip_broken:
+                    raise UserError(
+                        f"{path}, line {lines.line_num}: it has {len(cells)} cells, but the first line names "
+                        f"{len(names)} columns: mend it, or leave such rows out with --skip-broken."
+                    )
+                else:
+                    skipped += bool(cells)
+        except csv.Error as error:
+            raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
+    return dict(zip(names, map(list, zip(*kept, strict=True)), strict=True)) if kept else {
+        n: [] for n in names
+    }, skipped
+
+
+def _delimiter(head: str) -> str:
+    """Returns what stands most often between the names of columns, the comma if in doubt."""
+    return max((",", "\t", ";"), key=head.count)
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Lets a cell be as long as a book; the standard library refuses more than 131,072 characters."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _jsonl(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+    rows: list[dict[str, Any]] = []
+    skipped = 0
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            row, why = _object(line)
+            if row is not None:
+                rows.append(row)
+            elif skip_broken:
+                skipped += 1
+            else:
+                raise UserError(f"{path}, line {number}: {why}: mend it, or leave such rows out with --skip-broken.")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}, skipped
+
+
+def _object(line: str) -> tuple[dict[str, Any] | None, str]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return None, f"it is no JSON ({error})"
+    return (row, "") if isinstance(row, dict) else (None, "it is no JSON object")
+
+
+def _parquet(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+    import duckdb
+
+    try:
+        with duckdb.connect(config={"threads": 1}) as base:
+            found = base.execute("SELECT * FROM read_parquet($1)", [str(path)])
+            names = [column[0] for column in found.description or ()]
+            rows = found.fetchall()
+    except duckdb.Error as error:
+        said = str(error).splitlines()[0]
+        raise UserError(f"{path} is no Parquet file that can be read ({said}): write it anew.") from error
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}, 0
+
+
+READERS: dict[str, Callable[[Path, bool], tuple[Columns, int]]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".parquet": _parquet,
+}
+"""How a file is read, by its ending."""
+
+
+def _arrays(folder: Path, name: str) -> Part:
+    """Returns x.npy, (N, T) or (N, T, channels), as a column `x` of sequences, and the other arrays, (N, ...), as they
+    are. `lengths.npy`, (N,), says how many steps of each are real."""
+    found: dict[str, np.ndarray] = {}
+    for file in sorted(folder.glob("*.npy")):
+        try:
+            found[file.stem] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(f"{file} cannot be read ({error}): save it with np.save, without objects.") from error
+    for needed in ("x", "y"):
+        if needed not in found:
+            raise UserError(f"{folder} has no {needed}.npy: save inputs as x.npy and labels as y.npy.")
+    x, count = found["x"], len(found["x"])
+    if x.ndim not in (2, 3):
+        raise UserError(
+            f"{folder / 'x.npy'} has shape {x.shape}: give (examples, steps) or (examples, steps, channels)."
+        )
+    if wrong := next((stem for stem, array in found.items() if array.shape[:1] != (count,)), None):
+        raise UserError(f"{folder / wrong}.npy does not have {count} entries as x.npy does: save one for each example.")
+    lengths = found.pop("lengths", np.full(count, x.shape[1]))
+    columns: dict[str, list[Any]] = {name: list(array) for name, array in found.items()}
+    columns["x"] = [row[: int(length)] for row, length in zip(x, lengths, strict=True)]
+    return Part(SPLIT_NAMES.get(name.lower(), ""), columns)

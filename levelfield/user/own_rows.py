@@ -1,0 +1,240 @@
+"""Makes splits of a user's rows: which columns are read, how they are encoded, and where the splits come from.
+
+    content(Settings("reviews.csv", text="body", label="stars"), identity)
+
+Files are read once in a process for each content. Whatever the training split alone may decide, such as the numbers of
+symbols and the scale of signals, is decided by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from levelfield.spec import SPLITS, Examples, Input, Label, Output, Signal, SplitName, Tokens, UserError, Values
+from levelfield.user import own_columns, own_files, own_splits
+from levelfield.user.own_columns import Cells
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Rows of a file, each a sequence and what is to be said of it.
+
+    path: a file that ends in .csv, .tsv, .jsonl or .parquet, a folder with train.csv and test.csv (and val.csv), or a
+    folder of arrays. Of the input one is named: `text`, a column that is read as UTF-8 bytes; `symbols`, one of words
+    between blanks; `channels`, columns of which each cell is a list of numbers. Of the output: `label`, a column of
+    classes, or `target`, columns of numbers, which are standardised by the training split. A folder of arrays needs
+    neither: x.npy of whole numbers is symbols, any other or one of three dimensions is a signal; y.npy of whole numbers
+    is classes.
+
+    split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
+    `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
+    whose rows then stay together. longest: steps beyond which a sequence is cut. skip_broken: leave out rows that
+    cannot be read, where the default is to name the first one.
+
+    Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
+    """
+
+    path: str = field(metadata={"identity": False})
+    text: str = ""
+    symbols: str = ""
+    channels: tuple[str, ...] = ()
+    label: str = ""
+    target: tuple[str, ...] = ()
+    split: str = ""
+    group: str = ""
+    test_share: float = 0.2
+    val_share: float = 0.1
+    longest: int = 4_096
+    seed: int = 0
+    skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
+            raise UserError("An input is one of --text, --symbols and --channels: leave out the others.")
+        if self.label and self.target:
+            raise UserError("An output is --label for classes or --target for numbers: leave out one of them.")
+        if min(self.test_share, self.val_share) <= 0 or self.test_share + self.val_share >= 1:
+            raise UserError(
+                f"Shares of {self.test_share} for test and {self.val_share} for val leave nothing to train on or to "
+                "test: give shares above 0 that come to less than 1."
+            )
+        if self.longest < 1:
+            raise UserError(f"A sequence of at most {self.longest} steps is none: give --longest 1 or more.")
+
+
+class Content(NamedTuple):
+    """What the files come to."""
+
+    splits: dict[SplitName, Examples]
+    input: Input
+    output: Output
+    classes: tuple[str, ...]
+    max_length: int
+    notes: tuple[str, ...]
+    shared_groups: dict[str, int]
+
+
+class _Sequences(NamedTuple):
+    """Inputs before symbols are numbered, which the training split decides."""
+
+    rows: list[Any]  # arrays, or of lists of words; None where a row has no input
+    kind: str  # "bytes", "words", "numbers" or "signal"
+
+
+@lru_cache(maxsize=4)
+def content(task: Settings, identity: str) -> Content:
+    """Returns what the files come to. Raises UserError for files that cannot be used.
+
+    identity: changes whenever what they hold does, so that they are read once for each content.
+    """
+    parts = own_files.read(Path(task.path), task.skip_broken)
+    cells = _joined(task, parts)
+    given = _given_splits(task, cells, parts)
+    sequences = _sequences(task, cells)
+    y, names = _targets(task, cells)
+    whole = np.array([row is not None and len(row) > 0 for row in sequences.rows]) & _known(y)
+    if whole.sum() < 3:
+        raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
+    kept = np.flatnonzero(whole)
+    groups = [str(cell) for cell in cells.column(task.group, "--group")] if task.group else None
+    keys = [_key(sequences.rows[i], groups[i] if groups else None) for i in kept]
+    shares = {"test": task.test_share, "val": task.val_share}
+    split = own_splits.completed(given[kept], keys, shares, task.seed)
+    rows, spec = _encoded([sequences.rows[i] for i in kept], sequences.kind, split == "train")
+    splits, output = _divided(rows, y[kept], split, names)
+    shared = own_splits.shared(split.tolist(), [groups[i] for i in kept]) if groups else {}
+    longest = max(len(row) for row in rows)
+    skipped = sum(part.skipped for part in parts)
+    return Content(
+        splits=splits,
+        input=spec,
+        output=output,
+        classes=names,
+        max_length=longest,
+        notes=tuple(_notes(task, whole, skipped, shared)),
+        shared_groups=shared,
+    )
+
+
+def _joined(task: Settings, parts: list[own_files.Part]) -> Cells:
+    names = dict.fromkeys(name for part in parts for name in part.columns)
+    columns = {n: [c for part in parts for c in part.columns.get(n, [None] * part.rows)] for n in names}
+    return Cells(task.path, columns)
+
+
+def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> np.ndarray:
+    """Returns the split that files or a column give each row, (N,) text; all "train" where nothing is given."""
+    if not task.split:
+        return np.array([part.split or "train" for part in parts for _ in range(part.rows)], object).astype(str)
+    named = [str(cell).strip().lower() for cell in cells.column(task.split, "--split")]
+    if other := next((name for name in named if name not in own_files.SPLIT_NAMES), None):
+        raise UserError(f"The column {task.split} says '{other}': its cells are train, val or test.")
+    return np.array([own_files.SPLIT_NAMES[name] for name in named])
+
+
+def _sequences(task: Settings, cells: Cells) -> _Sequences:
+    if task.text:
+        return _Sequences(own_columns.texts(cells.column(task.text, "--text"), task.longest), "bytes")
+    if task.symbols:
+        return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "words")
+    if task.channels:
+        columns = [cells.column(name, "--channels") for name in task.channels]
+        return _Sequences(own_columns.signals(columns, task.longest, task.channels), "signal")
+    if not isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray):
+        raise UserError(
+            f"Nothing says what the input is: name a column of {task.path} with --text, --symbols or --channels; "
+            f"it has {', '.join(cells.columns)}."
+        )
+    rows = [row[: task.longest] for row in cells.columns["x"]]
+    flat = rows[0].ndim == 1
+    if flat and rows[0].dtype.kind in "bui":
+        if min(int(row.min(initial=0)) for row in rows) < 0:
+            raise UserError(f"{task.path}: x.npy has symbols below 0: number them from 0 on.")
+        return _Sequences(rows, "numbers")
+    return _Sequences([np.asarray(row[:, None] if flat else row, np.float32) for row in rows], "signal")
+
+
+def _targets(task: Settings, cells: Cells) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns classes, (N,) int64 with their names, or numbers, (N, dims) float64 with ()."""
+    if task.target:
+        columns = [cells.column(name, "--target") for name in task.target]
+        return own_columns.values(columns, task.target), ()
+    arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
+    if arrays and not task.label:
+        first = np.asarray(cells.columns["y"][0])
+        if first.dtype.kind == "f":
+            return np.stack([np.atleast_1d(y) for y in cells.columns["y"]]).astype(np.float64), ()
+    name = task.label or ("y" if arrays else "")
+    if not name:
+        raise UserError(
+            f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes) or --target "
+            f"(numbers); it has {', '.join(cells.columns)}."
+        )
+    names, y = own_columns.classes(cells.column(name, "--label"), name)
+    return y, names
+
+
+def _known(y: np.ndarray) -> np.ndarray:
+    return y >= 0 if y.ndim == 1 else np.all(np.isfinite(y), axis=1)
+
+
+def _key(row: Any, group: str | None) -> bytes:
+    """Returns what keeps rows together: their group, else their input."""
+    if group is not None:
+        return group.encode()
+    return row.tobytes() if isinstance(row, np.ndarray) else " ".join(map(str, row)).encode()
+
+
+def _encoded(rows: list[Any], kind: str, train: np.ndarray) -> tuple[list[np.ndarray], Input]:
+    """Returns the sequences as arrays, and what they are. train: (N,) bool, the rows that may decide it."""
+    if kind == "bytes":
+        return rows, Tokens(256)
+    if kind == "words":
+        numbered, count = own_columns.numbered(rows, np.flatnonzero(train).tolist())
+        return [row for row in numbered if row is not None], Tokens(count)
+    if kind == "numbers":
+        return rows, Tokens(max(int(row.max()) for row in rows) + 1)
+    if not all(np.isfinite(row).all() for row in rows):
+        raise UserError("The signals have values that are not finite: fill them in or leave these rows out.")
+    seen = np.concatenate([row for row, own in zip(rows, train, strict=True) if own])
+    scale = np.where(seen.std(0) > 0, seen.std(0), 1.0)
+    channels = seen.shape[1]
+    return rows, Signal(channels, tuple(map(float, seen.mean(0))), tuple(map(float, scale)))
+
+
+def _divided(
+    rows: list[np.ndarray], y: np.ndarray, split: np.ndarray, names: tuple[str, ...]
+) -> tuple[dict[SplitName, Examples], Output]:
+    """Returns the splits, and what is to be predicted; numbers are standardised by the training split."""
+    train = y[split == "train"]
+    if names:
+        if len(np.unique(train)) < 2:
+            raise UserError("The training split has one class only: give more rows, or other splits.")
+        output: Output = Label(len(names))
+        targets = y
+    else:
+        spread = train.std(0)
+        if (spread == 0).any():
+            raise UserError("A target has one value only in the training split: give a column that varies.")
+        output, targets = Values(y.shape[1]), ((y - train.mean(0)) / spread).astype(np.float32)
+    made: dict[SplitName, Examples] = {}
+    for name in SPLITS:
+        at = np.flatnonzero(split == name)
+        made[name] = Examples.of_sequences([rows[i] for i in at], targets[at])
+    return made, output
+
+
+def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:
+    left = int((~whole).sum())
+    notes = [f"{left:,} of {len(whole):,} rows without input or label were left out."] if left else []
+    notes += [f"{skipped:,} broken rows were left out."] if skipped else []
+    notes += [
+        f"{n:,} groups of {task.group} are in both {pair.replace('+', ' and ')}." for pair, n in shared.items() if n
+    ]
+    return notes

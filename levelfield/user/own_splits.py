@@ -1,0 +1,64 @@
+"""Divides a user's rows into train, val and test: as files or a column say, and by a recorded rule where they do not.
+
+    assigned(["train", "", "test"])           # what is given stays; where there is no val, a share of train becomes it
+    carve(keys, shares={"test": 0.2}, seed=0)
+
+Rows with one key, which is their group or else the content of their input, stay together, so that neither a duplicate
+nor a patient is on both sides. Keys are ordered by a hash of the seed and the key, and the first of them are taken
+until the share is reached: the same rows give the same splits on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from levelfield.spec import UserError
+
+
+def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
+    """Returns the split of each row, (N,) text: those of `shares`, in their order, and "train" for the rest.
+
+    Each split is at least one key, and train keeps one. Raises UserError where there are too few different keys.
+    """
+    sizes = Counter(keys)
+    wanted = [name for name, share in shares.items() if share > 0]
+    if len(sizes) <= len(wanted):
+        raise UserError(
+            f"{len(sizes)} different inputs or groups make no {len(wanted) + 1} splits: give more rows, or name the "
+            "splits with --split."
+        )
+    left = deque(sorted(sizes, key=lambda key: hashlib.sha256(b"%d/" % seed + key).digest()))
+    chosen: dict[bytes, str] = {}
+    for place, name in enumerate(wanted):
+        taken, spared = 0, len(wanted) - place  # a key for each later split, and one for train
+        while len(left) > spared and (taken == 0 or taken + 0.5 < shares[name] * len(keys)):
+            key = left.popleft()
+            chosen[key] = name
+            taken += sizes[key]
+    return np.array([chosen.get(key, "train") for key in keys])
+
+
+def completed(given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
+    """Returns the split of each row where some splits are given, (N,) text: missing ones are carved from train.
+
+    Raises UserError where nothing is given as train.
+    """
+    given = given.copy()
+    if not (given == "train").any():
+        raise UserError("No row is for training: call a split 'train'.")
+    lacking = {name: share for name, share in shares.items() if not (given == name).any()}
+    if lacking:
+        at = np.flatnonzero(given == "train")
+        given[at] = carve([keys[i] for i in at.tolist()], lacking, seed)
+    return given
+
+
+def shared(split: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
+    """Counts groups with rows in both of two splits: {"train+test": 3, ...}."""
+    of = {name: {g for g, s in zip(groups, split, strict=True) if s == name} for name in ("train", "val", "test")}
+    pairs = (("train", "val"), ("train", "test"), ("val", "test"))
+    return {f"{a}+{b}": len(of[a] & of[b]) for a, b in pairs}

@@ -1,0 +1,211 @@
+"""A task of a user's own file, without code: every format gives the same sequences, splits follow the recorded rule,
+other content is another task, and whatever is wrong is one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from levelfield import OwnData
+from levelfield.cli.app import main
+from levelfield.data import prepared
+from levelfield.data.prepared import load
+from levelfield.engine.restore import restore
+from levelfield.presets import comparison, efforts
+from levelfield.spec import SPLITS, Examples, Label, Signal, Tokens, UserError, Values, describe, digest
+from levelfield.user import own_data, own_splits
+
+SAID = ('bad, "really"', "good", "good")
+ROWS = [{"body": f"the film number {i} was {SAID[i % 3]}\né", "stars": 5 if i % 3 else 1} for i in range(60)]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, rows: list[dict] = ROWS) -> str:
+    """The rows in the format that the ending says."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        (path.with_suffix(".json")).write_text(json.dumps(rows))
+        duckdb.sql(f"COPY (SELECT * FROM read_json('{path.with_suffix('.json')}')) TO '{path}' (FORMAT parquet)")
+    else:
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            table.writeheader()
+            table.writerows(rows)
+    return str(path)
+
+
+def contents(examples: Examples) -> list[tuple[bytes, float]]:
+    return [(bytes(examples.sequence(i)), float(examples.y[i])) for i in range(len(examples))]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_gives_the_bytes_and_classes_that_were_written(here: Path, ending: str) -> None:
+    task = OwnData(write(here / f"reviews.{ending}"), text="body", label="stars")
+    splits = task.build(None)
+    found = Counter(row for split in SPLITS for row in contents(splits[split]))
+    assert found == Counter((row["body"].encode(), float(row["stars"] == 5)) for row in ROWS)
+    assert (task.input, task.output, task.classes) == (Tokens(256), Label(2), ("1", "5"))
+    assert task.max_length == max(len(row["body"].encode()) for row in ROWS)
+    assert [len(splits[s]) for s in SPLITS] == [42, 6, 12], "a tenth for val and a fifth for test"
+    assert task.name == "own_reviews"
+
+
+def test_formats_agree_on_the_splits_and_content_is_the_identity(here: Path) -> None:
+    tasks = [OwnData(write(here / f"a.{ending}"), text="body", label="stars") for ending in ("csv", "jsonl", "parquet")]
+    first, *others = [{s: contents(task.build(None)[s]) for s in SPLITS} for task in tasks]
+    assert all(other == first for other in others)
+    moved = OwnData(write(here / "b.csv"), text="body", label="stars")
+    assert digest(moved) == digest(tasks[0]), "where a file lies makes no difference"
+    assert digest(OwnData("b.csv", text="body", label="stars", seed=1)) != digest(moved)
+    before = digest(moved)
+    write(here / "b.csv", ROWS[:-1])
+    assert digest(moved) != before and sum(map(len, moved.build(None).values())) == 59
+
+
+def test_a_hash_of_the_key_decides_and_keys_stay_together() -> None:
+    keys = [b"%d" % (i % 40) for i in range(100)]
+    split = own_splits.carve(keys, {"test": 0.2, "val": 0.1}, seed=0)
+    of = {key: {str(s) for k, s in zip(keys, split, strict=True) if k == key} for key in keys}
+    assert all(len(found) == 1 for found in of.values())
+    counts = Counter(split.tolist())
+    assert abs(counts["test"] - 20) <= 3 and abs(counts["val"] - 10) <= 3
+    backwards = own_splits.carve(keys[::-1], {"test": 0.2, "val": 0.1}, seed=0)
+    assert (backwards[::-1] == split).all(), "the order of rows makes no difference"
+    assert (own_splits.carve(keys, {"test": 0.2, "val": 0.1}, seed=1) != split).any()
+
+
+def test_groups_and_given_splits(here: Path) -> None:
+    rows = [{"x": f"{i} a", "y": i % 2, "who": i // 5, "part": "test" if i >= 40 else "train"} for i in range(60)]
+    path = write(here / "a.csv", rows)
+    carved = OwnData(path, text="x", label="y", group="who")
+    assert carved.shared_groups == {"train+val": 0, "train+test": 0, "val+test": 0} and carved.notes == ()
+    splits = OwnData(path, text="x", label="y", split="part").build(None)
+    assert {bytes(splits["test"].sequence(i)) for i in range(20)} == {f"{i} a".encode() for i in range(40, 60)}
+    assert len(splits["val"]) == 4, "a tenth of the forty that may be trained on"
+    leaking = [row | {"who": i % 7} for i, row in enumerate(rows)]
+    given = OwnData(write(here / "b.csv", leaking), text="x", label="y", group="who", split="part")
+    assert given.shared_groups["train+test"] == 6, "the seventh is val"
+    assert "6 groups of who are in both train and test." in given.notes
+    (here / "folder").mkdir()
+    write(here / "folder" / "train.csv", rows[:30])
+    write(here / "folder" / "test.csv", rows[30:])
+    assert len(OwnData("folder", text="x", label="y").build(None)["test"]) == 30
+
+
+def test_symbols_are_numbered_by_training_and_signals_scaled_by_it(here: Path) -> None:
+    rows = [{"w": f"a b {'c' * (i % 2)} {i}", "v": f"[{i}, 2, 3.5]", "u": [1, i, 0], "t": i / 2} for i in range(20)]
+    words = OwnData(write(here / "a.jsonl", rows), symbols="w", target=("t",))
+    assert words.input == Tokens(1 + 3 + 14), "others, a, b, c and the numbers of the fourteen training rows"
+    assert words.output == Values(1) and words.chance == 0.0
+    train = words.build(None)["train"]
+    assert train.sequence(0).tolist()[:2] == [1, 2] and abs(train.y.mean()) < 1e-6 and abs(train.y.std() - 1) < 1e-6
+    signal = OwnData("a.jsonl", channels=("v", "u"), target=("t",))
+    made, kind = signal.build(None), signal.input
+    assert isinstance(kind, Signal) and kind.channels == 2
+    assert np.allclose(made["train"].x.mean(0), kind.shift) and made["test"].x.shape[1] == 2
+
+
+def test_numpy_folders(here: Path) -> None:
+    rng = np.random.default_rng(0)
+    (here / "a").mkdir()
+    np.save(here / "a" / "x.npy", rng.integers(0, 9, (30, 6)))
+    np.save(here / "a" / "y.npy", rng.integers(0, 3, 30))
+    np.save(here / "a" / "lengths.npy", np.full(30, 4))
+    task = OwnData("a")
+    assert (task.input, task.output, task.max_length) == (Tokens(9), Label(3), 4)
+    for name, count in (("train", 20), ("test", 10)):
+        (here / "b" / name).mkdir(parents=True)
+        np.save(here / "b" / name / "x.npy", rng.standard_normal((count, 6, 2)))
+        np.save(here / "b" / name / "y.npy", rng.standard_normal((count, 2)))
+    other = OwnData("b")
+    assert isinstance(other.input, Signal) and other.output == Values(2) and len(other.build(None)["test"]) == 10
+
+
+BAD = {
+    "no such column": ("x,y\na,1\n", {"text": "z", "label": "y"}, "no column 'z' for --text"),
+    "one class": ("x,y\na,1\nb,1\nc,1\n", {"text": "x", "label": "y"}, "only '1' in it"),
+    "numbers as classes": (
+        "x,y\n" + "".join(f"a{i},{i}\n" for i in range(50)),
+        {"text": "x", "label": "y"},
+        "--target",
+    ),
+    "words as numbers": ("x,y\na,b\n", {"text": "x", "target": ("y",)}, "--label"),
+    "empty": ("", {"text": "x", "label": "y"}, "is empty"),
+    "no rows": ("x,y\n", {"text": "x", "label": "y"}, "no rows"),
+    "broken row": ("x,y\na,1\nb,2,3\n", {"text": "x", "label": "y"}, "line 3: it has 3 cells"),
+    "quotation": ('x,y\na,1\n"b" c,2\n', {"text": "x", "label": "y"}, "quotation marks"),
+    "too few": ("x,y\na,1\nb,2\n", {"text": "x", "label": "y"}, "at least 3"),
+    "no input": ("x,y\na,1\nb,2\n", {"label": "y"}, "name a column of bad.csv with --text"),
+    "no output": ("x,y\na,1\nb,2\n", {"text": "x"}, "--label"),
+    "splits": ("x,y,s\na,1,train\nb,2,tset\n", {"text": "x", "label": "y", "split": "s"}, "says 'tset'"),
+    "no numbers": ("x,y\na,1\nb,2\n", {"channels": ("x",), "label": "y"}, "no list of numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(here: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, settings, sentence = BAD[case]
+    (here / "bad.csv").write_text(content)
+    flags = [w for k, v in settings.items() for w in (f"--{k}", *([v] if isinstance(v, str) else v))]
+    with pytest.raises(SystemExit) as end:
+        main(["data", "prepare", "bad.csv", *flags])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and sentence in said and said.count("\n") == 1, said
+
+
+def test_files_that_cannot_be_read(here: Path) -> None:
+    (here / "latin.csv").write_bytes("x,y\né,1\n".encode("latin-1"))
+    (here / "broken.jsonl").write_text('{"x": "a", "y": 1}\n{"x": \n')
+    (here / "no.parquet").write_text("x")
+    for path, sentence in {
+        "latin.csv": "no UTF-8", "broken.jsonl": "line 2", "no.parquet": "no Parquet", "none.csv": "no file or folder",
+    }.items():  # fmt: skip
+        with pytest.raises(UserError, match=sentence):
+            OwnData(path, text="x", label="y").input  # noqa: B018  # reads the file
+    with pytest.raises(UserError, match="one of --text"):
+        OwnData("a.csv", text="x", symbols="y")
+
+
+def test_broken_and_missing_rows_are_left_out_and_counted(here: Path) -> None:
+    lines = [f"text {i},{i % 2}" for i in range(20)] + ["a,1,2", ",1", "text,"]
+    (here / "a.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    task = OwnData("a.csv", text="x", label="y", skip_broken=True)
+    with pytest.warns(UserWarning):
+        assert sum(map(len, task.build(None).values())) == 20
+    assert task.notes == ("2 of 22 rows without input or label were left out.", "1 broken rows were left out.")
+
+
+def test_prepare_and_verify_and_the_text_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(here / "reviews.csv")
+    flags = [path, "--text", "body", "--label", "stars"]
+    main(["data", "prepare", *flags])
+    assert "own_reviews" in capsys.readouterr().out
+    main(["data", "verify", *flags])
+    assert "sound" in capsys.readouterr().out
+    task = OwnData(path, text="body", label="stars", channels=(), target=())
+    assert own_data.from_word(repr(task)) == task and restore(describe(task)) == task
+    assert prepared.folder(task, here / "data").exists()
+    assert comparison.task(repr(task), "minutes") == task and efforts.protocols(repr(task), "smoke", ["scratch"])
+    assert load(task, here / "data")["train"].y.shape == (42,)
+
+
+def test_leaks_of_a_users_file_are_remarks_and_no_errors(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, part in (("train", ROWS[:40]), ("test", ROWS[35:])):
+        (here / "f").mkdir(exist_ok=True)
+        write(here / "f" / f"{name}.csv", part)
+    flags = [str(here / "f"), "--text", "body", "--label", "stars"]
+    main(["data", "prepare", *flags])
+    main(["data", "verify", *flags])
+    assert "examples are in both train+test" in capsys.readouterr().out
