@@ -27,14 +27,19 @@ from levelfield.spec import (
     closest,
 )
 from levelfield.tasks.copying import Copying
+from levelfield.tasks.dyck import Dyck
+from levelfield.tasks.flipflop import FlipFlop
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.modular import Modular
 from levelfield.tasks.mqar import MQAR
 from levelfield.tasks.needle import Needle
+from levelfield.tasks.parity import Parity
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.reach import Reach
 from levelfield.tasks.recall import Recall
+from levelfield.tasks.words import Words
 from levelfield.user import own_data
 
 ATTENTION = Attention(heads=4, rotary="per_head")
@@ -151,11 +156,49 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "hours": Pulse(32, train=50_000),
         "paper": Pulse(160, train=100_000),
     },
+    "parity": {
+        "smoke": Parity(12, train=64, val=32, test=32),
+        "minutes": Parity(32, train=20_000, val=500, test=2_000),
+        "overnight": Parity(64, val=2_000, test=5_000),
+        "hours": Parity(128, train=100_000),
+        "paper": Parity(256, train=200_000),
+    },
+    "modular": {
+        "smoke": Modular(8, train=64, val=32, test=32),
+        "minutes": Modular(32, train=20_000, val=500, test=2_000),
+        "overnight": Modular(64, val=2_000, test=5_000),
+        "hours": Modular(128, train=100_000),
+        "paper": Modular(256, train=200_000),
+    },
+    "words": {
+        "smoke": Words(8, train=64, val=32, test=32),
+        "minutes": Words(32, train=20_000, val=500, test=2_000),
+        "overnight": Words(32, val=2_000, test=5_000, group="A5"),
+        "hours": Words(64, train=100_000, group="S5"),
+        "paper": Words(128, train=1_000_000, group="S5"),
+    },
+    "flipflop": {
+        "smoke": FlipFlop(16, train=64, val=32, test=32),
+        "minutes": FlipFlop(64, train=20_000, val=500, test=2_000),
+        "overnight": FlipFlop(128, val=2_000, test=5_000),
+        "hours": FlipFlop(train=200_000),
+        "paper": FlipFlop(train=1_000_000),
+    },
+    "dyck": {
+        "smoke": Dyck(16, train=64, val=32, test=32),
+        "minutes": Dyck(48, train=20_000, val=500, test=2_000),
+        "overnight": Dyck(64, val=2_000, test=5_000),
+        "hours": Dyck(256, train=100_000, kinds=8, depth=8),
+        "paper": Dyck(512, train=200_000, kinds=20, depth=20),
+    },
 }
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
 
-CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction")
+STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
+"""Asked at every step, of what follows from the steps so far."""
+
+CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING)
 """Posed by their papers to models that read from left to right."""
 
 LAST_STEP_POOLING = ("recall", "induction")

@@ -1,0 +1,154 @@
+"""Defines what tasks of state tracking share: what is asked at a step follows from all steps so far, and from no later.
+
+    1 0 1 1   ->   1 1 0 1            parity: how many ones so far, even or odd
+    0 1 1     ->   . 1 1              with asked=2 only the last two steps have labels
+
+Where answers are the states of a group and every symbol is drawn uniformly from it, they are uniform at every step, and
+whoever misses a single earlier symbol can only guess: a window shorter than the sequence so far scores chance.
+
+Such tasks tell what an architecture can compute from what it can remember. A model is trained at one length and asked
+at others. There `asked` keeps the questions to the last steps, beyond all that it was trained on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from levelfield.spec import SPLITS, Examples, Progress, SplitName, StepLabels, Task, Tokens, UserError, no_progress
+from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
+
+
+@dataclass(frozen=True)
+class StateTracking(Task):
+    """A sequence of symbols with a label at each of its last steps that asks for one.
+
+    length: steps. asked: how many of the last steps may have a label; None is all of them. train, val, test: sequences.
+    """
+
+    length: int = 32
+    asked: int | None = None
+    train: int = 50_000
+    val: int = 1_000
+    test: int = 2_000
+    seed: int = 0
+
+    version: ClassVar[int] = 1
+    padded: ClassVar[bool] = False
+    split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if self.length < 2:
+            raise UserError(f"{kind} needs a length of at least 2 steps, not {self.length}.")
+        if self.asked is not None and not 1 <= self.asked <= self.length:
+            raise UserError(f"{kind} with length={self.length} asks at 1 to {self.length} steps, not {self.asked}.")
+        if min(self.train, self.val, self.test) < 1:
+            raise UserError(f"{kind} needs at least one sequence in each of train, val and test.")
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    @property
+    def unasked(self) -> int:
+        """The number of first steps that have no label."""
+        return 0 if self.asked is None else self.length - self.asked
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """What the distribution of sequences depends on, besides the length."""
+        return ()
+
+    def at_length(self, length: int, examples: int | None = None) -> Self:
+        """Returns the task at another length, where as many of the last steps are asked as now, or all that there
+        are."""
+        counts = {} if examples is None else dict.fromkeys(SPLITS, examples)
+        asked = None if self.asked is None else min(self.asked, length)
+        return replace(self, length=length, asked=asked, **counts)
+
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        """Draws the three splits. Raises UserError where they cannot all differ."""
+        counts: dict[SplitName, int] = {split: getattr(self, split) for split in SPLITS}
+        settings = (self.length, *self.settings, *(() if self.asked is None else (self.asked,)))
+        made = splits(self.name, self.seed, settings, counts=counts, draw=self._draw, progress=progress)
+        return {
+            split: Examples.of_equal_length(x, y, self.slices(x, y), stepwise=True) for split, (x, y) in made.items()
+        }
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Rows:
+        """Draws x and y, (count, T); of sequences where nothing is asked there are none."""
+        x, y = self.sequences(rng, count)
+        y[:, : self.unasked] = -1
+        something = (y >= 0).any(1)
+        return x[something], y[something]
+
+    @abstractmethod
+    def sequences(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draws x, (count, T), and the label of every step, (count, T), -1 where it has none."""
+
+    def slices(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the columns to slice scores by, (N,) each. x, y: (N, T)."""
+        return {}
+
+    def recompute_labels(self, examples: Examples) -> np.ndarray:
+        """Works the labels out anew by `answers`: (N T,), -1 at steps that are not asked."""
+        y = self.answers(examples.x.reshape(-1, self.length).astype(np.int64)).astype(examples.y.dtype)
+        y[:, : self.unasked] = -1
+        return y.reshape(-1)
+
+    @abstractmethod
+    def answers(self, x: np.ndarray) -> np.ndarray:
+        """Works out the label of every step of x, (N, T) int64, by other code than `sequences`: (N, T), -1 for none."""
+
+
+@dataclass(frozen=True)
+class GroupWords(StateTracking):
+    """The running product of elements of a group, each drawn uniformly: all elements are symbols, all are answers."""
+
+    @property
+    @abstractmethod
+    def table(self) -> np.ndarray:
+        """The state after a symbol: (states, symbols) int64, the same elements in the same order; the first is the
+        neutral one."""
+
+    @property
+    def order(self) -> int:
+        """The number of elements."""
+        return len(self.table)
+
+    @property
+    def input(self) -> Tokens:
+        return Tokens(self.order)
+
+    @property
+    def output(self) -> StepLabels:
+        return StepLabels(self.order)
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.order
+
+    def sequences(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.integers(0, self.order, (count, self.length), dtype=narrow(self.order - 1))
+        y = np.empty(x.shape, narrow_label(self.order))
+        state = np.zeros(count, np.int64)
+        for step in range(self.length):
+            state = self.table[state, x[:, step]]
+            y[:, step] = state
+        return x, y
+
+    def bounded(self, steps: int) -> float:
+        """Returns the best expected score of a rule that sees an asked step and those before it, `steps` in all.
+
+        It knows the answer where it sees all steps so far; one that it does not see leaves all answers equally likely.
+        """
+        first = self.unasked + 1
+        known = max(0, min(steps, self.length) - first + 1)
+        asked = self.length - self.unasked
+        return (known + (asked - known) / self.order) / asked
