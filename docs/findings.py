@@ -40,7 +40,7 @@ class Subject:
 
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
-    that is put to every subject, where its name alone does not say. paired: whether a model is compared with itself.
+    that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with itself.
     """
 
     title: str
@@ -145,7 +145,8 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
         span = str(finding.span) if finding.span else "–"
         word = WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
         facts = finding.facts.partition(" Against the limit")[0]
-        yield f"| {subject.asks}{finding.subject} | **{word}** | {span} | {facts} |"
+        asks = "" if " " in finding.subject else subject.asks
+        yield f"| {asks}{finding.subject} | **{word}** | {span} | {facts} |"
     seen = "" if subject.paired else f" {power(Table.of(rows), len(findings))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
 

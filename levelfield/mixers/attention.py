@@ -5,12 +5,14 @@
 
 The layer is that of Vaswani et al. (2017), section 3.2. With `block`, a step reads its own block of that many steps and
 the two blocks beside it (Amos et al. 2025 on PathX: blocks of 4,096); with `window`, itself and the steps less than
-`window` away. Nothing outside is computed, so the cost then grows linearly in T.
+`window` away. Nothing outside is computed, so the cost then grows linearly in T. With `sinks`, every step also reads
+that many first steps, as if they stood right before its window (Xiao et al. 2024, section 3.2).
 
 Positions come from rotations (Su et al. 2021) or not at all. There are two forms: `per_head` rotates every head by the
 same angles (Amos et al. 2025), `across_heads` rotates the whole of q and k before they are split, so that the first
-head gets the fast angles and the last head the slow ones (Miralles-González et al. 2025). Sinusoidal or learned
-positions that are added to the input belong to `Model.positions`.
+head gets the fast angles and the last head the slow ones (Miralles-González et al. 2025). `rotary_scale` below 1 draws
+the positions of a longer text into the range of training (position interpolation: Chen et al. 2023, equation 4).
+Sinusoidal or learned positions that are added to the input belong to `Model.positions`.
 
     Attention(heads=4, rotary="across_heads", rotary_half=True)     # miralles2025 on gray CIFAR-10
     Attention(heads=20, rotary="per_head", bias=False)              # Transformer++ and LLaMA, as in huang2024
@@ -18,7 +20,8 @@ positions that are added to the input belong to `Model.positions`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -31,16 +34,19 @@ from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
 
+SINKS = 4  # first steps that remedies keep in sight
+
 
 @dataclass(frozen=True)
 class Attention(MixerConfig):
     """Attention of vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
 
-    rotary_half: every second pair of channels is not rotated. rotary_base: of the angles. The models of huang2024 need
-    more. kv_heads: heads of keys and values, which all `heads` of queries share (None: as many as queries). head_width:
-    channels of a head (None: width / heads). rotary_width: how many channels of a head are rotated, the first ones
-    (None: all). short_conv: taps of a causal convolution of queries, keys and values (0: none), as in mamba2attn. bias:
-    of all four maps; out_bias: of the last one, where it differs (RecurrentGemma).
+    rotary_half: every second pair of channels is not rotated. rotary_base: of the angles. rotary_scale: multiplies all
+    positions. sinks: first steps that every step sees beside its window. The models of huang2024 need more. kv_heads:
+    heads of keys and values, which all `heads` of queries share (None: as many as queries). head_width: channels of a
+    head (None: width / heads). rotary_width: how many channels of a head are rotated, the first ones (None: all).
+    short_conv: taps of a causal convolution of queries, keys and values (0: none), as in mamba2attn. bias: of all four
+    maps; out_bias: of the last one, where it differs (RecurrentGemma).
     """
 
     heads: int = 4
@@ -55,6 +61,8 @@ class Attention(MixerConfig):
     short_conv: int = 0
     bias: bool = True
     out_bias: bool | None = None
+    rotary_scale: float = field(default=1.0, metadata={"added": True})
+    sinks: int = field(default=0, metadata={"added": True})
 
     label: ClassVar[str] = "attention"
     paper: ClassVar[str] = "vaswani2017"
@@ -67,6 +75,8 @@ class Attention(MixerConfig):
             raise UserError(f"Attention(block={self.block}) looks at nothing: give a number of steps, or None for all.")
         if self.window is not None and (self.window < 1 or self.block is not None):
             raise UserError("Attention's window is a number of steps, at least 1, and an alternative to block.")
+        if self.sinks < 0 or (self.sinks and self.window is None):
+            raise UserError("Attention's sinks are first steps beside a window: give 0 or more, and a window.")
         if self.short_conv and not causal:
             raise UserError("Attention(short_conv=...) looks back, so it is for causal models: leave it out.")
         return AttentionLayer(self, width, causal, generator)
@@ -84,7 +94,7 @@ class Attention(MixerConfig):
     def kept(self, length: int) -> int:
         """How many of `length` steps the step after them sees."""
         if self.window is not None:
-            return min(length, self.window - 1)
+            return min(length, self.sinks + self.window - 1)
         if self.block is None or length < 2 * self.block:
             return length
         return self.block + length % self.block
@@ -92,9 +102,29 @@ class Attention(MixerConfig):
     @property
     def receptive_field(self) -> int | None:
         """The steps that a window or blocks show: with blocks, a block's first step sees the next block's last."""
+        if self.sinks:
+            return None
         if self.window is not None:
             return 2 * self.window - 1
         return None if self.block is None else 4 * self.block - 1
+
+    def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
+        """Returns four, of rotary attention over all steps; none of another one.
+
+        interpolate: positions are drawn into the range of training. base: it grows until the slowest pair of channels
+        turns no further than in training. window: a step reads as many steps as training had. sinks: the same, the
+        farthest ones being the first of the text (xiao2024, section 4.4: four suffice).
+        """
+        if self.rotary != "per_head" or self.window is not None or self.block is not None:
+            return {}
+        turned, first = self.rotary_width or self.sizes(width)[0] // self.heads, min(SINKS, trained - 1)
+        slower = factor ** (turned / (turned - 2)) if turned > 2 else 1.0
+        return {
+            "interpolate": replace(self, rotary_scale=1 / factor),
+            "base": replace(self, rotary_base=self.rotary_base * slower),
+            "window": replace(self, window=trained),
+            "sinks": replace(self, window=trained - first, sinks=first),
+        }
 
     def _check_heads(self, width: int) -> None:
         if self.heads < 1 or (self.head_width is None and width % self.heads):
@@ -107,8 +137,13 @@ class Attention(MixerConfig):
             )
 
     def _check_rotary(self, width: int) -> None:
-        if self.rotary == "none" and (self.rotary_half or self.rotary_width is not None):
-            setting = "rotary_half=True" if self.rotary_half else f"rotary_width={self.rotary_width}"
+        settings = {
+            "rotary_half=True": self.rotary_half,
+            f"rotary_width={self.rotary_width}": self.rotary_width is not None,
+            f"rotary_scale={self.rotary_scale:g}": self.rotary_scale != 1,
+        }
+        if self.rotary == "none" and any(settings.values()):
+            setting = next(text for text, given in settings.items() if given)
             raise UserError(f"Attention({setting}) needs rotary positions: set rotary to per_head or across_heads.")
         queries, keys = self.sizes(width)
         if self.rotary == "across_heads" and (queries != keys or self.rotary_width is not None):
@@ -123,6 +158,8 @@ class Attention(MixerConfig):
             )
         if self.rotary_base <= 0:
             raise UserError(f"Attention(rotary_base={self.rotary_base:g}) must be positive; the papers use 10000.")
+        if not 0 < self.rotary_scale <= 1:
+            raise UserError(f"Attention(rotary_scale={self.rotary_scale:g}) must be above 0, and 1 at most.")
 
 
 EXAMPLES = (
@@ -131,6 +168,7 @@ EXAMPLES = (
     Attention(heads=2, rotary="across_heads", rotary_half=True),
     Attention(heads=2, rotary="per_head", block=4),
     Attention(heads=4, kv_heads=2, rotary="per_head", rotary_width=2, window=5, bias=False),
+    Attention(heads=2, rotary="per_head", rotary_scale=0.5, window=3, sinks=2),
 )
 
 
@@ -158,11 +196,11 @@ class AttentionLayer(RecurrentLayer):
         if self.short is not None:
             parts, _ = self._shortened(parts, x.new_zeros(x.shape[0], self.config.short_conv - 1, sum(self.rows)))
         q, k, v = parts
-        return self._attended(self._rotated(q, 0), self._rotated(k, 0), v, None if self.causal else mask)
+        return self._attended(q, self._rotated(k, 0), v, 0, None if self.causal else mask)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Keeps the keys and values that the next step sees: all of them, rotated, or those of blocks or a window as
-        they are.
+        """Keeps the keys and values that the next step sees: all of them, rotated, or those of blocks or of a window
+        with its sinks as they are.
 
         Products of rotated queries and keys depend on distances alone, so the first step kept can count as step 0.
         State: `keys` and `values`, (B, steps, channels); with a short convolution also its last inputs, `short`.
@@ -177,9 +215,8 @@ class AttentionLayer(RecurrentLayer):
         k = k if bounded else self._rotated(k, past)
         if state is not None:
             k, v = torch.cat([state["keys"], k], 1), torch.cat([state["values"], v], 1)
-        first = k.shape[1] - self.config.kept(k.shape[1])
-        kept |= {"keys": k[:, first:], "values": v[:, first:]}
-        return self._attended(self._rotated(q, past), self._rotated(k, 0) if bounded else k, v, None), kept
+        kept |= {"keys": self._kept(k), "values": self._kept(v)}
+        return self._attended(q, self._rotated(k, 0) if bounded else k, v, past, None), kept
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, (B, T, channels) each.
@@ -197,23 +234,47 @@ class AttentionLayer(RecurrentLayer):
         y = self.short(joined.transpose(1, 2)).transpose(1, 2)
         return y.split(self.rows, -1), joined[:, joined.shape[1] - before.shape[1] :]
 
-    def _rotated(self, part: Tensor, start: int) -> Tensor:
-        """Queries or keys, (B, T, channels), rotated by their positions; the first is at position `start`."""
+    def _kept(self, part: Tensor) -> Tensor:
+        """What the next step sees of keys or values, (B, steps, channels): the sinks and the last ones."""
+        sinks = self.config.sinks
+        first = part.shape[1] - self.config.kept(part.shape[1])
+        return part[:, first:] if first == 0 or not sinks else torch.cat([part[:, :sinks], part[:, first + sinks :]], 1)
+
+    def _rotated(self, part: Tensor, start: int, last: int | None = None) -> Tensor:
+        """Queries or keys, (B, T, channels), rotated by their positions; the first is at position `start`, and none
+        beyond `last`."""
         c = self.config
         if c.rotary == "none":
             return part
         dim = self.rows[0] // c.heads
         groups = part.shape[-1] // dim if c.rotary == "per_head" else 1
-        return rotate(part, groups, base=c.rotary_base, half=c.rotary_half, start=start, turned=c.rotary_width)
+        form = {"base": c.rotary_base, "half": c.rotary_half, "turned": c.rotary_width, "scale": c.rotary_scale}
+        return rotate(part, groups, start=start, last=last, **form)
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, Q, D) for queries (B, Q, channels), keys and values (B, K, channels), and mask (B, K) or None."""
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int, mask: Tensor | None) -> Tensor:
+        """Returns (B, Q, D) for queries (B, Q, channels) not yet rotated, the first of them at position `past`, rotated
+        keys and values (B, K, channels), and mask (B, K) or None."""
         c, dim = self.config, self.rows[0] // self.config.heads
-        q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))
-        if c.window is not None:
+        near, far = self._rotated(q, past), self._rotated(q, past, c.sinks + (c.window or 1) - 1) if c.sinks else None
+        q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (near, k, v))
+        if far is not None and c.window is not None:
+            q, k, v = _apart(q, far.unflatten(-1, (-1, dim)).transpose(1, 2), k, v, c.sinks)
+            y = attend_window(q, k, v, mask, causal=self.causal, window=c.window, first=c.sinks)[..., :dim]
+        elif c.window is not None:
             y = attend_window(q, k, v, mask, causal=self.causal, window=c.window)
         elif c.block is not None:
             y = attend_blocks(q, k, v, mask, causal=self.causal, block=c.block)
         else:
             y = attend(q, k, v, mask, causal=self.causal)
         return self.out(y.transpose(1, 2).flatten(2))
+
+
+def _apart(near: Tensor, far: Tensor, k: Tensor, v: Tensor, sinks: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of twice the channels, by which `far` meets the first `sinks` keys, `near` the others.
+
+    near, far: (B, H, Q, d), the same queries at two positions; k, v: (B, G, K, d). A key has zeros where the other
+    query stands. The scale, 1 / sqrt(2 d), is made up for in the queries.
+    """
+    first = torch.arange(k.shape[2], device=k.device)[:, None] < sinks
+    keys = torch.cat([k.masked_fill(first, 0.0), k.masked_fill(~first, 0.0)], -1)
+    return torch.cat([near, far], -1) * 2**0.5, keys, F.pad(v, (0, v.shape[-1]))

@@ -11,10 +11,11 @@ from levelfield.probes.kernels import Kernels
 from levelfield.probes.locality import Locality
 from levelfield.probes.ranges import Ranges
 from levelfield.probes.reach import Reach
+from levelfield.probes.remedies import Remedies
 from levelfield.probes.slices import Slices
 from levelfield.spec import Probe, UserError, closest
 
-PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths, Ranges)
+PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths, Ranges, Remedies)
 
 
 def find(name: str) -> Probe:

@@ -59,6 +59,10 @@ class MixerConfig(ABC):
         """Steps that an output of one bidirectional layer depends on, its own included; None where it is all."""
         return None
 
+    def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
+        """Returns settings by name under which trained weights may read `factor` times the `trained` steps better."""
+        return {}
+
     def param_rules(self) -> Mapping[str, ParamRule]:
         """Returns suffix of a name -> rule, for parameters with a learning rate or weight decay of their own."""
         return {}

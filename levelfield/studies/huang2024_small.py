@@ -10,7 +10,7 @@ answers beside that of the next word, and are then asked at half to eight times 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -24,6 +24,7 @@ from levelfield.model import Network
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
+from levelfield.probes.remedies import Remedies, helped
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Contrast, holm, some
 from levelfield.report.verdicts import Claim, Finding, Key, Table, capped, judged, scores, told
@@ -55,6 +56,7 @@ FASTER = {"mamba2": 10**0.25, "griffin": 10**0.75, "rglru": 10**0.75}
 """What the rate of some arms is multiplied by at `overnight`: the best of four on validation, in 3,000 steps at this
 size and length. The trials are kept in `results/huang2024_small-tuned-minutes`. The other arms do best without it."""
 TRIALS = 4
+FAR = 4  # times the training length, where remedies are compared
 UNHURRIED = Duration(5_000, "steps")  # before which a phase at `overnight` does not end: some find the needle late
 
 
@@ -157,21 +159,49 @@ def recipe(arm: str, effort: Effort) -> Recipe:
 def probes(run: Run) -> Sequence[Probe]:
     if run.task.max_length < 32:
         return (Depths((0.5, 1, 2), examples=60),)
-    return (Depths((*Depths().factors, 16)) if run.protocol.phases[0].recipe.cuts else Depths(),)
+    if not run.protocol.phases[0].recipe.cuts:
+        return (Depths(),)
+    return (Depths((*Depths().factors, 16)), *([Remedies()] if helped(run.model) else []))
 
 
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task at twice its length, and in which haystack they do so farther on."""
     if not _learnt(Table.of(rows, "length"), _trained(rows)):
         return f"Nothing can be said: no model has learnt the task at the training length, {_trained(rows)} steps."
-    return " ".join(filter(None, (capped(rows), told(findings(rows)), _farther(rows))))
+    helped_by = f"Without training, at {FAR} times the length: {told(found)}" if (found := remedies(rows)) else ""
+    return " ".join(filter(None, (capped(rows), told(falls(rows)), _farther(rows), helped_by)))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Two families of questions: who falls, and which remedy helps."""
+    return falls(rows) + remedies(rows)
+
+
+def falls(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing at twice the
     training length. A model has learnt where it finds LEARNT percent and beats the best simple rule."""
     table, trained = Table.of(rows, "length"), _trained(rows)
     return judged({model: _claim(model, table, trained) for model in _models(table)})
+
+
+def remedies(rows: Sequence[Row]) -> list[Finding]:
+    """Finds which remedies let the same weights find more, FAR times the training length; none where none was tried."""
+    return judged(dict(_remedied(Table.of(rows, "length"), _trained(rows))))
+
+
+def _remedied(table: Table, trained: int) -> Iterator[tuple[str, Claim]]:
+    """Only of models that have learnt the task, each beside itself as it is."""
+    for model in _models(table):
+        short = Key(NAME, model, "scratch", str(trained))
+        start = f"{FAR * trained},remedy="
+        asked = [key for key in table.cells if key.model == model and key.place.startswith(start)]
+        cells = {key.place.removeprefix(start): table.cells[key] for key in asked}
+        if "none" not in cells or not _able(short, table):
+            continue
+        for name in [name for name in cells if name != "none"]:
+            gain = Contrast(((1.0, cells[name]), (-1.0, cells["none"])), paired=True)
+            facts = f"{model} at {FAR * trained} steps: {cells['none']} as it is, {cells[name]} with {name}."
+            yield f"{name} helps {model}", Claim(gain, facts)
 
 
 def _models(table: Table) -> list[str]:
@@ -185,8 +215,8 @@ def _claim(model: str, table: Table, trained: int) -> Claim:
     facts = f"{model}: {table.cells[short]} at {trained} steps, {table.cells[long]} at {2 * trained}."
     if not _able(short, table):
         return Claim(None, f"{facts} It has not learnt the task.")
-    falls = [fall for haystack in _haystacks(table) if (fall := _falls(short, table, 2, haystack))]
-    return Claim(some(falls), facts) if falls else Claim(None, f"{facts} No haystack was asked at both lengths.")
+    losses = [fall for haystack in _haystacks(table) if (fall := _falls(short, table, 2, haystack))]
+    return Claim(some(losses), facts) if losses else Claim(None, f"{facts} No haystack was asked at both lengths.")
 
 
 def _able(short: Key, table: Table) -> bool:
@@ -267,6 +297,7 @@ study = Study(
         ReportView("curve", "Beyond the training length", axis="length"),
         ReportView("heat", "By depth of the needle, in tenths of the text", axis="depth"),
         ReportView("heat", "By haystack", axis="format"),
+        ReportView("heat", "With remedies that need no training", axis="remedy"),
         ReportView("compare", "At the training length, one needle asked"),
         ReportView("training", "Learning curves"),
     ),

@@ -27,6 +27,10 @@ CONFIGS = [
     Attention(heads=4, kv_heads=2, head_width=6, rotary="per_head", rotary_width=4, bias=False),
     Attention(heads=3, kv_heads=1, rotary="per_head", block=2),
     Attention(heads=2, kv_heads=1, rotary="per_head", window=4, short_conv=3),
+    Attention(heads=2, rotary="per_head", rotary_scale=0.25),
+    Attention(heads=2, rotary="per_head", rotary_scale=0.5, window=2, sinks=1),
+    Attention(heads=4, kv_heads=2, head_width=4, rotary="per_head", rotary_width=2, window=3, sinks=3),
+    Attention(heads=2, window=2, sinks=20),
 ]
 
 
@@ -51,8 +55,11 @@ def attend_naive(layer: AttentionLayer, x: Tensor, mask: Tensor | None) -> Tenso
         qkv = torch.stack([past[:, j : j + LENGTH] * taps[:, j] for j in range(c.short_conv)]).sum(0)
         qkv = qkv if layer.short.bias is None else qkv + layer.short.bias
     q, k, v = qkv.split([c.heads * dim, shared * dim, shared * dim], -1)
+    far = q
     if c.rotary == "per_head":
-        q, k = (rotate_naive(z, z.shape[-1] // dim, c.rotary_base, c.rotary_half, 0, c.rotary_width) for z in (q, k))
+        form = {"base": c.rotary_base, "half": c.rotary_half, "turned": c.rotary_width, "scale": c.rotary_scale}
+        far = rotate_naive(q, c.heads, last=c.sinks + (c.window or 1) - 1, **form)
+        q, k = (rotate_naive(z, z.shape[-1] // dim, **form) for z in (q, k))
     elif c.rotary == "across_heads":
         q, k = (rotate_naive(z, 1, c.rotary_base, c.rotary_half) for z in (q, k))
     for b in range(len(x)):
@@ -66,12 +73,14 @@ def attend_naive(layer: AttentionLayer, x: Tensor, mask: Tensor | None) -> Tenso
             first, last = max(0, (t // block - 1) * block), (t // block + 2) * block
             if c.window is not None:
                 first, last = max(0, t - c.window + 1), t + c.window
-            keys = slice(first, min(t + 1, real) if layer.causal else min(real, last))
+            last = min(t + 1, real) if layer.causal else min(real, last)
+            keys = sorted({*range(first, last), *range(min(c.sinks, t + 1 if layer.causal else real, real))})
+            asked = torch.stack([(far if j < c.sinks else q)[b, t] for j in keys])
             parts = []
             for h in range(c.heads):
                 mine = slice(h * dim, (h + 1) * dim)
                 theirs = slice(h * shared // c.heads * dim, (h * shared // c.heads + 1) * dim)
-                scores = k[b, keys, theirs] @ q[b, t, mine] / math.sqrt(dim)
+                scores = (k[b, keys, theirs] * asked[:, mine]).sum(-1) / math.sqrt(dim)
                 parts.append(
                     torch.exp(scores - scores.max()) @ v[b, keys, theirs] / torch.exp(scores - scores.max()).sum()
                 )
@@ -179,6 +188,9 @@ def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
         (Attention(heads=2, rotary="per_head", rotary_width=8), "not 8 of 6"),
         (Attention(heads=2, rotary="across_heads", kv_heads=1), "leave kv_heads"),
         (Attention(heads=2, rotary="per_head", rotary_base=0.0), "must be positive"),
+        (Attention(heads=2, rotary="per_head", rotary_scale=2.0), "and 1 at most"),
+        (Attention(heads=2, rotary_scale=0.5), "rotary_scale=0.5. needs rotary"),
+        (Attention(heads=2, sinks=2), "beside a window"),
     ],
 )
 def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:
@@ -186,7 +198,15 @@ def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:
         _layer(config, False)
 
 
-@pytest.mark.parametrize("config", [Attention(heads=2), Attention(heads=2, block=4), Attention(heads=2, window=5)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        Attention(heads=2),
+        Attention(heads=2, block=4),
+        Attention(heads=2, window=5),
+        Attention(heads=2, window=3, sinks=2),
+    ],
+)
 @pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9, 14, 16])
 def test_the_declared_state_is_what_the_next_step_sees(config: Attention, length: int) -> None:
     """Counted by the gradient: the steps that reach the output after `length` of them."""

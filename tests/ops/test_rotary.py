@@ -103,6 +103,14 @@ def test_later_starts_and_channels_that_stay(start: int, turned: int | None) -> 
     torch.testing.assert_close(got, rotate(whole, 3, turned=turned)[:, start:])
 
 
+def test_positions_are_scaled_and_end_at_the_last_one() -> None:
+    x = _normal(2, 9, 12)
+    got = rotate(x, 2, start=3, scale=0.3, last=6)
+    torch.testing.assert_close(got, rotate_naive(x, 2, start=3, scale=0.3, last=6), rtol=1e-12, atol=1e-12)
+    still = rotate(x[:, 3:4].expand(-1, 6, -1), 2, start=20, scale=0.3, last=6)  # all at position 6, as step 3 is here
+    torch.testing.assert_close(still, got[:, 3:4].expand(-1, 6, -1), rtol=1e-12, atol=1e-12)
+
+
 def test_pairs_of_halves_are_pairs_of_neighbours_in_another_order() -> None:
     """Half-split rotation as in the code of LLaMA: x cos + [-second half, first half] sin."""
     rows, x, steps = _normal(2 * 8, 6), _normal(7, 6, seed=1), torch.arange(7, dtype=torch.float64)[:, None]

@@ -34,19 +34,31 @@ def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
 
 
 def rotate(
-    x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
+    x: Tensor,
+    heads: int = 1,
+    base: float = 10000.0,
+    half: bool = False,
+    start: int = 0,
+    turned: int | None = None,
+    scale: float = 1.0,
+    last: int | None = None,
 ) -> Tensor:
     """Rotates every step of x, (..., T, D), by its position, that of the first step being `start`: the same shape.
 
     The D channels are `heads` groups, each with the angles of D / heads channels. turned: how many channels of each
-    group, from the first, are rotated, with the angles of so many channels; None rotates all of them.
+    group, from the first, are rotated, with the angles of so many channels; None rotates all of them. scale: multiplies
+    every position (chen2023, equation 4). last: the position of all steps after that one; None for their own.
     """
     length, width = x.shape[-2:]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     turned = width // heads if turned is None else turned
     rows = _rounded(start + length)
-    angles = _Angles(width, heads, base, half, turned)
-    turns = _table(rows, angles, x.device, wide)[start : start + length]
+    angles = _Angles(width, heads=heads, base=base, half=half, turned=turned, scale=scale)
+    turns = _table(rows, angles, x.device, wide)
+    if last is None or start + length <= last + 1:
+        turns = turns[start : start + length]
+    else:
+        turns = turns[torch.arange(start, start + length, device=x.device).clamp(max=last)]
     pairs = _aligned(x.to(wide).unflatten(-1, (width // 2, 2)))
     # One complex product passes over memory once; four real products take three times as long on a CPU.
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
@@ -80,7 +92,14 @@ def neighbours_from_halves(rows: Tensor, heads: int, turned: int | None = None) 
 
 
 def rotate_naive(
-    x: Tensor, heads: int = 1, base: float = 10000.0, half: bool = False, start: int = 0, turned: int | None = None
+    x: Tensor,
+    heads: int = 1,
+    base: float = 10000.0,
+    half: bool = False,
+    start: int = 0,
+    turned: int | None = None,
+    scale: float = 1.0,
+    last: int | None = None,
 ) -> Tensor:
     """The naive twin of `rotate`, by one 2 x 2 rotation matrix after another: (..., T, D) -> the same shape."""
     group = x.shape[-1] // heads
@@ -91,7 +110,8 @@ def rotate_naive(
             pair = channel % group // 2
             still = 2 * pair >= dim or (half and pair % 2 == 0)
             theta = torch.tensor(0.0 if still else base ** (-2 * pair / dim), dtype=torch.float64)
-            angle = (start + step) * theta
+            position = start + step if last is None else min(start + step, last)
+            angle = scale * position * theta
             cos, sin = torch.cos(angle), torch.sin(angle)
             matrix = torch.stack([torch.stack([cos, -sin]), torch.stack([sin, cos])]).to(x.dtype)
             out[..., step, channel : channel + 2] = x[..., step, channel : channel + 2] @ matrix.T
@@ -118,6 +138,7 @@ class _Angles(NamedTuple):
     base: float
     half: bool
     turned: int
+    scale: float = 1.0
 
 
 @table
@@ -125,5 +146,5 @@ def _table(length: int, angles: _Angles, device: torch.device, dtype: torch.dtyp
     """The factors cos + i sin of every angle: (length, width // 2) complex, with parts of `dtype`."""
     still = torch.zeros(max(0, angles.width // angles.heads - angles.turned) // 2, dtype=torch.float64)
     theta = torch.cat([frequencies(angles.turned, angles.base, angles.half), still]).repeat(angles.heads)
-    phases = torch.arange(length, dtype=torch.float64)[:, None] * theta
+    phases = angles.scale * torch.arange(length, dtype=torch.float64)[:, None] * theta
     return torch.polar(torch.ones_like(phases), phases).to(device, dtype.to_complex())
