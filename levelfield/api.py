@@ -28,7 +28,7 @@ from levelfield.presets.options import Options, names
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Row, Study, UserError
+from levelfield.spec import Effort, Row, Study
 from levelfield.user.mixer import load_user_mixer, user_mixer
 from levelfield.user.own_data import OwnData
 
@@ -157,7 +157,4 @@ def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
         print(f"{number} of {len(runs)}  {run.id}", flush=True)
-        with store.claim(where) as mine:
-            if not mine:
-                raise UserError(f"Another process has {run.id}: wait for it, or give another `out` folder.")
-            execute(run, where, data, device=device, probes=study.probes(run), tested=tested)
+        execute(run, where, data, device=device, probes=study.probes(run), tested=tested)

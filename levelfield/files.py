@@ -27,6 +27,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import IO, Any
+from uuid import uuid4
 
 from levelfield.spec.errors import UserError
 
@@ -142,21 +143,12 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def try_lock(path: Path, option: str = "") -> Iterator[bool]:
-    """Yields True if this process has the lock on a file, and False if another process has it.
+def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds the lock on a file, after waiting where another process has it.
 
     A missing file is made, and what is in an existing one stays. The system releases the lock when the process ends,
-    however it ends. Raises UserError where the file cannot be made. option: as of `disk_errors`.
-    """
-    with _lock_file(path, option) as file:
-        yield _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextmanager
-def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock that `try_lock` asks for, after waiting where another process has it.
-
-    busy: is called before waiting.
+    however it ends. Raises UserError where the file cannot be made. option: as of `disk_errors`. busy: is called before
+    waiting.
     """
     with _lock_file(path, option) as file:
         if not _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -189,7 +181,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
     Whoever reads meanwhile finds the earlier file or the whole new one. After an error nothing is left of the new one.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")  # ids of processes differ on one machine only
     try:
         yield partial
         os.replace(partial, path)

@@ -9,7 +9,8 @@ threads, ends with the same bytes. With another number, sums are taken in anothe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,14 @@ from levelfield._version import __version__
 from levelfield.data import prepared
 from levelfield.data.batches import Batches, SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.files import disk_errors, sha256, write_json, write_rows
+from levelfield.files import disk_errors, read_log, sha256, write_json, write_rows
 from levelfield.model import Network
 from levelfield.objectives import Trainable, default_objective, heads
-from levelfield.runs import checkpoint, flops, store
+from levelfield.runs import checkpoint, claims, flops, store
 from levelfield.runs import rows as scored
+from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
-from levelfield.runs.journal import Journal, ProgressFile
+from levelfield.runs.journal import Journal, ProgressFile, once_each
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.runs.numerics import check_device, products
 from levelfield.runs.rows import Splits
@@ -95,19 +97,27 @@ def check(run: Run) -> None:
 
 
 def execute(
-    run: Run, where: Path, data_root: Path, device: str = "auto", probes: Sequence[Probe] = (), tested: bool = True
+    run: Run,
+    where: Path,
+    data_root: Path,
+    device: str = "auto",
+    probes: Sequence[Probe] = (),
+    *,
+    tested: bool = True,
+    claim: Claim | None = None,
 ) -> None:
     """Does what is left of a run in its folder, then measures the probes that are not there yet.
 
     where: the folder of the run. data_root: that of prepared data. device: as of `pick_device`. tested: False for a
-    trial, which is scored on validation alone and leaves no weights. Raises UserError as `check` does, and where data,
-    disk or device fail.
+    trial, which is scored on validation alone and leaves no weights. claim: the caller's on this run; without one, the
+    run is claimed here. Raises UserError as `check` does, where data, disk or device fail, and where another process
+    has the run; Lost where another one has taken it over.
     """
     check(run)
     target = pick_device(device)
     check_device(run.numerics, target)
-    work = _Work(run, where, data_root, target, tested)
-    with products(run.numerics):
+    with _claimed(run, where, claim) as mine, products(run.numerics):
+        work = _Work(run, where, data_root, device=target, tested=tested, claim=mine)
         if not store.complete(where):
             write_json(where / store.SPEC, describe(run))
             work.train_all()
@@ -117,7 +127,19 @@ def execute(
                 net = load_net(run, where).to(target)
                 rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
                 store.write_probe(where, probe, [scored.named(run, row) for row in rows])
-    work.progress.write(state="done")
+        work.progress.write(state="done")
+
+
+@contextmanager
+def _claimed(run: Run, where: Path, given: Claim | None) -> Iterator[Claim]:
+    """Yields the claim that is given, or one that is made for the block."""
+    if given is not None:
+        yield given
+        return
+    with claims.claim(where) as mine:
+        if mine is None:
+            raise UserError(f"Another process has {run.id}: wait for it, or choose another folder.")
+        yield mine
 
 
 def pick_device(name: str) -> torch.device:
@@ -167,6 +189,7 @@ class _Work:
     data_root: Path
     device: torch.device
     tested: bool
+    claim: Claim
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -242,6 +265,7 @@ class _Work:
             return evaluate(net, held_out, objective, self.run.task.input, batch=batch, seed=seed).mean
 
         for metrics in train(state, plan, split, seed, validate):
+            self.claim.check()
             journal.note(state, metrics)
         return state, journal.close(state, meter, phase)
 
@@ -289,15 +313,19 @@ class _Work:
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
     def _write(self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts) -> None:
-        """Writes weights and the score of every test example, unless this is a trial, then rows and ledger, and last
-        the file that says all is there."""
+        """Stages weights and the score of every test example, unless this is a trial, then rows, ledger, log, and the
+        file that says all is there; and makes them the results of the run, unless it has another owner."""
+        staging = self.claim.staging
         if test is not None:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
-                (self.where / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
-            store.write_scores(self.where, test.values)
-        write_rows(self.where / store.ROWS, rows)
-        write_json(self.where / store.LEDGER, self._ledger(net, costs))
-        store.conclude(self.where, __version__)
+                (staging / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
+            store.write_scores(staging, test.values)
+        write_rows(staging / store.ROWS, rows)
+        write_json(staging / store.LEDGER, self._ledger(net, costs))
+        if log := once_each(read_log(self.where / store.LOG)):
+            write_rows(staging / store.LOG, log)
+        store.conclude(staging, __version__)
+        self.claim.commit()
 
     def _clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""

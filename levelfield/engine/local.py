@@ -2,7 +2,7 @@
 
     Local(Job(Source("demo"), "minutes", Path("runs"), Path("data")), ["cpu"] * 4).execute(runs, screen)
 
-The parent hands out run ids; a worker loads the study for itself, claims the run's directory (`store.claim`) and does
+The parent hands out run ids; a worker loads the study for itself, claims the run's directory (`claims.claim`) and does
 what is left of it. The claim ends with the process, so a killed worker leaves nothing behind that needs clearing up,
 and two commands on one study share its runs. A worker that dies costs its run one retry, never the other runs.
 

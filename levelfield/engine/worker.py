@@ -25,6 +25,7 @@ from levelfield.engine.find import Source, choose, matches
 from levelfield.files import write_text
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.claims import Lost, claim
 from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
 from levelfield.spec.errors import format_error
 
@@ -114,12 +115,14 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
 
     where = store.directory(job.out, run)
     try:
-        with store.claim(where) as mine:
-            if not mine:
+        with claim(where) as mine:
+            if mine is None:
                 return "busy", ""
             (where / store.ERROR).unlink(missing_ok=True)
             try:
-                execute(run, where, job.data, job.device, probes, tested=not job.trial)
+                execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
+            except Lost:
+                return "busy", ""
             except Exception as error:
                 why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
                 detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"

@@ -25,6 +25,7 @@ from levelfield.files import disk_errors, read_log, to_line, write_json, write_r
 from levelfield.runs import checkpoint, store
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
+from levelfield.runs.results import LogRecord
 from levelfield.spec import Phase, Run, UserError
 from levelfield.train import Metrics, Plan, State
 
@@ -44,6 +45,14 @@ class ProgressFile:
         """Replaces what was told before. No run fails because this cannot be written."""
         with suppress(UserError):
             write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
+
+
+def once_each(records: Sequence[LogRecord]) -> list[LogRecord]:
+    """Returns the records of a log in order, one of each step: two processes wrote it where one took the run over."""
+    first: dict[tuple[int, int], LogRecord] = {}
+    for record in records:
+        first.setdefault((record["phase"], record["step"]), record)
+    return [first[place] for place in sorted(first)]
 
 
 class Journal:
@@ -73,7 +82,7 @@ class Journal:
 
     def open(self, step: int) -> None:
         """Drops the records of steps that a kill undid: of this phase, those after `step`."""
-        done = [r for r in read_log(self.path) if (r["phase"], r["step"]) <= (self.number, step)]
+        done = [r for r in once_each(read_log(self.path)) if (r["phase"], r["step"]) <= (self.number, step)]
         write_rows(self.path, done)
 
     def note(self, state: State, metrics: Metrics) -> None:

@@ -13,6 +13,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     ledger.json         what it cost
     done.json           written last, with the checksum of the weights: without it the run is not complete
     probe-NAME-*.jsonl  a probe's rows, written whole; named by its settings
+    .lease/             while a process works on it: whose it is, and results that are not the run's yet (`claims`)
 runs/studies/demo-minutes.json      which runs a study at an effort is made of
 runs/trials/                        the same for recipes that are tried first: no weights, no test
 """
@@ -20,8 +21,7 @@ runs/trials/                        the same for recipes that are tried first: n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,17 @@ from levelfield.files import (
     read_text,
     remedy,
     sha256,
-    try_lock,
     unreadable,
     write_json,
     write_rows,
 )
+from levelfield.runs import lease
 from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results, StudyIndex
 from levelfield.spec import Probe, Row, Run, UserError, digest
 from levelfield.spec.shapes import fault
 
 SPEC = "spec.json"
-DONE = "done.json"
+DONE = lease.DONE
 WEIGHTS = "weights.safetensors"
 SCORES = "scores.npy"
 ROWS = "rows.jsonl"
@@ -122,18 +122,6 @@ def checked_weights(where: Path) -> Path:
     if known.get("weights_sha256", found) != found:
         raise UserError(f"{path} has changed since the run was complete: {remedy(where)}.")
     return path
-
-
-@contextmanager
-def claim(where: Path) -> Iterator[bool]:
-    """Yields True if this process alone may work in the folder, which is made, and False if another one does.
-
-    The system frees the claim when the process ends, however it ends. Raises UserError where it cannot be made.
-    """
-    with disk_errors(where):
-        where.mkdir(parents=True, exist_ok=True)
-    with try_lock(where / ".claim") as mine:
-        yield mine
 
 
 def probe_file(where: Path, probe: Probe) -> Path:

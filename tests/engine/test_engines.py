@@ -23,6 +23,7 @@ from levelfield.engine.local import Local, Outcome, cause
 from levelfield.engine.worker import Job, attempt, work
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.claims import claim
 from levelfield.spec import Run, UserError
 
 
@@ -184,8 +185,8 @@ engine.execute(stage.runs(), Tell())
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
     wait_for(lambda: not alive(worker), 10.0)
-    with store.claim(stage.where(0)) as mine:
-        assert mine
+    with claim(stage.where(0)) as mine:
+        assert mine is not None
     assert not store.complete(stage.where(0))
 
 

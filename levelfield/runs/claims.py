@@ -1,0 +1,225 @@
+"""Claims runs: the disk, the heartbeat and the clock of the protocol that `lease` explains.
+
+    with claim(where) as mine:              # None where another process has the run, here or on another machine
+        if mine is not None:
+            write_rows(mine.staging / "rows.jsonl", rows)
+            mine.check()                    # raises Lost where the run was taken over meanwhile
+            mine.commit()                   # makes what is staged the results of the run, or raises Lost
+
+A claim is lost in three ways. It is given back. Its process ends: on the same machine that is seen at once, so that a
+killed command goes on without waiting. Or its heartbeat has not been seen for DEADLINE_S, which is how the end of
+another machine is told from a slow one; a process that was only paused then finds its claim lost when it wakes up.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+from levelfield.files import disk_errors
+from levelfield.runs import lease
+from levelfield.runs.lease import Entry, Owner, Watch
+
+FOLDER = ".lease"
+BEAT_S = 10.0
+DEADLINE_S = 90.0  # network file systems show a change of another machine within 60 s at most
+JOB = "LEVELFIELD_JOB"  # the environment variable in which an engine says what its scheduler calls this process
+
+
+class Lost(Exception):
+    """The error for work on a run that another process has taken over, or has completed."""
+
+
+class Folder:
+    """The list of entries of a run as files, beside what is staged: a `lease.Disk`."""
+
+    def __init__(self, where: Path) -> None:
+        self.where, self.path = where, where / FOLDER
+
+    def last(self) -> int:
+        try:
+            return max((int(name) for name in os.listdir(self.path) if name.isdigit()), default=0)
+        except FileNotFoundError:
+            return 0
+
+    def read(self, number: int) -> Entry | None:
+        try:
+            return Entry.from_json((self.path / str(number)).read_text())
+        except FileNotFoundError:
+            return None
+
+    def add(self, number: int, entry: Entry) -> bool:
+        """Writes the entry beside its place and links it there: with its whole content, or not at all."""
+        if number == 1:
+            self.path.mkdir(parents=True, exist_ok=True)
+        written = self.path / f"{entry.owner.token}.{entry.kind}"
+        try:
+            written.write_text(entry.to_json())
+            os.link(written, self.path / str(number))
+        except (FileExistsError, FileNotFoundError):  # taken, or cleared
+            return False
+        finally:
+            with suppress(OSError):
+                written.unlink()
+        return True
+
+    def pulse(self, number: int) -> object:
+        """Returns the time of the last heartbeat. It is opened, so that a network file system asks its server."""
+        try:
+            with (self.path / str(number)).open("rb") as file:
+                return os.fstat(file.fileno()).st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def beat(self, number: int) -> bool:
+        """Touches an entry; returns whether it is still the newest."""
+        try:
+            os.utime(self.path / str(number))
+        except FileNotFoundError:
+            return False
+        return self.last() == number
+
+    def staging(self, token: str) -> Path:
+        return self.path / f"staged-{token}"
+
+    def move(self, token: str, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.rename(self.staging(token) / name, self.where / name)
+
+    def published(self) -> bool:
+        return (self.where / lease.DONE).exists()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Claim:
+    """The claim that one process has on a run, with its heartbeat in a thread."""
+
+    def __init__(self, disk: Folder, owner: Owner, number: int, beat_s: float) -> None:
+        self.disk, self.owner, self.number, self.beat_s = disk, owner, number, beat_s
+        self.lost = False
+        self._ended, self._changing = threading.Event(), threading.Lock()
+        self._heart = threading.Thread(target=self._beat, daemon=True)
+        self._heart.start()
+
+    @property
+    def staging(self) -> Path:
+        """The folder, made where it is missing, in which results wait for `commit`."""
+        folder = self.disk.staging(self.owner.token)
+        with disk_errors(self.disk.where):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def check(self) -> None:
+        """Raises Lost where the last heartbeat found another owner. It asks no disk, so it may be called often."""
+        if self.lost:
+            raise Lost(f"{self.disk.where} was taken over by another process.")
+
+    def commit(self) -> None:
+        """Moves what is staged into the run's folder, `done.json` last. Raises Lost where another owner has the run."""
+        with self._changing, disk_errors(self.disk.where):
+            names = [path.name for path in self.staging.iterdir()]
+            number = lease.perform(lease.commit(self.owner, self.number, names), self.disk)
+            self.lost = not number
+            self.number = number or self.number
+        self.check()
+
+    def release(self) -> None:
+        """Ends the heartbeat, and gives the run back where it was not lost."""
+        self._ended.set()
+        self._heart.join()
+        with suppress(OSError):  # a full disk: others see that the heartbeat has ended
+            shutil.rmtree(self.disk.staging(self.owner.token), ignore_errors=True)
+            if not self.lost:
+                lease.perform(lease.release(self.owner, self.number), self.disk)
+
+    def _beat(self) -> None:
+        while not self.lost and not self._ended.wait(self.beat_s):
+            with self._changing, suppress(OSError):  # a disk that is away for a moment is asked again
+                self.lost = not self.disk.beat(self.number)
+
+
+_WATCHES: dict[Path, Watch] = {}
+
+
+def gone(where: Path, number: int, entry: Entry, pulse: object) -> bool:
+    """Tells whether the owner of an entry has ended, or was silent for its deadline while this process watched."""
+    owner = entry.owner
+    if owner.machine and owner.machine == machine() and started(owner.pid) != owner.started:
+        return True
+    watch = _WATCHES.setdefault(where.absolute(), Watch())
+    return watch.silent_s(number, pulse, time.monotonic()) >= owner.deadline_s
+
+
+@contextmanager
+def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -> Iterator[Claim | None]:
+    """Yields the claim on a run, whose folder is made, or None where another process has it.
+
+    beat_s, deadline_s: seconds between heartbeats, and without one until others take over. Raises UserError where the
+    folder cannot be written to.
+    """
+    disk, owner = Folder(where), _owner(deadline_s)
+    with disk_errors(where):
+        where.mkdir(parents=True, exist_ok=True)
+        steps = lease.take(owner, lambda number, entry, pulse: gone(where, number, entry, pulse))
+        number = lease.perform(steps, disk)
+    if not number:
+        yield None
+        return
+    held = Claim(disk, owner, number, beat_s)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def holder(where: Path) -> Entry | None:
+    """Returns the newest entry of a run, None where it has none."""
+    disk = Folder(where)
+    return disk.read(number) if (number := disk.last()) else None
+
+
+def _owner(deadline_s: float) -> Owner:
+    pid = os.getpid()
+    return Owner(
+        token=uuid4().hex,
+        host=platform.node(),
+        machine=machine(),
+        pid=pid,
+        started=started(pid),
+        since=time.time(),
+        deadline_s=deadline_s,
+        job=os.environ.get(JOB, ""),
+    )
+
+
+@cache
+def machine() -> str:
+    """Returns what tells this boot of this kernel, and its space of process ids, from all others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # not Linux
+        return platform.node()
+
+
+def started(pid: int) -> str:
+    """Returns when a process of this machine started, as its kernel counts, or "" where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if stat[0] in "ZX" else stat[19]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return ""
+    said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
