@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -238,18 +237,6 @@ class Network(nn.Module):
         if head.per == "step" or not hidden:
             return nn.Linear(width, head.outputs)
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, head.outputs))
-
-    def with_settings(self, model: Model) -> Network:
-        """Returns a copy with these weights, in eval mode, whose mixers have the settings of `model`, of equal shapes.
-
-        Raises RuntimeError where the shapes of its parameters are others.
-        """
-        other = deepcopy(self).eval()
-        other.model, other.compiled = model, ()
-        device = next(self.parameters()).device
-        other.blocks = nn.ModuleList(other._block(layer, seed=0) for layer in range(model.depth)).to(device).eval()
-        other.blocks.load_state_dict(self.blocks.state_dict())
-        return other
 
     def hidden_states(self, x: Tensor, mask: Tensor | None, masked: Tensor | None = None) -> Tensor:
         """The hidden states of the last layer, (B, T, D).

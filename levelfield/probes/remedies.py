@@ -15,6 +15,7 @@ so their scores can be compared sequence by sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,13 +50,22 @@ class Remedies(Probe):
             task = run.task.at_length(factor * trained, self.examples)
             test = load(task)["test"]
             for name, model in changed(run.model, factor, trained).items():
-                scores = label_scores(net.with_settings(model), task, test, batch=max(1, self.batch // factor))
+                scores = label_scores(with_settings(net, model), task, test, batch=max(1, self.batch // factor))
                 yield score_row(task, scores, f"length={factor * trained},remedy={name}")
 
 
 def helped(model: Model) -> bool:
     """Tells whether there is a remedy for some of the model's layers."""
     return any(mixer.remedies(model.width, factor=2, trained=2) for mixer in model.mixers)
+
+
+def with_settings(net: Network, model: Model) -> Network:
+    """Returns a copy of a network, in eval mode, whose mixers have the settings of `model`, of equal shapes."""
+    fresh = type(net)(model, net.encoder.spec, tuple(net.kinds.values()), mask_flag=False, seed=0)
+    other = deepcopy(net).eval()
+    other.model, other.blocks = model, fresh.blocks.to(next(net.parameters()).device).eval()
+    other.blocks.load_state_dict(net.blocks.state_dict())
+    return other
 
 
 def changed(model: Model, factor: int, trained: int) -> dict[str, Model]:

@@ -13,7 +13,7 @@ from levelfield.mixers.gmlp import GMLP
 from levelfield.model import Network
 from levelfield.objectives import ClassifySteps, heads
 from levelfield.presets import efforts
-from levelfield.probes.remedies import Remedies, changed
+from levelfield.probes.remedies import Remedies, changed, with_settings
 from levelfield.protocols import scratch
 from levelfield.spec import Block, Model, Row, Run, UserError
 from levelfield.studies import huang2024_small
@@ -33,7 +33,7 @@ def _net(model: Model = MODEL) -> Network:
 
 
 def _with(net: Network, remedy: str, factor: int = 4) -> Network:
-    return net.with_settings(changed(net.model, factor=factor, trained=24)[remedy])
+    return with_settings(net, changed(net.model, factor=factor, trained=24)[remedy])
 
 
 def _distances(net: Network, length: int) -> torch.Tensor:
