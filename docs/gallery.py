@@ -35,6 +35,8 @@ KEY = re.compile(r"\b[a-z]+(?:19|20)\d\d[a-z]*\b")
 PAPERS: dict[str, str] = {
     "beck2024": "Beck et al. (2024). xLSTM: Extended Long Short-Term Memory. NeurIPS.",
     "beltagy2020": "Beltagy et al. (2020). Longformer: The Long-Document Transformer. arXiv preprint.",
+    "cho2014": "Cho et al. (2014). Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine "
+    "Translation. EMNLP.",
     "choromanski2021": "Choromanski et al. (2021). Rethinking Attention with Performers. ICLR.",
     "dao2024": "Dao and Gu (2024). Transformers are SSMs: Generalized Models and Efficient Algorithms Through "
     "Structured State Space Duality. ICML.",
@@ -62,6 +64,8 @@ PAPERS: dict[str, str] = {
     "Extrapolation. ICLR.",
     "raffel2020": "Raffel et al. (2020). Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
     "Transformer. JMLR.",
+    "siems2025": "Siems et al. (2025). DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. "
+    "NeurIPS.",
     "vaswani2017": "Vaswani et al. (2017). Attention Is All You Need. NeurIPS.",
     "wang2020": "Wang et al. (2020). Linformer: Self-Attention with Linear Complexity. arXiv preprint.",
     "yang2024": "Yang et al. (2024). Gated Linear Attention Transformers with Hardware-Efficient Training. ICML.",

@@ -49,6 +49,14 @@ def conv1d(
     return layer
 
 
+def gru(inputs: int, hidden: int, generator: Generator) -> nn.GRU:
+    """A GRU, (B, T, inputs) -> (B, T, hidden), with weights and biases uniform in +-1/sqrt(hidden)."""
+    layer = _unfilled(nn.GRU(inputs, hidden, batch_first=True, device="meta"))
+    for value in layer.parameters():
+        nn.init.uniform_(value, -1 / math.sqrt(hidden), 1 / math.sqrt(hidden), generator=generator)
+    return layer
+
+
 def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
     """An embedding of int64 ids, (...) -> (..., width), with standard normal entries."""
     layer = _unfilled(nn.Embedding(rows, width, device="meta"))
