@@ -341,6 +341,7 @@ class _Work:
             "torch": torch.__version__,
             "version": __version__,
             "kernels": all_kernels(costs),
+            "claims": self.claim.count,
             **peak_memory(self.device),
         }
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None

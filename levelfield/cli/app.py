@@ -41,6 +41,7 @@ from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.model_commands import export_ruler, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
+from levelfield.cli.status_command import status
 from levelfield.cli.streams import guarded, say
 from levelfield.files import made, read_rows
 from levelfield.spec import Effort, UserError, closest
@@ -351,6 +352,7 @@ COMMANDS = Group(
         "list": list_,
         "plan": plan,
         "run": run,
+        "status": status,
         "report": report,
         "compare": compare,
         "reach": reach,

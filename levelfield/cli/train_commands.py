@@ -15,8 +15,9 @@ from rich.console import Console
 from levelfield.cli import run_screen
 from levelfield.cli.streams import Say
 from levelfield.engine import tuning
+from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, choose, references
-from levelfield.engine.local import Local, Outcome, devices
+from levelfield.engine.local import Local, devices
 from levelfield.engine.worker import Job
 from levelfield.files import made
 from levelfield.report import committed
@@ -73,7 +74,7 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
     store.write_index(job.out, index, adds=bool(job.source.mixer))
     console = Console()
     with run_screen.screen(console) as screen:
-        outcome = Local(job, workers).execute(runs, screen)
+        outcome = Driver(job, Local(workers), screen).execute(runs)
     _conclude(study.name, job, runs, outcome, say)
     return not outcome.failed
 

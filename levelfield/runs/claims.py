@@ -72,13 +72,24 @@ class Folder:
                 written.unlink()
         return True
 
+    def claims(self, last: int) -> int:
+        """Counts how many claims there were, up to the entry of that number."""
+        entries = (self.read(number) for number in range(1, last + 1))
+        return sum(entry is not None and entry.kind == "held" for entry in entries)
+
     def pulse(self, number: int) -> object:
-        """Returns the time of the last heartbeat. It is opened, so that a network file system asks its server."""
+        return self.heard(number)
+
+    def heard(self, number: int) -> float:
+        """Returns the time of the last heartbeat, 0 where there is no such entry.
+
+        It is opened, so that a network file system asks its server.
+        """
         try:
             with (self.path / str(number)).open("rb") as file:
-                return os.fstat(file.fileno()).st_mtime_ns
+                return os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
-            return None
+            return 0.0
 
     def beat(self, number: int) -> bool:
         """Touches an entry; returns whether it is still the newest."""
@@ -111,6 +122,11 @@ class Claim:
         self._ended, self._changing = threading.Event(), threading.Lock()
         self._heart = threading.Thread(target=self._beat, daemon=True)
         self._heart.start()
+
+    @property
+    def count(self) -> int:
+        """How many processes have claimed the run so far, this one included."""
+        return self.disk.claims(self.number)
 
     @property
     def staging(self) -> Path:
@@ -154,11 +170,15 @@ _WATCHES: dict[Path, Watch] = {}
 
 def gone(where: Path, number: int, entry: Entry, pulse: object) -> bool:
     """Tells whether the owner of an entry has ended, or was silent for its deadline while this process watched."""
-    owner = entry.owner
-    if owner.machine and owner.machine == machine() and started(owner.pid) != owner.started:
+    if ended(entry.owner):
         return True
     watch = _WATCHES.setdefault(where.absolute(), Watch())
-    return watch.silent_s(number, pulse, time.monotonic()) >= owner.deadline_s
+    return watch.silent_s(number, pulse, time.monotonic()) >= entry.owner.deadline_s
+
+
+def ended(owner: Owner) -> bool:
+    """Tells whether the owner was a process of this machine that has ended. Of other machines nothing is known."""
+    return bool(owner.machine) and owner.machine == machine() and started(owner.pid) != owner.started
 
 
 @contextmanager

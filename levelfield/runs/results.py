@@ -47,6 +47,7 @@ class Ledger(Cost, total=False):
     threads: int
     numerics: str
     torch: str
+    claims: int
     phases: Required[list[Cost]]
 
 

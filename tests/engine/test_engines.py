@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -13,13 +14,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import toys
 from repository import TESTS
 
+from levelfield.engine.driver import Driver, Outcome, Screen, check_folder
 from levelfield.engine.find import Source, choose
-from levelfield.engine.local import Local, Outcome, cause
+from levelfield.engine.local import Local, cause
 from levelfield.engine.worker import Job, attempt, work
 from levelfield.presets.options import Options
 from levelfield.runs import store
@@ -59,11 +62,8 @@ class Stage:
     def runs(self) -> list[Run]:
         return choose(self.job.source.load(), "smoke")
 
-    def engine(self, jobs: int) -> Local:
-        return Local(self.job, ["cpu"] * jobs)
-
-    def execute(self, jobs: int = 1) -> Outcome:
-        return self.engine(jobs).execute(self.runs(), self.heard)
+    def execute(self, engine: Local | None = None, screen: Screen | None = None) -> Outcome:
+        return Driver(self.job, engine or Local(["cpu"]), screen or self.heard).execute(self.runs())
 
     def where(self, seed: int) -> Path:
         return store.directory(self.job.out, self.runs()[seed])
@@ -121,7 +121,7 @@ def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_
     outcomes: list[Outcome] = []
     command = threading.Thread(target=lambda: outcomes.append(stage.execute()))
     command.start()
-    outcomes.append(stage.engine(1).execute(stage.runs(), Heard()))
+    outcomes.append(stage.execute(screen=Heard()))
     command.join()
     assert [len(o.done) for o in outcomes] == [4, 4]
     for seed in range(4):
@@ -138,8 +138,8 @@ def test_what_is_done_starts_no_worker(stage: Stage) -> None:
     toys.write(stage.path, runs=1)
     stage.where(0).mkdir(parents=True)
     (stage.where(0) / store.DONE).write_text("{}")
-    engine = stage.engine(1)
-    assert len(engine.execute(stage.runs(), stage.heard).done) == 1
+    engine = Local(["cpu"])
+    assert len(stage.execute(engine).done) == 1
     assert engine.workers == []
 
 
@@ -170,13 +170,14 @@ def test_killing_the_parent_ends_the_workers_and_frees_their_claims(stage: Stage
 import sys
 sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / "engine")!r}]
 from pathlib import Path
+from levelfield.engine.local import Local
 from test_engines import Stage
 stage = Stage(Path({str(stage.folder)!r}))
-engine = stage.engine(1)
+engine = Local(["cpu"])
 class Tell:
     def say(self, sentence): pass
     def show(self, running, done, failed, total): print(engine.workers[0].process.pid, flush=True)
-engine.execute(stage.runs(), Tell())
+stage.execute(engine, Tell())
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=stage.folder)
     assert parent.stdout
@@ -192,7 +193,7 @@ engine.execute(stage.runs(), Tell())
 
 def test_interrupting_stops_the_workers(stage: Stage) -> None:
     toys.write(stage.path, runs=1, steps=4000, pause=0.01)
-    engine = stage.engine(1)
+    engine = Local(["cpu"])
     pids: list[int] = []
 
     class Interrupt(Heard):
@@ -202,17 +203,31 @@ def test_interrupting_stops_the_workers(stage: Stage) -> None:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.execute(stage.runs(), Interrupt())
+        stage.execute(engine, Interrupt())
     assert len(pids) == 1
     assert not any(alive(pid) for pid in pids)
 
 
 def test_a_worker_that_cannot_start_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     toys.write(stage.path, runs=1)
-    runs = stage.runs()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(UserError, match="could not start"):
-        stage.engine(1).execute(runs, stage.heard)
+        stage.execute()
+
+
+def test_a_folder_without_hard_links_or_whose_links_replace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_folder(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda a, b: os.replace(a, b))
+        with pytest.raises(UserError, match="two processes could claim one there"):
+            check_folder(tmp_path)
+    refusal = PermissionError(errno.EPERM, "Operation not permitted")
+    monkeypatch.setattr(os, "link", Mock(side_effect=refusal))
+    with pytest.raises(UserError, match="needs hard links"):
+        check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_order_survives_the_journey_to_a_worker() -> None:

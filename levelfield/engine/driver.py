@@ -1,0 +1,222 @@
+"""Executes runs on an engine: hands it units, watches what becomes of them, and gives those that were lost to it again.
+
+    Driver(job, Local(["cpu"] * 4), screen).execute(runs)
+
+A unit is the id of a run of a job. An engine places units on processes, on this machine or on others, and says how they
+ended; what is done is decided by the folder of runs alone. So a driver that was killed is started again, or on another
+machine, and goes on from what is there. Two drivers share the runs of a folder: a claim keeps them apart.
+
+    driver --- submit(ids) ---> engine --- one process each ---> worker.attempt
+           <-- Event(id) ---           done, busy (another process has it), failed (why), died (how)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+from uuid import uuid4
+
+from levelfield.engine.worker import Job
+from levelfield.files import disk_errors, made, write_text
+from levelfield.runs import store
+from levelfield.spec import Probe, Run, UserError
+
+ATTEMPTS = 2  # of a run whose worker dies
+ASK_AGAIN_S = 1.0  # for a run that another process has
+LISTEN_S = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Ids that are complete now, and why the others are not."""
+
+    done: tuple[str, ...]
+    failed: Mapping[str, str]
+
+
+class Screen(Protocol):
+    """The display that the driver reports to."""
+
+    def say(self, sentence: str) -> None: ...
+
+    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Event:
+    """The end of a unit. why: the reason of a failure, or how its process died. words: what that last said."""
+
+    run_id: str
+    outcome: Literal["done", "busy", "failed", "died"]
+    why: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an engine executes units of. fingerprint: of the code, as of `Source.fingerprint`. probes: of each run."""
+
+    job: Job
+    fingerprint: str
+    probes: Mapping[str, Sequence[Probe]]
+
+    def where(self, run_id: str) -> Path:
+        return self.job.out / run_id
+
+    def finished(self, run_id: str) -> bool:
+        """Tells whether the run and all its probes have been measured."""
+        where = self.where(run_id)
+        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.probes[run_id])
+
+
+class Engine(Protocol):
+    """What executes units. It knows how to place, to watch and to cancel them, and nothing of what they are."""
+
+    def open(self, order: Order) -> Sequence[str]:
+        """Gets ready, and returns the units that an earlier driver left under way.
+
+        Raises UserError where units cannot be executed; nothing is submitted then.
+        """
+        ...
+
+    def room(self) -> int:
+        """Returns how many more units it takes now."""
+        ...
+
+    def submit(self, run_ids: Sequence[str]) -> None:
+        """Starts units, or puts them into a queue."""
+        ...
+
+    def heard(self, seconds: float) -> Sequence[Event]:
+        """Returns what has ended, after waiting for that long at most. Raises UserError where no unit can start."""
+        ...
+
+    def running(self) -> Sequence[str]:
+        """Returns the units that a process works on now."""
+        ...
+
+    def cancel(self) -> None:
+        """Ends all units that were submitted."""
+        ...
+
+    def close(self) -> None:
+        """Ends what cannot outlive this process."""
+        ...
+
+
+@dataclass
+class Driver:
+    """Executes the runs of a job on one engine."""
+
+    job: Job
+    engine: Engine
+    screen: Screen
+    waiting: deque[str] = field(default_factory=deque)
+    busy: dict[str, float] = field(default_factory=dict)  # run -> when to ask again
+    under_way: set[str] = field(default_factory=set)
+    died: Counter[str] = field(default_factory=Counter)
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def execute(self, runs: Sequence[Run]) -> Outcome:
+        """Executes the runs until each is complete or failed. Raises UserError where no unit can start."""
+        study, _ = self.job.load()
+        check_folder(self.job.out)
+        self.order = Order(self.job, self.job.source.fingerprint(runs), {run.id: study.probes(run) for run in runs})
+        try:
+            left = [run.id for run in runs if not self.order.finished(run.id)]
+            self.done = [run.id for run in runs if run.id not in set(left)]
+            if left:
+                self.under_way = set(self.engine.open(self.order)) & set(left)
+                self.waiting.extend(run_id for run_id in left if run_id not in self.under_way)
+                self._drive(len(runs))
+        except UserError:
+            self.engine.cancel()
+            raise
+        finally:
+            self.engine.close()
+        return Outcome(tuple(self.done), dict(self.failed))
+
+    def _drive(self, total: int) -> None:
+        while self.waiting or self.busy or self.under_way:
+            self._feed()
+            for event in self.engine.heard(LISTEN_S):
+                self._take_in(event)
+            paths = [self.order.where(run_id) for run_id in self.engine.running()]
+            self.screen.show(paths, len(self.done), len(self.failed), total)
+
+    def _feed(self) -> None:
+        """Submits what the engine has room for. A run that another process had may be complete by now."""
+        for run_id in [r for r, when in self.busy.items() if when <= time.monotonic()]:
+            del self.busy[run_id]
+            (self.done if self.order.finished(run_id) else self.waiting).append(run_id)
+        room = min(self.engine.room(), len(self.waiting)) if self.waiting else 0
+        if room > 0:
+            units = [self.waiting.popleft() for _ in range(room)]
+            self.under_way.update(units)
+            self.engine.submit(units)
+
+    def _take_in(self, event: Event) -> None:
+        run_id = event.run_id
+        self.under_way.discard(run_id)
+        if event.outcome == "done":
+            self.done.append(run_id)
+        elif event.outcome == "busy":
+            self.busy[run_id] = time.monotonic() + ASK_AGAIN_S
+        elif event.outcome == "failed":
+            self.failed[run_id] = event.why
+            self.screen.say(f"{run_id} failed: {event.why}")
+        else:
+            self._bury(event)
+
+    def _bury(self, event: Event) -> None:
+        run_id, how = event.run_id, event.why
+        self.died[run_id] += 1
+        if self.died[run_id] < ATTEMPTS:
+            self.screen.say(f"The worker of {run_id} {how}; trying the run once more.")
+            self.waiting.appendleft(run_id)
+            return
+        why = f"its worker {how}, twice"
+        write_text(self.order.where(run_id) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
+        self.failed[run_id] = why
+        self.screen.say(f"{run_id} failed: {why}.")
+
+
+def check_folder(out: Path) -> None:
+    """Raises UserError where claims would not be safe in a folder: it needs hard links, and atomic renames over a file.
+
+    A lock that two machines may hold at once is not needed.
+    """
+    made(out, "--runs-dir")
+    tried = [out / f".try-{uuid4().hex[:12]}-{number}" for number in range(3)]
+    first, second, third = tried
+    with disk_errors(out, "--runs-dir"):
+        first.write_text("1")
+        second.write_text("2")
+    try:
+        sound = _links(first, third) and not _links(second, third)
+        if sound:
+            os.rename(second, third)
+            sound = third.read_text() == "2" and first.read_text() == "1"
+    except OSError as error:
+        raise UserError(
+            f"{out} cannot hold runs ({error.strerror}): it needs hard links, so choose another --runs-dir."
+        )
+    finally:
+        for path in tried:
+            path.unlink(missing_ok=True)
+    if not sound:
+        raise UserError(f"{out} cannot hold runs: two processes could claim one there, so choose another --runs-dir.")
+
+
+def _links(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Says how far a study is, from the folder of its runs alone: on any machine, whoever executes them.
+
+    study_status(out, "demo", "minutes").runs["listops-..."].state     done, running, silent, failed or waiting
+
+What is done and what failed is in the runs' folders; who works on what is in their leases. How old a heartbeat is, is
+the difference of two times that the file system gave, that of the heartbeat and that of a file made now, so that the
+clocks of two machines are not compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Literal
+
+from levelfield.files import read_text, remedy
+from levelfield.runs import claims, store
+from levelfield.runs.claims import Folder
+from levelfield.spec import UserError
+
+State = Literal["done", "running", "silent", "failed", "waiting"]
+STATES: tuple[State, ...] = ("done", "running", "silent", "failed", "waiting")
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The state of one run. Of a run that nobody works on, most is absent.
+
+    silent: its owner was not heard of for its deadline, or has ended, so that another process may take the run over.
+    host, pid, job: who works on it, and what a scheduler calls that. since: seconds since 1970 by the owner's clock.
+    heartbeat_s: seconds since the last one. claims: how many processes have worked on it so far. why: of a failure.
+    """
+
+    state: State
+    host: str = ""
+    pid: int = 0
+    job: str = ""
+    since: float = 0.0
+    heartbeat_s: float = 0.0
+    claims: int = 0
+    why: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known, without what is absent."""
+        return {name: value for name, value in vars(self).items() if value or name == "state"}
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """The state of a study at an effort."""
+
+    study: str
+    effort: str
+    runs: Mapping[str, RunStatus]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many runs are in each state, in the order of `STATES`."""
+        found = Counter(run.state for run in self.runs.values())
+        return {state: found[state] for state in STATES}
+
+    @property
+    def taken_over(self) -> int:
+        """How often a run that is not done was claimed again, after a failure, a kill or the loss of a machine."""
+        return sum(max(0, run.claims - 1) for run in self.runs.values())
+
+
+def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudyStatus:
+    """Returns where each run is that the index of a study names. Raises UserError where nothing was started.
+
+    asked: what the command line calls the study, where that is not its name.
+    """
+    path = store.index_file(out, study, effort)
+    if not path.exists():
+        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
+        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
+    now = _now(out)
+    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now) for run_id in store.read_index(path).runs})
+
+
+def run_status(where: Path, now: float) -> RunStatus:
+    """Returns where one run is. now: the time in seconds as the file system has it."""
+    if store.complete(where):
+        return RunStatus("done")
+    disk = Folder(where)
+    number = disk.last()
+    count, entry = disk.claims(number), disk.read(number) if number else None
+    if entry is not None and entry.kind != "free":
+        silent_s = max(0.0, now - disk.heard(number)) if number else 0.0
+        ended = claims.ended(entry.owner) or silent_s >= entry.owner.deadline_s
+        return RunStatus(
+            "silent" if ended else "running",
+            host=entry.owner.host,
+            pid=entry.owner.pid,
+            job=entry.owner.job,
+            since=entry.owner.since,
+            heartbeat_s=round(silent_s, 1),
+            claims=count,
+        )
+    if (where / store.ERROR).exists():
+        said = read_text(where / store.ERROR, remedy(where)).strip()
+        return RunStatus("failed", claims=count, why=said.splitlines()[0] if said else "it does not say why")
+    return RunStatus("waiting", claims=count)
+
+
+def to_json(found: StudyStatus) -> str:
+    """Writes all that is known, for other programs."""
+    facts = {"study": found.study, "effort": found.effort, "counts": found.counts, "taken_over": found.taken_over}
+    return json.dumps(facts | {"runs": {run_id: run.facts for run_id, run in found.runs.items()}}, indent=1)
+
+
+def _now(out: Path) -> float:
+    try:
+        with TemporaryFile(dir=out) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:  # a folder that may only be read
+        return time.time()

@@ -1,0 +1,78 @@
+"""The state of a study as any machine sees it in the folder of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toys
+
+from levelfield.cli.app import main
+from levelfield.engine.find import Source, choose
+from levelfield.engine.status import run_status, study_status
+from levelfield.runs import store
+from levelfield.runs.claims import Folder, claim
+from levelfield.runs.results import StudyIndex
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> list[Path]:
+    """The folders of five runs: done, running, of a machine that fell silent, failed, and not begun."""
+    toys.write(tmp_path / "toys.py", runs=5)
+    runs = choose(Source(str(tmp_path / "toys.py")).load(), "smoke")
+    store.write_index(tmp_path / "runs", StudyIndex.of("toys", "smoke", runs))
+    folders = [store.directory(tmp_path / "runs", run) for run in runs]
+    for folder in folders[:4]:
+        folder.mkdir()
+    (folders[0] / store.DONE).write_text("{}")
+    (folders[3] / store.ERROR).write_text("ValueError: no such luck\nand more\n")
+    return folders
+
+
+def test_every_run_is_in_one_state_and_its_owner_is_named(
+    where: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEVELFIELD_JOB", "slurm 42_1")
+    with claim(where[1]) as mine, claim(where[2]) as lost:
+        assert mine is not None and lost is not None
+        elsewhere = replace(lost.owner, host="node9", machine="another boot", since=0.0)
+        entry = where[2] / ".lease" / "1"
+        entry.write_text(replace(Folder(where[2]).read(1), owner=elsewhere).to_json())
+        hour_ago = time.time() - 3600
+        os.utime(entry, (hour_ago, hour_ago))
+        found = study_status(tmp_path / "runs", "toys", "smoke")
+        words = ["status", str(tmp_path / "toys.py"), "--effort", "smoke", "--runs-dir", str(tmp_path / "runs")]
+        main(words)
+        shown = capsys.readouterr().out
+        main([*words, "--json"])
+        facts = json.loads(capsys.readouterr().out)
+    assert [found.runs[folder.name].state for folder in where] == ["done", "running", "silent", "failed", "waiting"]
+    running, silent = found.runs[where[1].name], found.runs[where[2].name]
+    assert (running.pid, running.job, running.claims) == (os.getpid(), "slurm 42_1", 1)
+    assert running.heartbeat_s < 60
+    assert silent.host == "node9" and 3590 < silent.heartbeat_s < 3700
+    assert shown.splitlines()[0] == "toys at effort smoke, 5 runs: 1 done, 1 running, 1 silent, 1 failed, 1 waiting"
+    assert "ValueError: no such luck" in shown and "and more" not in shown
+    assert facts["counts"] == {"done": 1, "running": 1, "silent": 1, "failed": 1, "waiting": 1}
+    assert facts["runs"][where[4].name] == {"state": "waiting"}
+
+
+def test_a_run_that_was_given_back_waits_and_counts_its_claims(where: list[Path]) -> None:
+    for count in (1, 2):
+        with claim(where[4]):
+            pass
+        now = run_status(where[4], time.time())
+        assert (now.state, now.claims) == ("waiting", count)
+
+
+def test_a_study_that_was_not_started_names_the_command(
+    where: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["status", str(tmp_path / "toys.py"), "--effort", "hours", "--runs-dir", str(tmp_path / "runs")])
+    assert stop.value.code == 2
+    assert "start with `levelfield run" in capsys.readouterr().err
