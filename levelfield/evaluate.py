@@ -67,17 +67,25 @@ class SplitScores:
 
 @torch.no_grad()
 def evaluate(
-    net: Network, split: SplitOnDevice, objective: Trainable, spec: Input, *, batch: int, seed: int
+    net: Network,
+    split: SplitOnDevice,
+    objective: Trainable,
+    spec: Input,
+    *,
+    batch: int,
+    seed: int,
+    turn: tuple[int, int] = (0, 1),
 ) -> SplitScores:
     """Scores every example once, in eval mode, shortest first so that batches carry little padding.
 
-    Masks are drawn from (seed, batch), so two evaluations of one split hide the same steps.
+    Masks are drawn from (seed, batch), so two evaluations of one split hide the same steps. turn: (k, n) scores the
+    batches k, k + n, k + 2 n and so on alone, and gives 0 to all other examples.
     """
     was_training = net.training
     net.eval()
     ranked = torch.from_numpy(np.argsort(split.examples.longest, kind="stable"))
     values, weights, sound = np.zeros(len(split)), np.zeros(len(split)), np.ones(len(split), bool)
-    for number, indices in enumerate(ranked.split(batch)):
+    for number, indices in list(enumerate(ranked.split(batch)))[turn[0] :: turn[1]]:
         scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
         values[indices.numpy()] = scores.values.cpu().numpy()
         weights[indices.numpy()] = scores.weights.cpu().numpy()

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from levelfield._version import __version__
 from levelfield.data import prepared
-from levelfield.data.batches import Batches, SplitOnDevice
+from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
 from levelfield.files import disk_errors, read_log, sha256, write_json, write_rows
 from levelfield.model import Network
-from levelfield.objectives import Trainable, default_objective, heads
+from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Claim
@@ -35,24 +35,22 @@ from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile, once_each
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.runs.numerics import check_device, products
+from levelfield.runs.phases import last_objective, resolve, trainable
+from levelfield.runs.processes import ALONE, Group
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
     SPLITS,
-    Duration,
     Examples,
-    Phase,
     Probe,
-    Recipe,
     Row,
     Run,
     Signal,
     SplitName,
-    Task,
     UserError,
     derive_seed,
     describe,
 )
-from levelfield.train import Plan, State, copied, kept, make_optimizer, train
+from levelfield.train import State, copied, kept, make_optimizer, train
 
 FETCH_EVERY = 16  # steps of a GPU between fetches of the loss; a CPU waits for no fetch
 
@@ -87,9 +85,10 @@ def check(run: Run) -> None:
     if run.numerics.recompute and run.model.block.norm == "batch":
         raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
     for number, phase in enumerate(run.protocol.phases):
-        heads(_trainable(phase), run.task)
-        if phase.recipe.batch % (parts := run.numerics.accumulate):
-            raise UserError(f"A batch of {phase.recipe.batch} has no {parts} equal parts: let accumulate divide it.")
+        heads(trainable(phase), run.task)
+        if phase.recipe.batch % (parts := run.numerics.parts):
+            names = " times ".join(name for name in ("accumulate", "nproc") if name in run.numerics.changes)
+            raise UserError(f"A batch of {phase.recipe.batch} has no {parts} equal parts: let {names} divide it.")
         if phase.start == "previous" and number == 0 and run.protocol.weights is None:
             raise UserError("The first phase starts from nothing: use start='fresh', or give the protocol weights.")
         if phase.augment and run.task.augmentation is None:
@@ -105,23 +104,26 @@ def execute(
     *,
     tested: bool = True,
     claim: Claim | None = None,
+    group: Group = ALONE,
 ) -> None:
     """Does what is left of a run in its folder, then measures the probes that are not there yet.
 
     where: the folder of the run. data_root: that of prepared data. device: as of `pick_device`. tested: False for a
     trial, which is scored on validation alone and leaves no weights. claim: the caller's on this run; without one, the
-    run is claimed here. Raises UserError as `check` does, where data, disk or device fail, and where another process
-    has the run; Lost where another one has taken it over.
+    run is claimed here. group: the processes that all call this for the run; the first of them claims it and writes.
+    Raises UserError as `check` does, where data, disk or device fail, and where another process has the run; Lost where
+    another one has taken it over.
     """
     check(run)
+    if group.size != (nproc := run.numerics.nproc):
+        raise UserError(f"{run.id} is for {nproc} processes, and here is {group.size}: `levelfield run` starts them.")
     target = pick_device(device)
     check_device(run.numerics, target)
-    with _claimed(run, where, claim) as mine, products(run.numerics):
-        work = _Work(run, where, data_root, device=target, tested=tested, claim=mine)
-        if not store.complete(where):
-            write_json(where / store.SPEC, describe(run))
+    with _claimed(run, where, claim, group) as mine, products(run.numerics):
+        work = _Work(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
+        if group.agreed(not store.complete(where)):
             work.train_all()
-        for probe in probes:
+        for probe in probes if group.leads else ():
             if not store.probe_file(where, probe).exists():
                 work.progress.write(state=f"probing {probe.name}")
                 net = load_net(run, where).to(target)
@@ -131,9 +133,9 @@ def execute(
 
 
 @contextmanager
-def _claimed(run: Run, where: Path, given: Claim | None) -> Iterator[Claim]:
-    """Yields the claim that is given, or one that is made for the block."""
-    if given is not None:
+def _claimed(run: Run, where: Path, given: Claim | None, group: Group) -> Iterator[Claim | None]:
+    """Yields the claim that is given, or one that is made for the block; of a group, the first process has it alone."""
+    if given is not None or not group.leads:
         yield given
         return
     with claims.claim(where) as mine:
@@ -163,7 +165,7 @@ def load_net(run: Run, where: Path) -> Network:
     if not store.complete(where):
         raise UserError(f"Run {run.id} is not complete in {where.parent}: run its study first.")
     path = store.checked_weights(where)
-    net = build_net(run, _last_objective(run))
+    net = build_net(run, last_objective(run))
     try:
         net.load_state_dict(load_file(path))
     except SafetensorError as error:  # where there is no checksum, as in runs of earlier versions
@@ -189,19 +191,27 @@ class _Work:
     data_root: Path
     device: torch.device
     tested: bool
-    claim: Claim
+    claim: Claim | None  # None in all but the first process of a group
+    group: Group
     notes: list[str] = field(default_factory=list)
 
     @property
     def progress(self) -> ProgressFile:
-        return ProgressFile(self.run, self.where)
+        return ProgressFile(self.run, self.where, told=self.group.leads)
 
     def train_all(self) -> None:
         """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
+        if self.group.leads:
+            write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours
         splits = prepared.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
+        at = (saved.phase, saved.numbers["step"]) if saved else None
+        if self.group.agreed(at) != at:
+            raise UserError(
+                f"The processes of {self.run.id} see different files in {self.where}: give them one folder."
+            )
         self.notes += complaints
         costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
         self.notes += self._resumed(saved) if saved else []
@@ -214,8 +224,10 @@ class _Work:
             weights = kept(state)
         net, objective = self._final_net(weights)
         scores = self._test(net, objective, splits)
-        self._write(net, self._rows(objective, splits, scores, costs), scores.get("test"), costs)
-        self._clean()
+        if self.claim is not None:
+            rows = self._rows(objective, splits, scores, costs)
+            self._write(net, rows, scores.get("test"), costs, self.claim)
+            self._clean()
 
     def _resumed(self, saved: checkpoint.Saved) -> list[str]:
         """Returns the notes of a run that continues: the earlier ones, and one if the number of threads changed."""
@@ -240,7 +252,7 @@ class _Work:
         before it.
         """
         phase = self.run.protocol.phases[number]
-        objective, seed = _trainable(phase), derive_seed(self.run.seed, "phase", number)
+        objective, seed = trainable(phase), derive_seed(self.run.seed, "phase", number)
         net = build_net(self.run, objective)
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
@@ -257,15 +269,16 @@ class _Work:
         if resume is not None:
             resume.restore(state)
             wall = float(resume.extra["wall_s"])
+        plan = replace(plan, rank=self.group.rank(net, objective, self.run.task.input))
         journal = Journal(self.progress, number=number, plan=plan, wall_s=wall, costs=costs, notes=self.notes)
         journal.open(state.step)
 
         def validate() -> float:
-            batch = 2 * phase.recipe.batch
-            return evaluate(net, held_out, objective, self.run.task.input, batch=batch, seed=seed).mean
+            return self._score(net, held_out, objective, batch=2 * phase.recipe.batch, seed=seed).mean
 
         for metrics in train(state, plan, split, seed, validate):
-            self.claim.check()
+            if self.claim:
+                self.claim.check()
             journal.note(state, metrics)
         return state, journal.close(state, meter, phase)
 
@@ -283,7 +296,7 @@ class _Work:
 
     def _final_net(self, weights: Mapping[str, Tensor] | None) -> tuple[Network, Trainable]:
         """Returns the network of the last phase with the selected weights, and the objective that it is scored by."""
-        objective = _last_objective(self.run)
+        objective = last_objective(self.run)
         net = build_net(self.run, objective)
         if weights is not None:
             net.load_whole(weights)
@@ -293,15 +306,16 @@ class _Work:
         """Scores validation and, unless this is a trial, the test split, which is read here alone and once."""
         self.progress.write(state="testing" if self.tested else "validating")
         phases, names = self.run.protocol.phases, SPLITS[1:] if self.tested else SPLITS[1:2]
-        score = partial(
-            evaluate,
-            net,
-            objective=objective,
-            spec=self.run.task.input,
-            batch=2 * phases[-1].recipe.batch if phases else 64,
-            seed=self.run.seed,
-        )
+        batch, seed = 2 * phases[-1].recipe.batch if phases else 64, self.run.seed
+        score = partial(self._score, net, objective=objective, batch=batch, seed=seed)
         return {name: score(SplitOnDevice(splits[name], self.device)) for name in names}
+
+    def _score(self, net: Network, split: SplitOnDevice, objective: Trainable, *, batch: int, seed: int) -> SplitScores:
+        """Scores a split, of which every process of the run takes its turns."""
+        spec, turn = self.run.task.input, (self.group.number, self.group.size)
+        return self.group.whole(
+            evaluate(self.group.alike(net), split, objective, spec, batch=batch, seed=seed, turn=turn)
+        )
 
     def _rows(
         self, objective: Trainable, splits: Splits, scores: Mapping[SplitName, SplitScores], costs: PhaseCosts
@@ -312,10 +326,12 @@ class _Work:
             return scored.rows(self.run, objective, splits, scores, stopped) + scored.at_cap(self.run, ended)
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
-    def _write(self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts) -> None:
+    def _write(
+        self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts, claim: Claim
+    ) -> None:
         """Stages weights and the score of every test example, unless this is a trial, then rows, ledger, log, and the
         file that says all is there; and makes them the results of the run, unless it has another owner."""
-        staging = self.claim.staging
+        staging = claim.staging
         if test is not None:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
                 (staging / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
@@ -325,7 +341,7 @@ class _Work:
         if log := once_each(read_log(self.where / store.LOG)):
             write_rows(staging / store.LOG, log)
         store.conclude(staging, __version__)
-        self.claim.commit()
+        claim.commit()
 
     def _clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
@@ -338,6 +354,7 @@ class _Work:
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "numerics": str(self.run.numerics),
+            "processes": self.group.size,
             "torch": torch.__version__,
             "version": __version__,
             "kernels": all_kernels(costs),
@@ -349,39 +366,6 @@ class _Work:
         return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": list(costs)}
 
 
-def resolve(phase: Phase, task: Task, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> Plan:
-    """Returns a phase on a task with its durations in optimizer steps. The other arguments are as of `in_steps`."""
-    recipe = phase.recipe
-    steps = partial(in_steps, recipe=recipe, batches=batches, mean_length=mean_length, flops_per_step=flops_per_step)
-    return Plan(
-        objective=_trainable(phase),
-        recipe=recipe,
-        input=task.input,
-        steps=steps(recipe.budget),
-        warmup=steps(recipe.warmup),
-        validate_every=max(1, steps(recipe.validate_every)),
-        augment=task.augment if phase.augment else None,
-        patience_after=steps(recipe.patience_after) if recipe.patience_after else 0,
-    )
-
-
-def in_steps(value: Duration, recipe: Recipe, batches: Batches, mean_length: float, flops_per_step: float = 0.0) -> int:
-    """Returns how many optimizer steps a duration of a recipe is.
-
-    batches: those of the phase. mean_length: steps of the sequence in a mean example. flops_per_step: those of a mean
-    optimizer step, forward and backward, padding included.
-    """
-    in_epoch = {"epochs": 1.0, "examples": batches.count, "tokens": batches.count * mean_length}
-    if recipe.bucketed and value.unit in in_epoch:  # batches vary in size
-        return batches.steps(value.value / in_epoch[value.unit])
-    return value.resolve(
-        batch=recipe.batch,
-        examples=batches.count,
-        tokens_per_example=mean_length,
-        flops_per_step=flops_per_step,
-    )
-
-
 def _subset(examples: Examples, fraction: float) -> Examples:
     """Returns the beginning of one stratified order, the same for every arm and seed, as in amos2025.
 
@@ -391,18 +375,3 @@ def _subset(examples: Examples, fraction: float) -> Examples:
         return examples
     count = max(1, round(fraction * len(examples)))
     return examples.take(examples.stratified(derive_seed(0, "subset"))[:count])
-
-
-def _last_objective(run: Run) -> Trainable:
-    """Returns what a run is scored by: the objective of its last phase, or its task's own where nothing is trained."""
-    phases = run.protocol.phases
-    return _trainable(phases[-1]) if phases else default_objective(run.task)
-
-
-def _trainable(phase: Phase) -> Trainable:
-    """Returns the objective of a phase. Raises UserError for one that cannot be trained."""
-    if not isinstance(phase.objective, Trainable):
-        raise UserError(
-            f"{type(phase.objective).__name__} cannot be trained: use an objective of levelfield.objectives."
-        )
-    return phase.objective

@@ -39,6 +39,36 @@ PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: Red
 UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of like lengths is clipped
 
 
+class Part(NamedTuple):
+    """Some examples of a batch, what the network sees of them, and what the mean loss of each objective counts."""
+
+    batch: Batch
+    shown: ModelInput
+    counts: Sequence[float | Tensor] = ()  # 1 each where it is left out
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One of the processes that train a run together; here it is the only one (else `runs.processes.DataParallel`)."""
+
+    number: int = 0
+    size: int = 1
+
+    def add_gradients(self, net: Network, plan: Plan, part: Part, last: bool) -> Tensor:
+        """Adds those of a part, and after the last one those of the other processes; returns the loss of the part."""
+        loss = part_loss(net, part, plan.objective, plan.input)
+        loss.backward()
+        return loss.detach()
+
+    def total(self, loss: Tensor) -> Tensor:
+        """Returns the sum over all processes of a scalar."""
+        return loss
+
+    def alike(self, net: Network) -> Network:
+        """Returns the network with the buffers of the first process, as each counts statistics of its own batches."""
+        return net
+
+
 @dataclass(frozen=True)
 class Plan:
     """One phase on one task, with its durations resolved to optimizer steps."""
@@ -51,8 +81,9 @@ class Plan:
     validate_every: int
     augment: Augment | None = None
     patience_after: int = 0  # validations up to this step do not count for the patience
-    accumulate: int = 1  # parts that a batch is split into
+    accumulate: int = 1  # parts that a batch, or a process's share of it, is split into
     fetch_every: int = 1  # steps between fetches of the loss, each of which waits for the device
+    rank: Rank = Rank()
 
 
 @dataclass
@@ -147,13 +178,12 @@ def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], 
     """Leaves the gradients of a batch, clipped, and returns its loss and their norm before that, (2,)."""
     net, optimizer = state.net, state.optimizer
     optimizer.zero_grad(set_to_none=True)
-    found = []
-    with seeded(seed, "dropout", state.step, device=batch.raw.device):
-        for loss in split_losses(net, batch, plan, generator(seed, "mask", state.step), shares=shares):
-            loss.backward()
-            found.append(loss.detach())
+    own, rank = (plan.rank.number,) if plan.rank.size > 1 else (), plan.rank
+    parts = parts_of(batch, plan, generator(seed, "mask", state.step), shares)
+    with seeded(seed, "dropout", state.step, *own, device=batch.raw.device):
+        found = [rank.add_gradients(net, plan, part, last=part is parts[-1]) for part in parts]
     norm = _clipped(net, optimizer, plan.recipe, state.step)
-    whole = torch.stack(found).sum()
+    whole = rank.total(torch.stack(found).sum())
     return torch.stack([whole, norm.to(whole)])
 
 
@@ -191,7 +221,7 @@ def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[
         state.tokens += each.sizes.tokens
         _plateau(plan, state, value, step=each.step, epoch=each.epoch)
         finite, score, due = math.isfinite(value) and math.isfinite(size), None, _due(each.step, plan)
-        if not finite or (due and not sound(state.net)):
+        if not finite or (due and not sound(plan.rank.alike(state.net))):
             state.step, state.stopped = each.step, "diverged"
         elif due:
             score = validate()
@@ -209,52 +239,44 @@ def training_loss(
     shares: how much the mean of each part over this batch counts beside other batches (`Batches.share`); all the same
     where it is left out.
     """
-    return _loss(net, batch, objective.model_input(batch, spec, generator), objective, spec=spec, shares=shares)
+    return part_loss(net, Part(batch, objective.model_input(batch, spec, generator), shares), objective, spec)
 
 
-def split_losses(
-    net: Network, batch: Batch, plan: Plan, generator: Generator, *, shares: Sequence[float]
-) -> Iterator[Tensor]:
-    """Yields scalars whose sum is `training_loss`, one for each of `plan.accumulate` parts of the batch.
+def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[float]) -> list[Part]:
+    """Returns this process's parts of a batch, the sum of whose losses over all processes is `training_loss`.
 
-    Each is computed when it is asked for. The parts have as nearly equal numbers of examples as can be, and see what
-    the whole batch would see of them: the same steps are hidden, whatever the number of parts. What is a mean over the
-    batch counts a part by how many of these numbers it holds. Batch normalisation alone sees that the batch was split.
+    All processes together have `plan.accumulate` times their number. The parts have as nearly equal numbers of examples
+    as can be, and see what the whole batch would see of them: the same steps are hidden, whatever the number of parts.
+    What is a mean over the batch counts a part by how many of these numbers it holds. Batch normalisation alone sees
+    that the batch was split. A process that no example is left for has the first one, which counts nothing.
     """
-    objective, spec, parts = plan.objective, plan.input, plan.accumulate
-    if parts == 1:
-        yield training_loss(net, batch, objective, spec, generator=generator, shares=shares)
-        return
-    shown = objective.model_input(batch, spec, generator)
-    totals = [each.counted(batch, shown) for each in objective.parts]
-    size = len(batch.y)
-    ends = [size * part // parts for part in range(parts + 1)]
-    for start, stop in pairwise(ends):
+    shown, many = plan.objective.model_input(batch, plan.input, generator), plan.accumulate * plan.rank.size
+    if many == 1:
+        return [Part(batch, shown, shares)]
+    totals = [each.counted(batch, shown) for each in plan.objective.parts]
+    ends = [len(batch.y) * part // many for part in range(many + 1)]
+    parts = []
+    first = plan.rank.number * plan.accumulate
+    for start, stop in pairwise(ends[first : first + plan.accumulate + 1]):
         if start == stop:  # fewer examples than parts
             continue
         some, seen = batch.part(slice(start, stop)), shown.part(batch.sequences(slice(start, stop)))
         within = [
             share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
-            for each, total, share in zip(objective.parts, totals, shares, strict=True)
+            for each, total, share in zip(plan.objective.parts, totals, shares, strict=True)
         ]
-        yield _loss(net, some, seen, objective, spec=spec, shares=within)
+        parts.append(Part(some, seen, within))
+    one = slice(0, 1)
+    return parts or [Part(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
 
 
-def _loss(
-    net: Network,
-    batch: Batch,
-    shown: ModelInput,
-    objective: Trainable,
-    *,
-    spec: Input,
-    shares: Sequence[float | Tensor],
-) -> Tensor:
-    """The loss, a scalar, of a batch of which the network sees what is shown."""
-    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
+def part_loss(net: Network, part: Part, objective: Trainable, spec: Input) -> Tensor:
+    """The loss, a scalar, of a part of a batch: its share of the mean over the whole."""
+    hidden_states = net.hidden_states(part.shown.x, part.batch.mask, part.shown.masked)
     losses = []
-    for part, weight, share in zip(objective.parts, objective.weights, shares or repeat(1.0), strict=False):
-        outputs = net.head(part.key, hidden_states, batch.mask)
-        losses.append(weight * share * part.loss(outputs, batch, shown, spec))
+    for head, weight, count in zip(objective.parts, objective.weights, part.counts or repeat(1.0), strict=False):
+        outputs = net.head(head.key, hidden_states, part.batch.mask)
+        losses.append(weight * count * head.loss(outputs, part.batch, part.shown, spec))
     return torch.stack(losses).sum()
 
 

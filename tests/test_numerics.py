@@ -24,15 +24,22 @@ from levelfield.rng import generator
 from levelfield.run import check, execute
 from levelfield.runs import store
 from levelfield.runs.numerics import check_device, products
-from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError
-from levelfield.train import Metrics, Plan, State, make_optimizer, split_losses, train, training_loss
+from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
+from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train, training_loss
 
 CPU = torch.device("cpu")
 TASK = FirstSymbol()
 SPLIT = SplitOnDevice(TASK.build(None)["train"], CPU)
 DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.2),))
 RUN = Run(TASK, DROPPING, protocols.scratch(recipe(6)), 0)
-OTHER = (Numerics("tf32"), Numerics("bf16"), Numerics(compile=True), Numerics(accumulate=2), Numerics(recompute=True))
+OTHER = (
+    Numerics("tf32"),
+    Numerics("bf16"),
+    Numerics(compile=True),
+    Numerics(accumulate=2),
+    Numerics(recompute=True),
+    Numerics(nproc=2),
+)
 
 
 def plan_of(steps: int, objective: Trainable | None = None, **changes: int) -> Plan:
@@ -59,6 +66,12 @@ def test_the_default_is_not_in_the_id_and_everything_else_is() -> None:
     ids = [dataclasses.replace(RUN, numerics=each).id for each in (Numerics(), *OTHER)]
     assert ids[0] == RUN.id
     assert len(set(ids)) == len(ids)
+
+
+def test_numerics_from_before_runs_had_several_processes_keep_their_hash() -> None:
+    """The digests were taken when `nproc` was not yet a field."""
+    assert digest(Numerics("bf16", accumulate=2)).startswith("60acbe4c6f08")
+    assert digest(dataclasses.replace(RUN, numerics=Numerics("bf16"))).startswith("51ff381d3e47")
 
 
 def test_what_is_asked_for_stands_over_what_the_study_says() -> None:
@@ -91,9 +104,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("parts", [2, 3, 7, 20])
+@pytest.mark.parametrize(("parts", "nproc"), [(2, 1), (3, 1), (7, 1), (20, 1), (1, 3), (2, 2), (1, 9)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(name: str, parts: int) -> None:
+def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(name: str, parts: int, nproc: int) -> None:
+    """Nine processes are more than there are examples: some have one that counts nothing."""
     objective = CASES[name]
     if name == "steps":
         split, net = stepwise()
@@ -102,12 +116,14 @@ def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(name: str, parts:
     batch, shares = split.gather(torch.arange(7)), [0.8] * len(objective.parts)
     whole = training_loss(net, batch, objective, TASK.input, generator(0, "mask"), shares=shares)
     wanted = torch.autograd.grad(whole, list(net.parameters()), allow_unused=True)
-    plan = plan_of(1, objective, accumulate=parts)
-    losses = []
-    for loss in split_losses(net, batch, plan, generator(0, "mask"), shares=shares):
-        loss.backward()
-        losses.append(loss.detach())
-    assert len(losses) == min(parts, 7)
+    plan, losses = plan_of(1, objective, accumulate=parts), []
+    for rank in range(nproc):
+        of_rank = dataclasses.replace(plan, rank=Rank(rank, nproc))
+        for part in parts_of(batch, of_rank, generator(0, "mask"), shares):
+            loss = part_loss(net, part, objective, TASK.input)
+            loss.backward()
+            losses.append(loss.detach())
+    assert len(losses) >= min(parts * nproc, 7)
     # Losses are means in float32, whatever the network computes in.
     torch.testing.assert_close(torch.stack(losses).sum(), whole.detach(), rtol=1e-6, atol=0)
     for parameter, grad in zip(net.parameters(), wanted, strict=True):
@@ -220,8 +236,12 @@ def test_what_a_device_lacks_is_said_in_one_sentence(monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_computed_so_is_refused_before_any_compute() -> None:
     with pytest.raises(UserError, match="A batch of 16 has no 3 equal parts"):
         check(dataclasses.replace(RUN, numerics=Numerics(accumulate=3)))
+    with pytest.raises(UserError, match="no 6 equal parts: let accumulate times nproc divide it"):
+        check(dataclasses.replace(RUN, numerics=Numerics(accumulate=2, nproc=3)))
     with pytest.raises(UserError, match="give 1 or more"):
         Numerics(accumulate=0)
+    with pytest.raises(UserError, match="give 1 or more"):
+        Numerics(nproc=0)
     norm = dataclasses.replace(RUN.model, block=Block(norm="batch"))
     with pytest.raises(UserError, match="count each batch twice"):
         check(dataclasses.replace(RUN, model=norm, numerics=Numerics(recompute=True)))

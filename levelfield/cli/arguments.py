@@ -161,15 +161,17 @@ class NumericsOptions:
         compile: let torch compile the blocks of every model
         accumulate: parts that every batch is split into, one after the other, for less memory
         recompute: compute activations again in the backward pass, for less memory
+        nproc: processes that train each run together, each on its share of every batch and on a GPU of its own
     """
 
     precision: Annotated[Precision, arg(help_behavior_hint="")] = "float32"
     compile: bool = False
     accumulate: Annotated[int, _one("N", whole), arg(help_behavior_hint="")] = 1
     recompute: bool = False
+    nproc: Annotated[int, _one("N", whole), arg(help_behavior_hint="")] = 1
 
     def numerics(self) -> Numerics:
-        """Returns the same as a value of the package. Raises UserError for a number of parts that cannot be."""
+        """Returns the same as a value of the package. Raises UserError for a number that cannot be."""
         return Numerics(**vars(self))
 
 

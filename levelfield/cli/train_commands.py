@@ -65,7 +65,7 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
         raise UserError(f"--jobs must be at least 1, not {jobs}.")
     if job.threads < 1:
         raise UserError(f"--threads must be at least 1, not {job.threads}.")
-    workers = devices(job.device, jobs)[: len(runs)]
+    workers = devices(job.device, jobs, max((run.numerics.nproc for run in runs), default=1))[: len(runs)]
     made(job.out, "--runs-dir")
     made(job.data, "--data")
     records = () if declared.search is None or job.trial else tuning.trial_records(declared, job.effort, job.out)

@@ -39,19 +39,29 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def devices(name: str, jobs: int | None) -> list[str]:
-    """Returns a device for each worker: every core of the CPU, or every GPU. Raises UserError for one not here."""
+def devices(name: str, jobs: int | None, nproc: int = 1) -> list[str]:
+    """Returns a device for each worker: every core of the CPU, or every GPU.
+
+    nproc: processes of a run, each of which has a core or a GPU of its own; a worker is given the first GPU of its run.
+    Raises UserError for a device that is not here, and for more processes than GPUs.
+    """
     if name != "cpu":
         import torch
 
         from levelfield.run import pick_device
 
         chosen = pick_device(name)
-        if chosen.type == "cuda" and chosen.index is None:
-            return [f"cuda:{i % torch.cuda.device_count()}" for i in range(jobs or torch.cuda.device_count())]
+        if chosen.type == "cuda":
+            here, first = torch.cuda.device_count(), chosen.index or 0
+            together = (here if chosen.index is None else here - first) // nproc
+            if not together:
+                free = f"{here - first} from {chosen} on"
+                raise UserError(f"Each of {nproc} processes of a run needs a GPU, and here are {free}: lower --nproc.")
+            if chosen.index is None:
+                return [f"cuda:{i % together * nproc}" for i in range(jobs or together)]
         if chosen.type != "cpu":
             return [str(chosen)] * (jobs or 1)
-    return ["cpu"] * (jobs or cores())
+    return ["cpu"] * (jobs or max(1, cores() // nproc))
 
 
 @dataclass

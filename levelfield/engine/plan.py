@@ -24,9 +24,10 @@ from levelfield.objectives import Trainable, default_objective
 from levelfield.report.arms import Arm, differences, group, shared
 from levelfield.report.cells import arms_of
 from levelfield.report.tables import si
-from levelfield.run import build_net, check, in_steps
+from levelfield.run import build_net, check
 from levelfield.runs.flops import Costs, Meter
 from levelfield.runs.ledger import parameters
+from levelfield.runs.phases import in_steps
 from levelfield.runs.results import Results
 from levelfield.spec import (
     Examples,

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from levelfield.engine import tuning
+from levelfield.engine import torchrun, tuning
 from levelfield.engine.find import Source, choose, matches
 from levelfield.files import write_text
 from levelfield.presets.options import Options
@@ -114,6 +114,8 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
     from levelfield.run import execute
 
     where = store.directory(job.out, run)
+    if run.numerics.nproc > 1:
+        return torchrun.execute(run, where, words=(job.to_json(), run.id), threads=job.threads)
     try:
         with claim(where) as mine:
             if mine is None:

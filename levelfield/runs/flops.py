@@ -130,18 +130,22 @@ class Meter:
         whole = self.work(BATCHES)
         return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
 
-    def work(self, steps: int) -> Work:
-        """Returns the work of the first `steps` optimizer steps."""
+    def work(self, steps: int, parts: int = 1) -> Work:
+        """Returns the work of the first `steps` optimizer steps.
+
+        parts: into how many each batch is split, in all processes together; each does what is done once for a batch.
+        """
         documents = self.examples.documents
         if not steps:
             return Work(0.0, 0.0, 0.0)
         if len(self.costs.lengths) == 1 and not self.recipe.bucketed:
-            total = steps * self.costs.costs[0].of(self.recipe.batch * documents)
+            cost = self.costs.costs[0]
+            total = steps * (parts * cost.fixed + self.recipe.batch * documents * cost.each)
             return Work(total, total, steps * self.recipe.batch)
         formed = list(self._formed(min(steps, BATCHES)))
         padded, sequences = np.array([batch.max() for batch in formed]), np.array([len(batch) for batch in formed])
         (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed))[1]
-        scale = steps / len(formed)
+        fixed, scale = parts * fixed, steps / len(formed)
         dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 

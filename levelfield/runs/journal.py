@@ -40,9 +40,12 @@ class ProgressFile:
 
     run: Run
     where: Path
+    told: bool = True  # whether anything is: of several processes of a run, the first one tells
 
     def write(self, **facts: Any) -> None:
         """Replaces what was told before. No run fails because this cannot be written."""
+        if not self.told:
+            return
         with suppress(UserError):
             write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
 
@@ -82,11 +85,15 @@ class Journal:
 
     def open(self, step: int) -> None:
         """Drops the records of steps that a kill undid: of this phase, those after `step`."""
+        if not self.progress.told:
+            return
         done = [r for r in once_each(read_log(self.path)) if (r["phase"], r["step"]) <= (self.number, step)]
         write_rows(self.path, done)
 
     def note(self, state: State, metrics: Metrics) -> None:
         """Writes what is due after a step. Raises UserError on a full disk."""
+        if not self.progress.told:
+            return
         last = metrics.step == self.plan.steps or bool(state.stopped)
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             self._log(metrics)
@@ -126,7 +133,7 @@ class Journal:
 
     def close(self, state: State, meter: Meter, phase: Phase) -> dict[str, Any]:
         """Returns what the phase cost, as the ledger has it."""
-        work = meter.work(state.step)
+        work = meter.work(state.step, self.plan.accumulate * self.plan.rank.size)
         return {
             "objective": self.plan.objective.key,
             "steps": state.step,

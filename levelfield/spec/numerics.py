@@ -1,8 +1,9 @@
-"""Defines how a run computes: its precision, whether its blocks are compiled, and what it trades for memory.
+"""Defines how a run computes: its precision, its kernels, what it trades for memory, and over how many processes.
 
     Numerics()                                          # float32, as torch executes it operator by operator
     Numerics(precision="bf16", compile=True)            # products in bfloat16, blocks compiled
     Numerics(accumulate=4, recompute=True)              # the same batch in a fraction of the memory
+    Numerics(nproc=2)                                   # half of every batch in each of two processes
 
 All of it changes at least the last digits of what is measured, so it is part of a run's id. At its default, which is
 how every run was executed before there was a choice, it is left out of the id.
@@ -10,7 +11,7 @@ how every run was executed before there was a choice, it is left out of the id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from levelfield.spec.errors import UserError
@@ -20,24 +21,35 @@ Precision = Literal["float32", "tf32", "bf16"]
 
 @dataclass(frozen=True)
 class Numerics:
-    """How the products, the blocks and the batches of a run are computed. Raises UserError below one part.
+    """How the products, the blocks and the batches of a run are computed.
+
+    Raises UserError below one part or one process.
 
     precision: float32; tf32, whose matrix products read 10 bits of each factor's fraction, on NVIDIA GPUs only; or
     bf16, whose products and activations are bfloat16 by torch's autocast. Parameters, optimizer state, losses, norms,
     recurrences and the statistics of softmax are float32 in each. compile: whether torch.compile makes kernels of each
     block for training; scores are computed by the plain operators. accumulate: into how many parts each batch is
     split, whose gradients are added up before a step. recompute: whether a block's activations are computed again in
-    the backward pass instead of being kept (activation checkpointing).
+    the backward pass instead of being kept (activation checkpointing). nproc: how many processes train the run
+    together, each on its share of every batch (the world size).
     """
 
     precision: Precision = "float32"
     compile: bool = False
     accumulate: int = 1
     recompute: bool = False
+    nproc: int = field(default=1, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
             raise UserError(f"A batch cannot be split into accumulate={self.accumulate} parts: give 1 or more.")
+        if self.nproc < 1:
+            raise UserError(f"A run cannot be trained by nproc={self.nproc} processes: give 1 or more.")
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is split, those of all processes together."""
+        return self.accumulate * self.nproc
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attention.softmax import attend_blocks
 from levelfield.ops.ssm.scan import naive_scan, scan
 from levelfield.ops.ssm.selective import naive_selective_scan, selective_scan
-from levelfield.run import in_steps
 from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
+from levelfield.runs.phases import in_steps
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model
 from levelfield.train import training_loss
 from levelfield.user.mixer import user_mixer

@@ -1,0 +1,87 @@
+"""Runs one of several processes of a run, which find each other by what torchrun tells them in the environment.
+
+    python -m levelfield.engine.member JOB RUN_ID           (only torchrun calls this, which `torchrun.execute` starts)
+
+The exit code is 0 where the run is complete, and where another process has it. Else why it failed lies in its folder,
+unless the process was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from contextlib import nullcontext, suppress
+
+from levelfield.engine.worker import Job
+from levelfield.runs import store
+from levelfield.runs.claims import Lost, claim
+from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
+
+FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
+
+
+def device_of(name: str, rank: int) -> str:
+    """Returns the device of a process: each has a GPU of its own, counted from the one that the run was given."""
+    kind, _, first = name.partition(":")
+    return name if kind != "cuda" else f"cuda:{int(first or 0) + rank}"
+
+
+def work(job: Job, run_id: str) -> None:
+    """Does this process's part of a run. Raises UserError as `run.execute` does, and where the study has changed."""
+    import torch
+
+    from levelfield.run import execute, pick_device
+    from levelfield.runs.processes import joined
+
+    study, runs = job.load()
+    run = next((run for run in runs if run.id == run_id), None)
+    if run is None:
+        raise UserError(f"{job.source} was changed after its runs were planned: run the same command again.")
+    torch.set_num_threads(job.threads)
+    device = device_of(job.device, int(os.environ["LOCAL_RANK"]))
+    where, probes = store.directory(job.out, run), study.probes(run)
+    with (
+        joined(run.numerics.nproc, pick_device(device)) as group,
+        claim(where) if group.leads else nullcontext() as mine,
+    ):
+        if group.agreed(mine is not None):
+            execute(run, where, job.data, device, probes, tested=not job.trial, claim=mine, group=group)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when standard input does, which means that the worker is gone."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> None:
+    """Works, and leaves why it failed, unless another process failed first: that it ended is why the others fail."""
+    job, run_id = Job.from_json(sys.argv[1]), sys.argv[2]
+    _end_with_parent()
+    try:
+        work(job, run_id)
+    except Lost:
+        raise SystemExit(1) from None
+    except Exception as error:
+        why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
+        detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
+        if detail:
+            time.sleep(FIRST_S)
+        where = job.out / run_id
+        where.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), (where / store.ERROR).open("x") as file:
+            file.write(f"{why}\n{detail}")
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Executes one run in several processes of this machine, which torchrun starts and ends together.
+
+    execute(run, where, words=(job.to_json(), run.id), threads=1)       # ("done", ""), ("busy", "") or ("failed", why)
+
+    worker --- starts ---> torchrun --- starts ---> run.numerics.nproc times `member.py`, joined as a group
+      |                                                          |
+      +--- a pipe to standard input, which ends with it ---------+
+
+The first of these processes claims the run. Where one dies, torchrun ends the others, and all are started once more:
+they continue from the last checkpoint. Where the worker dies, its pipe ends, and so do they.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from levelfield.files import disk_errors, write_text
+from levelfield.runs import store
+from levelfield.spec import Run
+
+ATTEMPTS = 2  # of a run one of whose processes dies
+
+
+def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> tuple[str, str]:
+    """Executes a run, and returns the outcome and why, as `worker.attempt` does.
+
+    words: what `member.py` is told. threads: of each process. Raises UserError where the folder cannot be written to.
+    """
+    for _ in range(ATTEMPTS):
+        with disk_errors(where):
+            (where / store.ERROR).unlink(missing_ok=True)
+        with subprocess.Popen(_command(run, words), stdin=subprocess.PIPE, env=_environment(threads)) as started:
+            code = started.wait()
+        if code == 0:  # also where another process had the run
+            return ("done" if store.complete(where) else "busy"), ""
+        with suppress(FileNotFoundError, IndexError):
+            return "failed", (where / store.ERROR).read_text().splitlines()[0]
+    why = f"one of its {run.numerics.nproc} processes was killed, {ATTEMPTS} times; out of memory is the usual reason"
+    write_text(where / store.ERROR, f"The run failed: {why}.\n")
+    return "failed", why
+
+
+def _command(run: Run, words: tuple[str, str]) -> list[str]:
+    launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={run.numerics.nproc}", "--no-python"]
+    return [sys.executable, "-P", "-m", *launch, sys.executable, "-P", "-m", "levelfield.engine.member", *words]
+
+
+def _environment(threads: int) -> dict[str, str]:
+    folder = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
+    return os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}

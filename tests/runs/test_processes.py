@@ -1,0 +1,175 @@
+"""One run in several processes: the same examples and masks, byte-equal repetition, and one process killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from tiny import MODEL, FirstSymbol, RunningMean, recipe
+
+from levelfield import protocols
+from levelfield.data.batches import Batch, SplitOnDevice
+from levelfield.engine.find import Source, choose
+from levelfield.engine.local import Local
+from levelfield.engine.worker import Job
+from levelfield.files import read_json, read_rows
+from levelfield.run import execute
+from levelfield.runs import journal, store
+from levelfield.runs.processes import joined
+from levelfield.spec import Numerics, Run, UserError
+
+CPU = torch.device("cpu")
+TASK = FirstSymbol()
+PLAIN = Run(TASK, MODEL, protocols.spt_masked(recipe(8), recipe(12), 0.3), 0)
+FILES = ("weights.safetensors", "rows.jsonl", "log.jsonl", "scores.npy")
+SERVER = multiprocessing.get_context("forkserver")  # its processes are forks of one that has imported and done nothing
+SERVER.set_forkserver_preload(
+    ["levelfield.run", "torch._dynamo", "pytest"]
+)  # torch.distributed imports it when it is used
+
+
+@dataclasses.dataclass
+class Heard:
+    """A screen that remembers."""
+
+    said: list[str] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None: ...
+
+
+def of(count: int, run: Run = PLAIN) -> Run:
+    return dataclasses.replace(run, numerics=Numerics(nproc=count))
+
+
+DROPPING = of(2, dataclasses.replace(PLAIN, model=dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))))
+
+
+def contents(where: Path) -> dict[str, bytes]:
+    return {name: (where / name).read_bytes() for name in FILES}
+
+
+def start(run: Run, out: Path, pace: float = 0.0) -> list[ForkServerProcess]:
+    """The processes of a run: `pace` seconds a step, a checkpoint after every third."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    count = run.numerics.nproc
+    started = [SERVER.Process(target=perform, args=(run, out, pace, rank, port)) for rank in range(count)]
+    for process in started:
+        process.start()
+    return started
+
+
+def perform(run: Run, out: Path, pace: float, rank: int, port: int) -> None:
+    torch.set_num_threads(1)
+    gather = SplitOnDevice.gather
+
+    def slow(self: SplitOnDevice, indices: torch.Tensor) -> Batch:
+        time.sleep(pace)
+        return gather(self, indices)
+
+    journal.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
+    told = {"RANK": rank, "WORLD_SIZE": run.numerics.nproc, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in told.items()}
+    with joined(run.numerics.nproc, CPU) as group:
+        execute(run, store.directory(out, run), out / "data", "cpu", group=group)
+
+
+def finish(run: Run, out: Path) -> Path:
+    for process in start(run, out):
+        process.join()
+        assert process.exitcode == 0
+    return store.directory(out, run)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes, with dropout."""
+    return finish(DROPPING, tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_two_processes_train_as_one_that_splits_its_batches_in_two(tmp_path: Path) -> None:
+    """Without dropout they compute the same numbers, and add them up in the same order: a sum of two has no other."""
+    two, split = finish(of(2), tmp_path), dataclasses.replace(PLAIN, numerics=Numerics(accumulate=2))
+    one = store.directory(tmp_path, split)
+    execute(split, one, tmp_path / "data", "cpu")
+    for name in ("weights.safetensors", "log.jsonl", "scores.npy"):
+        assert (two / name).read_bytes() == (one / name).read_bytes()
+    scores = [[row.get("value") for row in read_rows(where / store.ROWS)] for where in (two, one)]
+    assert scores[0] == scores[1]
+    ledgers = [read_json(where / store.LEDGER) for where in (two, one)]
+    counts = [{name: each[name] for name in ("steps", "examples", "tokens", "flops")} for each in ledgers]
+    assert counts[0] == counts[1]
+    assert [(each["processes"], each["numerics"]) for each in ledgers] == [
+        (2, "float32-nproc2"),
+        (1, "float32-accumulate2"),
+    ]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
+    undisturbed: Path, tmp_path: Path, count: int
+) -> None:
+    run = of(count, DROPPING)
+    where = store.directory(tmp_path, run)
+    wanted = undisturbed if count == 2 else finish(run, tmp_path / "undisturbed")
+    started = start(run, tmp_path, pace=0.05)
+    wait_for(lambda: len(list(where.glob("checkpoint-1-*"))) > 0)
+    started[-1].kill()
+    for process in started:
+        process.join()
+    assert started[0].exitcode == 1  # the others lose the connection
+    assert not store.complete(where)
+    finish(run, tmp_path)
+    assert contents(where) == contents(wanted)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_a_run_of_two_processes_is_refused_by_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is for 2 processes, and here is 1: `levelfield run` starts them"):
+        execute(of(2), tmp_path / "run", tmp_path / "data", "cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_torchrun_starts_all_again_where_one_is_killed(undisturbed: Path, tmp_path: Path) -> None:
+    """The local engine, its worker, torchrun and two processes of a run, of which the second kills itself once."""
+    toys.write(tmp_path / "toys.py", traps={0: "die once"}, runs=1)
+    study = Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2))
+    job = Job(study, "smoke", tmp_path / "runs", tmp_path / "data")
+    runs, screen = choose(study.load(), "smoke"), Heard()
+    outcome = Local(job, ["cpu"]).execute(runs, screen)
+    assert (outcome.done, outcome.failed, screen.said) == ((runs[0].id,), {}, [])
+    assert (tmp_path / "died").exists()
+    ledger = read_json(job.out / runs[0].id / store.LEDGER)
+    assert (ledger["processes"], ledger["steps"]) == (2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_fails_in_one_process_is_the_reason_of_all(tmp_path: Path) -> None:
+    toys.write(tmp_path / "toys.py", traps={0: "raise"}, runs=1)
+    study = Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2))
+    job = Job(study, "smoke", tmp_path / "runs", tmp_path / "data")
+    runs = choose(study.load(), "smoke")
+    outcome = Local(job, ["cpu"]).execute(runs, Heard())
+    assert outcome.failed == {runs[0].id: "ValueError: no such luck"}
