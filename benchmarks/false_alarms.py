@@ -173,8 +173,9 @@ def cases() -> Iterator[Case]:
     yield Case("miralles2025_small", "short kernels at the margin", near, findings(miralles2025_small))
     half = GUESS + huang2024_small.CLIFF * (LEVEL - GUESS)
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
+    places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
-    yield Case("huang2024_small", "half is lost", needles, findings(huang2024_small), paired=True)
+    yield Case("huang2024_small", "half is lost, no remedy helps", needles, findings(huang2024_small), paired=True)
 
 
 def _demo() -> Iterator[Cell]:
@@ -228,6 +229,7 @@ def _enriched(tasks: Sequence[str]) -> Iterator[Case]:
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)
+_REMEDIES = ("none", "interpolate", "base", "window", "sinks")
 _HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
 
 
