@@ -23,13 +23,13 @@ from levelfield import report
 from levelfield.engine import tuning
 from levelfield.engine.find import choose
 from levelfield.engine.restore import recorded
-from levelfield.presets import comparison
+from levelfield.presets import by_name, comparison
 from levelfield.presets.options import Options, names
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Row, Study
-from levelfield.user.mixer import load_user_mixer, user_mixer
+from levelfield.user.mixer import user_mixer
 from levelfield.user.own_data import OwnData
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Comparison:
 class Choices(TypedDict, total=False):
     """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
 
-    seeds, steps, width, depth, lr: as of `options.Options`. device: as of `execute`. out, data, to: folders of the
-    runs, of the prepared data and of the report; by default `runs`, `data` and `report`.
+    seeds, steps, width, depth, lr, batch: as of `options.Options`. device: as of `execute`. out, data, to: folders of
+    the runs, of the prepared data and of the report; by default `runs`, `data` and `report`.
     """
 
     seeds: int | None
@@ -81,6 +81,7 @@ class Choices(TypedDict, total=False):
     width: int | None
     depth: int | None
     lr: float | None
+    batch: int | None
     device: str
     out: Path | str
     data: Path | str
@@ -100,7 +101,8 @@ def compare(
 ) -> Comparison:
     """Trains a mixer beside baselines of equal parameters at equal budget, and reports.
 
-    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), or "FILE.py:Class". settings: for its constructor.
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), "FILE.py:Class", "package.module:Class" or the name of a
+    mixer. settings: for its constructor.
     tasks, protocols, baselines: names, or text with names between commas or blanks; a task may be an
     `OwnData`. By default tasks are listops, recall and pathfinder, protocols scratch and spt_masked, baselines
     attention, s4 and conv.
@@ -108,7 +110,7 @@ def compare(
     choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
-    config = load_user_mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
+    config = by_name.mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
     study = tuning.with_search(comparison.compare(config, _options(tasks, protocols, baselines, choices)), trials)
     out = Path(choices.get("out", "runs"))
     run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
@@ -143,6 +145,7 @@ def _options(
         width=choices.get("width"),
         depth=choices.get("depth"),
         lr=choices.get("lr"),
+        batch=choices.get("batch"),
     )
 
 

@@ -24,11 +24,9 @@ from levelfield.cli.arguments import (
     EXECUTION,
     NUMERICS,
     CompareOptions,
-    Device,
     Execution,
     File,
     Folder,
-    Kind,
     Names,
     Number,
     NumericsOptions,
@@ -39,12 +37,13 @@ from levelfield.cli.arguments import (
 )
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
+from levelfield.cli.looking_commands import check, list_, probe, results
 from levelfield.cli.model_commands import export_ruler, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
-from levelfield.cli.streams import guarded, say
-from levelfield.files import made, read_rows
-from levelfield.spec import Effort, UserError, closest
+from levelfield.cli.streams import ended, guarded, say
+from levelfield.files import made
+from levelfield.spec import Effort, UserError
 
 DESCRIPTION = "A level playing field for long-sequence models."
 
@@ -60,28 +59,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     from levelfield.engine.worker import Job
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
-    _exit(train_commands.execute_and_report(job, job.source.load(), execution.jobs, report_dir, say))
-
-
-def list_(kind: Kind = "") -> None:
-    """List tasks, mixers, protocols, studies and probes.
-
-    Args:
-        kind: what to list: tasks, mixers, protocols, studies, probes, or kernels (which of them would run on this
-            machine, and why); without it, everything except kernels
-    """
-    from levelfield.cli import listing
-
-    if kind and kind not in listing.ALL:
-        raise UserError(f"There is no list of '{kind}': {closest(kind, list(listing.ALL))}")
-    for name, lines in listing.ALL.items():
-        if kind == name or (not kind and name != "kernels"):
-            if not kind:
-                say(f"{name}:")
-            found = [*lines()]
-            width = max((len(label) for label, _ in found), default=0)
-            for label, about in found:
-                say(f"  {label:<{width}}  {about}")
+    ended(train_commands.execute_and_report(job, job.source.load(), execution.jobs, report_dir, say))
 
 
 def plan(
@@ -92,11 +70,12 @@ def plan(
     data: Folder = Path("data"),
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
 ) -> None:
     """Show the runs of a study, their cost, what their arms share, and missing data; this trains nothing.
 
     Args:
-        study: a name, a Python file, or FILE.py:Mixer
+        study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
         effort: how much compute the study may take (default: minutes; paper for a study that evaluates existing models)
         pattern: pattern of run ids, such as "*attention*", or of the models that it evaluates
         runs_dir: folder of run directories, to see what is done
@@ -106,7 +85,7 @@ def plan(
     from levelfield.engine.find import Source, choose, matches
     from levelfield.longcontext.survey import Survey
 
-    loaded = Source.of(study, trials, numerics.numerics()).find()
+    loaded = Source.of(study, trials, numerics.numerics(), options.options()).find()
     if isinstance(loaded, Survey):
         from levelfield.cli import survey_commands
 
@@ -135,11 +114,12 @@ def run(
     threads: Number = 1,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
 ) -> None:
     """Train, evaluate and probe all runs of a study that are not done yet.
 
     Args:
-        study: a name, a Python file, or FILE.py:Mixer
+        study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
         effort: how much compute the study may take
         pattern: pattern of run ids, such as "*attention*"
         engine: where runs execute
@@ -151,16 +131,16 @@ def run(
     from levelfield.engine.worker import Job
 
     places = (execution.runs_dir, execution.data)
-    source = Source.of(study, trials, numerics.numerics())
+    source = Source.of(study, trials, numerics.numerics(), options.options())
     job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
     declared, jobs = job.source.load(), execution.jobs
     complete = train_commands.tune(job, declared, jobs, say) and train_commands.execute(job, declared, jobs, say)
     say(f"Write its report with: {train_commands.report_command(job)}")
-    _exit(complete)
+    ended(complete)
 
 
 def compare(
-    mixer: Annotated[Positional[str], arg(metavar="FILE.py:Mixer")],
+    mixer: Annotated[Positional[str], arg(metavar="MIXER")],
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
     own: Own = NO_FILE,
     effort: Effort = "minutes",
@@ -172,7 +152,8 @@ def compare(
     """Compare your own nn.Module with baselines at equal budget, then write the report.
 
     Args:
-        mixer: a file and the class in it, mapping (B, T, D) to (B, T, D)
+        mixer: FILE.py:Class or package.module:Class, mapping (B, T, D) to (B, T, D), with settings if it has any, as
+            torch.nn:GRU(num_layers=2); or the name of a mixer
         effort: how much compute the study may take
         report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: none)
@@ -180,9 +161,9 @@ def compare(
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.worker import Job
-    from levelfield.user.mixer import load_user_mixer
+    from levelfield.presets import by_name
 
-    load_user_mixer(mixer)  # or the reason why there is none
+    by_name.mixer(mixer)  # or the reason why there is none
     chosen = options.options()
     chosen = replace(chosen, tasks=(*chosen.tasks, *own.words()))
     source = Source("compare", mixer, chosen, trials, numerics.numerics())
@@ -190,8 +171,8 @@ def compare(
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     made(report_dir, "--report-dir")
-    _exit(train_commands.tune(job, study, execution.jobs, say))
-    _exit(train_commands.execute_and_report(job, study, execution.jobs, report_dir, say))
+    ended(train_commands.tune(job, study, execution.jobs, say))
+    ended(train_commands.execute_and_report(job, study, execution.jobs, report_dir, say))
 
 
 def reach(
@@ -203,7 +184,7 @@ def reach(
     """Find the longest certified range that a mixer bridges, beside attention, S4 and convolutions; write the report.
 
     Args:
-        mixer: the name of a mixer, or FILE.py:Mixer of your own, mapping (B, T, D) to (B, T, D)
+        mixer: the name of a mixer, or FILE.py:Class or package.module:Class of your own, mapping (B, T, D) to (B, T, D)
         effort: how much compute it may take, and so how long the ranges are
         report_dir: folder of reports
     """
@@ -215,7 +196,7 @@ def reach(
     study = job.source.load()
     complete = train_commands.execute_and_report(job, study, execution.jobs, report_dir, say)
     say(train_commands.found(study, effort, job.out))
-    _exit(complete)
+    ended(complete)
 
 
 def report(
@@ -229,7 +210,7 @@ def report(
     """Write HTML, CSV and figures from stored rows.
 
     Args:
-        study: a name, a Python file, or FILE.py:Mixer
+        study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
         effort: the effort it was run at; a study of existing models shows all answers
         runs_dir: folder of run directories, or of committed results, such as results/demo-minutes
         report_dir: folder of reports
@@ -248,40 +229,6 @@ def report(
         train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
 
 
-def probe(
-    probe: Annotated[Positional[str], arg(metavar="PROBE")],
-    run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
-    study: Text = "",
-    runs_dir: Folder = Path("runs"),
-    data: Folder = Path("data"),
-    device: Device = "auto",
-) -> None:
-    """Run one more probe on a finished run.
-
-    Args:
-        probe: name of the probe
-        run_id: name of the run's directory
-        study: the file that defines the run, where it is not a study of levelfield
-        runs_dir: folder of run directories
-        data: folder of prepared data
-        device: auto, cpu, cuda or cuda:1
-    """
-    from levelfield.engine.find import find_run
-    from levelfield.probes import find
-    from levelfield.run import execute
-    from levelfield.runs import store
-
-    named, found = find(probe), find_run(run_id, runs_dir, study)
-    where = store.directory(runs_dir, found)
-    if not store.complete(where):
-        raise UserError(f"{run_id} is not complete: run its study first.")
-    execute(found, where, data, device, [named])
-    path = store.probe_file(where, named)
-    for row in read_rows(path):
-        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
-    say(f"Wrote {path}")
-
-
 def prepare(
     task: TaskName,
     data: Folder = Path("data"),
@@ -293,8 +240,8 @@ def prepare(
     """Build the arrays of a task, or of your own file. Official files are downloaded where a task needs them.
 
     Args:
-        task: name of the task, FILE.py:Task or a file of data of your own, a study (its name or file) for all its
-            tasks, or all
+        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, a study (its name or
+            file) for all its tasks, or all
         data: folder of prepared data
         sources: folder of official files that are here already; nothing is downloaded then
         mirror: addresses to ask for official files first; the name of a file is appended
@@ -303,7 +250,7 @@ def prepare(
     from levelfield.cli import data_commands
 
     task = columns.source(task)
-    _exit(data_commands.prepare(task, data, data_commands.Sources(sources, mirror), say, effort))
+    ended(data_commands.prepare(task, data, data_commands.Sources(sources, mirror), say, effort))
 
 
 def verify(
@@ -312,37 +259,14 @@ def verify(
     """Check the arrays of a task that are prepared, and print their data card.
 
     Args:
-        task: name of the task, FILE.py:Task or a file of data of your own, a study (its name or file) for all its
-            tasks, or all
+        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, a study (its name or
+            file) for all its tasks, or all
         data: folder of prepared data
         effort: of a study, at which effort
     """
     from levelfield.cli import data_commands
 
-    _exit(data_commands.verify(columns.source(task), data, say, effort))
-
-
-def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:
-    """Query numbers with SQL; prints a table on a terminal and CSV in a pipe.
-
-    Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
-    too), `studies` (which runs a study is made of), `published` (what the papers print). For example:
-
-    levelfield results "SELECT task, model, protocol, median(value), count(*) FROM scores GROUP BY ALL ORDER BY ALL"
-
-    Args:
-        sql: the query; the column "table" is also a word of SQL and needs its quotes
-        runs_dir: folder of run directories
-    """
-    from levelfield.cli import query_command
-
-    query_command.answer(sql, runs_dir)
-
-
-def _exit(well: bool) -> None:
-    """Ends with code 1 where something failed that other things did not wait for."""
-    if not well:
-        raise SystemExit(1)
+    ended(data_commands.verify(columns.source(task), data, say, effort))
 
 
 COMMANDS = Group(
@@ -361,6 +285,7 @@ COMMANDS = Group(
         "export": Group("Write samples for other evaluators.", {"ruler": export_ruler}),
         "import": import_,
         "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
+        "check": check,
         "results": results,
     },
 )

@@ -135,6 +135,7 @@ class CompareOptions:
             that gives them as many parameters
         depth: blocks of each model (default: as the effort affords, 2 at minutes)
         lr: learning rate of every arm (default: as the effort affords, 0.002 at minutes)
+        batch: sequences of each optimizer step (default: as the effort affords, 32 at minutes)
     """
 
     tasks: Names = ()
@@ -145,6 +146,7 @@ class CompareOptions:
     width: Count = None
     depth: Count = None
     lr: Rate = None
+    batch: Count = None
 
     def options(self) -> Options:
         """Returns the same as a value of the package. Raises UserError for a number that no run can have."""

@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
+from levelfield.presets import by_name
 from levelfield.spec import Label, MixerConfig, StepLabels, Task, Tokens, Unlabelled, Values
+from levelfield.user.plugins import Plugin, plugins, working
 
 Line = tuple[str, str]
 
@@ -17,6 +19,8 @@ def tasks() -> Iterator[Line]:
 
     for name in found.names():
         yield name, _task(found.find(name))
+    for name, task in by_name.plugged_tasks():
+        yield name, _task(task)
 
 
 def _task(task: Task) -> str:
@@ -43,6 +47,8 @@ def mixers() -> Iterator[Line]:
 
     for mixer in MIXERS:
         yield mixer.label, f"{first_sentence(mixer)} ({mixer.complexity})"
+    for name, config in by_name.plugged_mixers():
+        yield name, _about(config, plugins("mixers")[name])
 
 
 def first_sentence(mixer: type[MixerConfig]) -> str:
@@ -62,6 +68,9 @@ def studies() -> Iterator[Line]:
 
     for name in listing("studies"):
         yield name, Source(name).find().claim
+    for plugin, study in working("studies", lambda where: Source(where.partition(":")[0]).find()):
+        if plugin.name not in listing("studies"):
+            yield plugin.name, study.claim
 
 
 def probes() -> Iterator[Line]:
@@ -69,6 +78,14 @@ def probes() -> Iterator[Line]:
 
     for probe in PROBES:
         yield probe.name, _first_line(sys.modules[probe.__module__])
+    for name, added in by_name.plugged_probes():
+        yield name, _about(added, plugins("probes")[name])
+
+
+def _about(thing: object, plugin: Plugin) -> str:
+    """Returns what a plug-in's thing says of itself, and which package it is of."""
+    own = "" if isinstance(thing, MixerConfig) and thing.opaque else _first_line(type(thing))
+    return f"{own or plugin.where} ({plugin.package})"
 
 
 def _first_line(thing: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
@@ -26,6 +27,12 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def ended(well: bool) -> None:
+    """Ends the process with code 1 where something failed that other things did not wait for."""
+    if not well:
+        raise SystemExit(1)
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Turns failures of the streams, of files and of memory into one sentence.
@@ -36,7 +43,7 @@ def guarded() -> Iterator[None]:
     _reopen()
     try:
         try:
-            with repeated_interrupts():
+            with repeated_interrupts(), _plain_warnings():
                 yield
         finally:
             sys.stdout.flush()
@@ -48,6 +55,17 @@ def guarded() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         raise refusal(error) from error
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Shows warnings as sentences, without the line of ours that they come from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"levelfield: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _reopen() -> None:

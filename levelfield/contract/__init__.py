@@ -46,7 +46,7 @@ def check(
     try:
         bound = config.max_length
         length, longest = min(length, bound or length), longest and min(longest, bound or longest)
-        idle = _Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+        idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
@@ -75,7 +75,7 @@ def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
 
 
 @dataclass(frozen=True)
-class _Examination:
+class Examination:
     """The course of one check: what is built, at which sizes, and which rules are applied in which order."""
 
     config: MixerConfig
@@ -88,27 +88,27 @@ class _Examination:
 
     def run(self) -> set[str]:
         """Applies every rule twice; returns the names of parameters that never get a gradient."""
-        layer, generator = self._built(), Generator().manual_seed(1)
+        layer, generator = self.built(), Generator().manual_seed(1)
         rules.holds_tensors_alone(layer, self.config.label)
         with torch.random.fork_rng(rules.devices(self.device)):
             idle = self._rules(layer, generator)
-            self._declared_lengths(layer, generator)
+            self.declared_lengths(layer, generator)
             self._long_sequence(layer, generator)
             rules.add_noise(layer, generator)
             if torch.isfinite(layer(self._normal(2, self.length, generator), None)).all():  # noise may overflow
                 idle &= self._rules(layer, generator)
                 self._long_sequence(layer, generator)
-            rules.same_after_loading(self._subject(layer, generator), self._built())
+            rules.same_after_loading(self.subject(layer, generator), self.built())
         return idle
 
-    def _built(self) -> nn.Module:
+    def built(self) -> nn.Module:
         return _build(self.config, self.width, self.causal).to(self.device)
 
     def _normal(self, batch: int, steps: int, generator: Generator) -> Tensor:
         """(batch, steps, D), standard normal."""
         return torch.randn(batch, steps, self.width, generator=generator).to(self.device)
 
-    def _subject(
+    def subject(
         self, layer: nn.Module, generator: Generator, batch: int = 3, steps: int | None = None
     ) -> rules.Subject:
         x, other = (self._normal(batch, steps or self.length, generator) for _ in range(2))
@@ -116,7 +116,7 @@ class _Examination:
 
     def _rules(self, layer: nn.Module, generator: Generator) -> set[str]:
         """Applies the rules in order of what explains most."""
-        subject = self._subject(layer, generator)
+        subject = self.subject(layer, generator)
         with torch.no_grad():
             rules.finite(subject)
             rules.same_output_when_called_again(subject)
@@ -137,11 +137,11 @@ class _Examination:
         """
         if self.longest is None:
             return
-        subject, half = self._subject(layer, generator, 1, self.longest), self.longest // 2
+        subject, half = self.subject(layer, generator, 1, self.longest), self.longest // 2
         steps = [step for step in (half - 1, half + 2) if 0 <= step < self.longest - 1]
         rules.blind_to_the_future(subject, steps if self.causal else ())
 
-    def _declared_lengths(self, layer: nn.Module, generator: Generator) -> None:
+    def declared_lengths(self, layer: nn.Module, generator: Generator) -> None:
         """What the config declares is true: no step beyond `max_length` is taken, none beyond the field is seen."""
         name, bound, field = self.config.label, self.config.max_length, self.config.receptive_field
         if bound is not None:

@@ -153,6 +153,11 @@ def verify(at: Path) -> list[str]:
     return faults
 
 
+def build(task: Task, sources: Path | None) -> Mapping[SplitName, Examples]:
+    """Returns the task's splits, checked and kept nowhere. Raises UserError for whatever is wrong with them."""
+    return _build(task, sources, no_progress)[0]
+
+
 def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mapping[SplitName, Examples], list[str]]:
     """The splits, and the warnings given while they were built, which name known errors of the official files."""
     try:

@@ -2,6 +2,7 @@
 
     Source("demo").load()                     the study of levelfield/studies/demo.py
     Source("mine/study.py").load()            a user's own file, which ends in `study = Study(...)`
+    Source("mypackage.study").load()          a module that Python can import, which does
     Source("compare", mixer="mine.py:Mine", options=Options(tasks=("listops",))).load()
 
 A `Source` is text throughout, so that a worker process can load for itself what the command line was given; its
@@ -11,13 +12,10 @@ A `Source` is text throughout, so that a worker process can load for itself what
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import pkgutil
 import shlex
-import sys
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -29,14 +27,14 @@ from typing import Any
 from levelfield.engine import tuning
 from levelfield.files import read_json
 from levelfield.longcontext.survey import Survey
+from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
 from levelfield.runs.store import SPEC, check_name, read_index
 from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
-from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
-from levelfield.spec.user_source import parsed
-from levelfield.user import own_data
+from levelfield.user import named, own_data, plugins, values
+from levelfield.user.values import user_errors
 
 PACKAGE = Path(__file__).parents[1]
 REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
@@ -45,6 +43,12 @@ REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a 
 def listing(folder: str) -> list[str]:
     """The public modules of one folder of levelfield, by name, without importing them."""
     return sorted(m.name for m in pkgutil.iter_modules([str(PACKAGE / folder)]) if not m.name.startswith("_"))
+
+
+def listed() -> list[str]:
+    """The studies that ship, then those of installed plug-ins, by name."""
+    ours = listing("studies")
+    return [*ours, *(name for name in plugins.plugins("studies") if name not in ours)]
 
 
 @dataclass(frozen=True)
@@ -57,16 +61,22 @@ class Source:
     """
 
     study: str
-    mixer: str = ""  # FILE.py:Class; for `reach` also the name of a mixer that ships
+    mixer: str = ""  # FILE.py:Class, package.module:Class, or the name of a mixer
     options: Options = USUAL
     trials: int = 0
     numerics: Numerics = PLAIN
 
     @staticmethod
-    def of(name: str, trials: int = 0, numerics: Numerics = PLAIN) -> Source:
-        """Returns what STUDY on the command line means; FILE.py:Class is a comparison on the usual tasks."""
-        study, mixer = ("compare", name) if ".py:" in name else (name, "")
-        return Source(study, mixer, trials=trials, numerics=numerics)
+    def of(name: str, trials: int = 0, numerics: Numerics = PLAIN, options: Options = USUAL) -> Source:
+        """Returns what STUDY on the command line means; the name of a mixer, such as FILE.py:Class, is its comparison
+        on the usual tasks, unless a study has the name. Raises UserError for options of a comparison with a study."""
+        plain = not named.is_file(name) and "." not in name
+        compared = named.is_named(name) or (plain and name not in listed() and by_name.is_mixer(name))
+        if options != USUAL and not compared:
+            given = ", ".join(f"--{option.name}" for option in fields(options) if getattr(options, option.name))
+            raise UserError(f"{name} says itself what it runs, so {given} cannot change it: give them with a mixer.")
+        study, mixer = ("compare", name) if compared else (name, "")
+        return Source(study, mixer, options, trials, numerics)
 
     def find(self) -> Study | Survey:
         """Returns a study, which trains models, or a survey, which asks models that exist.
@@ -75,7 +85,7 @@ class Source:
         and `probes` of the study for whatever goes wrong in them.
         """
         if self.mixer:
-            study = _guarded(_comparison(self), self.mixer, self.mixer.partition(":")[0])
+            study = _guarded(_comparison(self), self.mixer, named.split(self.mixer)[0] if ":" in self.mixer else "")
             return self._asked(study)
         module = _module(self.study)
         found = _declared(module, self.study)
@@ -107,14 +117,17 @@ class Source:
         if not self.mixer or self.study == REACH:
             return study
         from levelfield.engine.restore import recorded
-        from levelfield.user.mixer import load_user_mixer
 
-        return recorded(study, described, load_user_mixer(self.mixer))
+        found = recorded(study, described, by_name.mixer(self.mixer))
+        if self.options == USUAL:
+            return found
+        # What this very command asked for may hold tasks and baselines of the user's own, which no record can restore.
+        return replace(found, runs=lambda effort: tuple(dict.fromkeys((*found.runs(effort), *study.runs(effort)))))
 
     def __str__(self) -> str:
         """Returns the words of the command line; a comparison is named without its tasks and protocols."""
-        named = [REACH, self.mixer] if self.mixer and self.study == REACH else [self.mixer or self.study]
-        return shlex.join([*named, *self.flags])
+        words = [REACH, self.mixer] if self.mixer and self.study == REACH else [self.mixer or self.study]
+        return shlex.join([*words, *self.flags])
 
     @property
     def flags(self) -> list[str]:
@@ -124,8 +137,8 @@ class Source:
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Hashes the runs that were chosen, and the file that made them where it is the user's own."""
-        path = Path(self.study)
-        content = path.read_bytes() if path.suffix == ".py" and path.is_file() else b""
+        own = named.is_file(self.study) or "." in self.study
+        content = named.source(self.study).content if own else b""
         return hashlib.sha256("\n".join(run.id for run in runs).encode() + content).hexdigest()
 
 
@@ -145,46 +158,22 @@ def load_survey(name: str) -> Survey:
 def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """Returns what TASK on the command line means. Raises UserError.
 
-    That is a task by its name, with other settings as in reach(range=64), FILE.py:Task or FILE.py:Task(setting=1), a
-    user's own file as the text of an `OwnData`, or all tasks of a study, by its name or file, at that effort. A name
-    that a task and a study share is the task's.
+    That is a task by its name, with other settings as in reach(range=64), FILE.py:Task, package.module:Task(setting=1),
+    a user's own file as the text of an `OwnData`, or all tasks of a study, by its name, file or module, at that
+    effort. A name that a task and a study share is the task's.
     """
-    if own_data.is_word(name):
-        return [own_data.from_word(name)]
-    path, colon, call = name.partition(":")
-    if colon and path.endswith(".py"):
-        return [_task_of(_module(path), path, call)]
     from levelfield import tasks
 
-    if path.endswith(".py") or (name in listing("studies") and name not in tasks.names()):
-        return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
-    kind, paren, _ = name.partition("(")
-    if kind not in tasks.names():
-        near = closest(kind, tasks.names()).removesuffix(".")
-        raise UserError(f"There is no task '{kind}': {near} (or give FILE.py:Task, a file of data, or a study).")
-    return [_with_settings(tasks.find(kind), name) if paren else tasks.find(kind)]
+    if named.is_file(name) and not named.is_named(name) and not own_data.is_word(name):
+        return _tasks_of(name, effort)
+    studies = {*listing("studies"), *plugins.plugins("studies")}
+    if name in studies and name not in (*tasks.names(), *plugins.plugins("tasks")):
+        return _tasks_of(name, effort)
+    return [by_name.task(name)]
 
 
-def _with_settings(task: Task, call: str) -> Task:
-    """Returns the task with the settings of a call such as reach(range=64). Raises UserError for one it has not."""
-    name, settings = parsed(call)
-    known = [each.name for each in fields(task)]
-    if unknown := next((key for key in settings if key not in known), None):
-        raise UserError(f"The task {name} has no setting '{unknown}': {closest(unknown, known)}")
-    return replace(task, **settings)
-
-
-def _task_of(module: ModuleType, path: str, call: str) -> Task:
-    """Returns the class of that name in a user's file, with the given settings, or an instance that has the name."""
-    name, settings = parsed(call)
-    found = getattr(module, name, None)
-    if isinstance(found, Task) and not settings:
-        return found
-    if not (isinstance(found, type) and issubclass(found, Task)):
-        own = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Task) and v is not Task]
-        raise UserError(f"{path} defines no task {name}: {closest(name, own) if own else 'write a subclass of Task.'}")
-    with user_errors(f"{path}:{call}", module.__file__ or ""):
-        return found(**settings)
+def _tasks_of(study: str, effort: Effort) -> list[Task]:
+    return list(dict.fromkeys(run.task for run in choose(load_study(study), effort)))
 
 
 def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any]]]:
@@ -231,12 +220,11 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
         near = closest(run_id, there) if 0 < len(there) <= 12 else "ids are the names of its folders."
         raise UserError(f"There is no run '{run_id}' in {out}: {near}")
     described = read_json(path)
-    if study and ".py:" not in study:
+    if study and not Source.of(study).mixer:
         return _of_study(run_id, out, study)
     from levelfield.engine.restore import Unknown, restore
-    from levelfield.user.mixer import load_user_mixer
 
-    mixer = load_user_mixer(study) if study else None
+    mixer = by_name.mixer(study) if study else None
     try:
         run = restore(described, mixer)
     except Unknown as error:
@@ -267,14 +255,23 @@ def _of_study(run_id: str, out: Path, study: str) -> Run:
 
 
 def _module(name: str) -> ModuleType:
-    if name.endswith(".py") or "/" in name:
-        return _from_file(Path(name))
-    if name not in listing("studies"):
-        if alike := [study for study in listing("studies") if name and study.startswith(name)]:
-            raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
-        file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""
-        raise UserError(f"There is no study '{name}'{file}: {closest(name, listing('studies'))}")
-    return import_module(f"levelfield.studies.{name}")
+    """Returns the module of a study that ships, of one's own by file or dotted name, or of a plug-in."""
+    if named.is_file(name):
+        if not Path(name).is_file():
+            near = closest(Path(name).stem, listing("studies"))
+            raise UserError(f"There is no study file {name}: give a Python file or {near}")
+        if not name.endswith(".py"):
+            raise UserError(f"{name} is not a Python file: give a file that ends in .py.")
+        return values.module(name)
+    if name in listing("studies"):
+        return import_module(f"levelfield.studies.{name}")
+    added = plugins.plugins("studies")
+    if name in added or "." in name:
+        return values.module(added[name].where.partition(":")[0] if name in added else name)
+    if alike := [study for study in listing("studies") if name and study.startswith(name)]:
+        raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
+    file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""
+    raise UserError(f"There is no study '{name}'{file}: {closest(name, [*listing('studies'), *added])}")
 
 
 def _declared(module: ModuleType, name: str) -> Study | Survey:
@@ -282,24 +279,6 @@ def _declared(module: ModuleType, name: str) -> Study | Survey:
         if isinstance(found := getattr(module, key, None), kind):
             return found
     raise UserError(f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`.")
-
-
-def _from_file(path: Path) -> ModuleType:
-    """Executes a user's file. Whatever goes wrong in it becomes one sentence with the line."""
-    if not path.is_file():
-        raise UserError(
-            f"There is no study file {path}: give a Python file or {closest(path.stem, listing('studies'))}"
-        )
-    name = f"levelfield_user_{path.stem}"
-    full = str(path.resolve())
-    spec = importlib.util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file: give a file that ends in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up by name
-    with user_errors(str(path), full):
-        spec.loader.exec_module(module)
-    return module
 
 
 def _guarded(study: Study, name: str, file: str) -> Study:
@@ -317,31 +296,12 @@ def _guarded(study: Study, name: str, file: str) -> Study:
     return replace(study, runs=runs, probes=probes)
 
 
-@contextmanager
-def user_errors(name: str, file: str) -> Iterator[None]:
-    """Turns whatever a user's code raises into one sentence, with the line of `file` where it passed through it."""
-    try:
-        yield
-    except UserError:
-        raise
-    except SyntaxError as error:
-        raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
-    except (Exception, SystemExit) as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-        where = f", line {lines[-1]}" if lines else ""
-        if isinstance(error, SystemExit):
-            raise UserError(f"{name}{where} ends the program with sys.exit: take that out.") from error
-        raise UserError(f"{name}{where}: {format_error(error)}") from error
-
-
 def _comparison(source: Source) -> Study:
     """Returns the study that puts a mixer beside the baselines, on tasks or, of `reach`, at certified ranges."""
-    from levelfield.user.mixer import load_user_mixer
-
     if source.study == REACH:
         from levelfield.presets.certified import beside, shipped
 
-        return beside(load_user_mixer(source.mixer) if ":" in source.mixer else shipped(source.mixer))
+        return beside(shipped(source.mixer))
     from levelfield.presets.comparison import compare
 
-    return compare(load_user_mixer(source.mixer), source.options)
+    return compare(by_name.mixer(source.mixer), source.options)

@@ -2,8 +2,8 @@
 
     restore(read_json(out / run_id / "spec.json"))      # a Run, whose id is `run_id` if nothing has changed since
 
-Nothing is executed: classes are those of levelfield, by their names, and a user's own mixer is the one that is given.
-Whoever asks compares the id: another version or another default gives another one.
+No file is executed: classes are those of levelfield and of installed plug-ins, by their names, and a user's own mixer
+is the one that is given. Whoever asks compares the id: another version or another default gives another one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import Any
 from levelfield import objectives as objectives  # whose classes are looked up
 from levelfield import spec, tasks
 from levelfield.mixers import MIXERS
+from levelfield.presets import by_name
 from levelfield.spec import MixerConfig, Objective, Run, Study, Task
 from levelfield.user import own_data as own_data  # a class that a run may be made of
 
 
 class Unknown(LookupError):
-    """The error for a class that is not of levelfield."""
+    """The error for a class that is neither of levelfield nor of a plug-in."""
 
 
 def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     """Makes what `spec.describe` described. mixer: stands for the user's own, with the settings that are described.
 
-    Raises Unknown for a class that is not of levelfield, and TypeError or ValueError for fields that a class no longer
-    has or takes.
+    Raises Unknown for a class that is neither of levelfield nor of a plug-in, and TypeError or ValueError for fields
+    that a class no longer has or takes.
     """
     if isinstance(described, list):
         return tuple(restore(each, mixer) for each in described)
@@ -38,7 +39,8 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     kind = described.get("kind")
     if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
         return replace(mixer, settings=restore(described["settings"]))
-    if kind not in (known := kinds()):
+    known = kinds() | ({} if mixer is None else {type(mixer).__name__: type(mixer)})
+    if kind not in known and kind not in (known := plugged_kinds()):
         raise Unknown(str(kind))
     return known[kind](**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version")})
 
@@ -64,6 +66,13 @@ def kinds() -> dict[str, type]:
     below = [*MIXERS, *(each for base in (Task, Objective) for each in _below(base))]
     own = [each for each in [*values, *below] if each.__module__.startswith("levelfield.")]
     return {each.__name__: each for each in own}
+
+
+@cache
+def plugged_kinds() -> dict[str, type]:
+    """Returns the classes of mixers and tasks that installed plug-ins add, by name."""
+    found = [each for _, each in (*by_name.plugged_mixers(), *by_name.plugged_tasks())]
+    return {type(each).__name__: type(each) for each in found if not (isinstance(each, MixerConfig) and each.opaque)}
 
 
 def _below(base: type) -> Iterator[type]:

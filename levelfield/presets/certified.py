@@ -28,7 +28,7 @@ from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.s5 import S5
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
-from levelfield.presets import efforts
+from levelfield.presets import by_name, efforts
 from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
 from levelfield.protocols import scratch
@@ -156,9 +156,9 @@ def study(name: str, given: Sequence[MixerConfig]) -> Study:
 
 
 def shipped(name: str) -> MixerConfig:
-    """Returns the mixer of that name as the study has it, else with its usual settings. Raises UserError for none."""
+    """Returns the mixer of that name as the study has it, else as `by_name.mixer` does. Raises UserError for none."""
     usual = {mixer.label: mixer for mixer in SHIPPED}
-    return usual.get(name.lower()) or mixers.find(name)()
+    return usual.get(name.lower()) or by_name.mixer(name)
 
 
 def beside(mixer: MixerConfig) -> Study:

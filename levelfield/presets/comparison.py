@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import cache
 
 from levelfield import contract
-from levelfield.mixers import MIXERS
+from levelfield.mixers import NAMES
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
-from levelfield.presets import efforts
+from levelfield.presets import by_name, efforts
 from levelfield.presets.options import USUAL, Options
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.reach import Reach
@@ -36,8 +36,6 @@ from levelfield.spec import (
     Run,
     Study,
     Task,
-    UserError,
-    closest,
     digest,
 )
 
@@ -112,11 +110,7 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
 def baselines(options: Options) -> tuple[MixerConfig, ...]:
     """Returns BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
     usual = {mixer.label: mixer for mixer in BASELINES}
-    known = {mixer.label: mixer for mixer in MIXERS}
-    for name in options.baselines:
-        if name not in known:
-            raise UserError(f"There is no mixer '{name}' to compare with: {closest(name, sorted(known))}")
-    return tuple(usual.get(name) or known[name]() for name in dict.fromkeys(options.baselines)) or BASELINES
+    return tuple(usual.get(name) or by_name.mixer(name) for name in dict.fromkeys(options.baselines)) or BASELINES
 
 
 def task(name: str, effort: Effort) -> Task:
@@ -142,13 +136,14 @@ def models(
         model = efforts.model(name, each, effort, label, size)
         return replace(model, causal=model.causal or back)
 
-    own, shapes = made(mixer, own_name(mixer)), [made(baseline) for baseline in baselines(options)]
+    label = own_name(mixer)
+    own, shapes = made(mixer, label), [made(each) for each in baselines(options) if each.label != label]
     return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
 
 
 def own_name(mixer: MixerConfig) -> str:
-    """Returns the mixer's label, told apart from a baseline of the same name."""
-    return f"my_{mixer.label}" if mixer.label in {known.label for known in MIXERS} else mixer.label
+    """Returns the mixer's label, that of unknown code told apart from a mixer of the same name that ships."""
+    return f"my_{mixer.label}" if mixer.opaque and mixer.label in NAMES else mixer.label
 
 
 def probes(run: Run) -> Sequence[Probe]:

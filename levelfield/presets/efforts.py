@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from levelfield import tasks
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
+from levelfield.presets import by_name
 from levelfield.protocols import enriched, matched, scratch, spt_causal, spt_masked
 from levelfield.spec import (
     Block,
@@ -40,7 +40,6 @@ from levelfield.tasks.pulse import Pulse
 from levelfield.tasks.reach import Reach
 from levelfield.tasks.recall import Recall
 from levelfield.tasks.words import Words
-from levelfield.user import own_data
 
 ATTENTION = Attention(heads=4, rotary="per_head")
 S4_DIAGONAL = S4(state=16, form="diagonal", init="lin")
@@ -216,7 +215,7 @@ def named(name: str, effort: Effort) -> Task:
     """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
     if name in TASK_BY_EFFORT:
         return TASK_BY_EFFORT[name][effort]
-    return own_data.from_word(name) if own_data.is_word(name) else tasks.find(name)
+    return by_name.task(name)
 
 
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")

@@ -12,12 +12,20 @@ from dataclasses import dataclass, fields
 
 from levelfield.spec import UserError
 
-MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000}
+MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000, "batch": 1_000_000}
 
 
 def names(words: Sequence[str]) -> tuple[str, ...]:
-    """Splits words at commas and blanks: names(["a,b", "c d"]) is ("a", "b", "c", "d")."""
-    return tuple(part for word in words for part in word.replace(",", " ").split())
+    """Splits words at commas and blanks that no bracket holds: names(["a,b", "f.py:C(x=1, y=2)"]) are three."""
+    return tuple(part for word in words for part in _parts(word))
+
+
+def _parts(word: str) -> list[str]:
+    depth, text = 0, ""
+    for letter in word:
+        depth = max(0, depth + (letter in "([{") - (letter in ")]}"))
+        text += "\n" if not depth and (letter == "," or letter.isspace()) else letter
+    return [part for part in text.split("\n") if part]
 
 
 @dataclass(frozen=True)
@@ -36,12 +44,13 @@ class Options:
     width: int | None = None
     depth: int | None = None
     lr: float | None = None
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():
             given = getattr(self, name)
             if given is not None and not 1 <= given <= most:
-                raise UserError(f"{given:,} {name} cannot be: give a whole number of {name} from 1 to {most:,}.")
+                raise UserError(f"{name}={given:,} cannot be: give a whole number from 1 to {most:,}.")
         if self.lr is not None and not 0 < self.lr < 1e3:
             raise UserError(f"lr={self.lr} cannot train: give a learning rate above 0, such as 0.001.")
 

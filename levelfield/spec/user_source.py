@@ -24,12 +24,13 @@ from levelfield.spec.errors import UserError
 PACKAGE = "levelfield"  # its own files are no part of a user's layer
 
 
-def beside(path: str, source: bytes) -> dict[Path, bytes]:
+def beside(path: str, source: bytes, root: Path | None = None) -> dict[Path, bytes]:
     """Returns path and content of the files in the same folder that a file imports, directly or through others of them.
 
-    They are read off the syntax, so what else has been imported, or whether an import is reached, makes no difference.
+    root: the folder below which files count and from which modules are named, where that is another one. They are read
+    off the syntax, so what else has been imported, or whether an import is reached, makes no difference.
     """
-    folder = Path(path).resolve().parent
+    folder = root or Path(path).resolve().parent
     found: dict[Path, bytes] = {}
     left = [(Path(path).resolve(), source)]
     while left:
@@ -123,9 +124,13 @@ def _is_foreign(value: Any) -> bool:
 
 def is_installed(module: ModuleType) -> bool:
     """Returns whether a module belongs to Python or to an installed package, and so is no user's own."""
-    file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or module.__name__.startswith("_user_"):
         return False
+    return is_installed_file(getattr(module, "__file__", None))
+
+
+def is_installed_file(file: str | None) -> bool:
+    """Returns whether a module's file, or a module without one, belongs to Python or to an installed package."""
     return file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib")
 
 

@@ -1,39 +1,38 @@
-"""Makes a mixer of a user's own `nn.Module`, from a file or a notebook, with nothing to register.
+"""Makes a mixer of a user's own `nn.Module`, from a file, a package or a notebook, with nothing to register.
 
     load_user_mixer("mine.py:Mine")                    # class Mine(nn.Module): forward(x) or forward(x, mask)
     load_user_mixer("mine.py:Mine(state=16)")          # with settings for its constructor; lists reach it as tuples
+    load_user_mixer("torch.nn:GRU")                    # of a module that Python can import
     user_mixer(Mine, {"state": 16})                    # a class that exists already
 
-The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in WIDTHS, or as its first
-required parameter) and, where it has one, `causal`. A class attribute or setting `max_length` says that it takes no
-longer sequences. The hash of the source is a field, so another source is another
-run: of a file, with the files of its folder that it imports; of a class, with what it refers to.
+The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in `layer.WIDTHS`, or as its
+first required parameter) and, where it has one, `causal`. A class attribute or setting `max_length` says that it takes
+no longer sequences. The hash of the source is a field, so another source is another run: of a file, with the files of
+its folder that it imports; of a class, with what it refers to; of an installed module, its name and version.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.errors import format_error
-from levelfield.spec.user_source import beside, identity, is_installed, parsed
+from levelfield.spec.user_source import identity, parsed
+from levelfield.user import named
+from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
-MASKS = {"mask": True, "key_padding_mask": False, "src_key_padding_mask": False}  # argument: what it is at real steps
-WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
-_CLASSES: dict[tuple[str, str], type[nn.Module]] = {}  # (source hash, name) -> class
+Maker = Callable[..., Any]  # a class, or a function that returns a module
+_MAKERS: dict[tuple[str, str], Maker] = {}  # (source hash, name) -> what makes the module
 
 
 @dataclass(frozen=True)
@@ -55,80 +54,63 @@ class UserMixer(MixerConfig):
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         """Constructs the module. Raises UserError where the class is gone, has changed, or cannot be constructed."""
-        cls = self._class()
-        arguments = constructor_arguments(cls, width, causal, dict(self.settings))
+        make = self._maker()
+        arguments = constructor_arguments(make, width, causal, dict(self.settings))
         seed = int(torch.randint(2**32, (), generator=generator))
         try:
-            with _apart(seed), _importable(self.path):
-                return UserLayer(cls(**arguments), _mask_argument(cls), self.name, self.max_length)
+            with _apart(seed), named.importable(self.path):
+                made = make(**arguments)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise UserError(f"{self.name}({shown}) fails: {format_error(error)}") from error
+        if not isinstance(made, nn.Module):
+            raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
+        return UserLayer(made, self.name, self.max_length)
 
     @property
     def max_length(self) -> int | None:
         """The longest sequence that the module takes: its setting or its class attribute of that name."""
-        found = dict(self.settings).get("max_length", getattr(self._class(), "max_length", None))
+        found = dict(self.settings).get("max_length", getattr(self._maker(), "max_length", None))
         return found if isinstance(found, int) and found > 0 else None
 
     def state_size(self, width: int, length: int) -> None:
         """Unknown: nobody declared it."""
 
-    def _class(self) -> type[nn.Module]:
-        if found := _CLASSES.get((self.source_sha256, self.name)):
+    def _maker(self) -> Maker:
+        if found := _MAKERS.get((self.source_sha256, self.name)):
             return found
         if not self.path:
             raise UserError(f"{self.name} was defined in another process: define it here and pass it to user_mixer().")
         again = load_user_mixer(f"{self.path}:{self.name}")
-        if again.source_sha256 != self.source_sha256:
+        if not isinstance(again, UserMixer) or again.source_sha256 != self.source_sha256:
             raise UserError(f"{self.path} has changed since this run was planned: load the mixer from it again.")
-        return _CLASSES[self.source_sha256, self.name]
+        return _MAKERS[self.source_sha256, self.name]
 
 
-class UserLayer(nn.Module):
-    """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
+def load_user_mixer(where: str) -> MixerConfig:
+    """Loads the mixer of "file.py:Name" or "package.module:Name(setting=value, ...)" with literal values.
 
-    def __init__(self, inner: nn.Module, argument: str | None, name: str, bound: int | None = None) -> None:
-        """Wraps `inner`. argument: its name for the mask, one of MASKS, or None. bound: steps that it takes at most."""
-        super().__init__()
-        self.inner, self.argument, self.name, self.bound = inner, argument, name, bound
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Maps x (B, T, D), with mask (B, T) bool, True at real steps, or None, to what the module returns, (B, T, D).
-
-        Raises UserError for more steps than the module says that it takes.
-        """
-        if self.bound is not None and x.shape[1] > self.bound:
-            raise UserError(f"{self.name} takes at most {self.bound} steps, not {x.shape[1]}: choose a shorter task.")
-        if self.argument is not None:
-            if mask is not None and not MASKS[self.argument]:
-                mask = ~mask & mask.any(-1, keepdim=True)  # torch's attention gives NaN where all is padding
-            return self.inner(x, **{self.argument: mask})
-        if mask is None:
-            return self.inner(x)
-        real = mask.unsqueeze(-1)
-        y = self.inner(x.masked_fill(~real, 0))
-        return y.masked_fill(~real, 0) if isinstance(y, Tensor) and y.shape == x.shape else y
-
-
-def load_user_mixer(where: str) -> UserMixer:
-    """Loads the mixer of "file.py:Name" or "file.py:Name(setting=value, ...)" with literal values.
-
-    The file is executed, as `python file.py` would execute it. Raises UserError where the file or class is missing,
-    the import fails, or the class is no `nn.Module` of (x) or (x, mask).
+    Name is an `nn.Module` class, a function that returns a module, or a `MixerConfig`, which is known by its settings
+    and `version` as those that ship are. A file is executed, as `python file.py` would execute it. Raises UserError
+    where the place or name is missing, the import fails, or the class is no `nn.Module` of (x) or (x, mask).
     """
-    path, colon, call = where.partition(":")
-    if not colon or not call:
-        raise UserError(f"'{where}' names no class: write FILE.py:Name, such as mine.py:Mine.")
+    place, call = named.split(where)
     name, settings = parsed(call)
-    source = _read(path)
-    others = beside(path, source)
-    sha = hashlib.sha256(b"\0".join([source, *others.values()])).hexdigest()
-    if (sha, name) not in _CLASSES:
-        _CLASSES[sha, name] = _find(_import(path, source, sha, others), name, path)
-    return _mixer(_CLASSES[sha, name], path, sha, settings)
+    found = named.source(place)
+    key = (found.sha256, name)
+    if key not in _MAKERS:
+        try:
+            with _apart(0):
+                module = named.load(place, found)
+        except (Exception, SystemExit) as error:
+            raise UserError(f"{place} fails when imported: {format_error(error)}{named.advice(error)}") from error
+        given = _find(module, name, place)
+        if _is_config(given):
+            return _configured(given, name, settings)
+        _MAKERS[key] = given
+    return _mixer(_MAKERS[key], place, found.sha256, settings)
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
@@ -136,42 +118,21 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()
-    _CLASSES[sha, cls.__name__] = cls
+    _MAKERS[sha, cls.__name__] = cls
     return _mixer(cls, "", sha, settings or {})
 
 
-def constructor_arguments(cls: type, width: int, causal: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments for the class. Raises UserError that names what is missing or unknown."""
-    signature = inspect.signature(cls)
-    named = {k: p for k, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    takes_any = any(p.kind == p.VAR_KEYWORD for p in signature.parameters.values())
-    for key in settings:
-        if key not in named and not takes_any:
-            raise UserError(f"{cls.__name__} has no setting '{key}': {closest(key, list(named))}")
-    required = [k for k, p in named.items() if p.default is p.empty and k not in settings]
-    arguments = dict(settings)
-    if wide := next((k for k in (*WIDTHS, *required[:1]) if k in named and k not in settings and k != "causal"), None):
-        arguments[wide] = width
-    if "causal" in named and "causal" not in settings:
-        arguments["causal"] = causal
-    if missing := [k for k in required if k not in arguments]:
-        example = f"{cls.__name__}({', '.join(f'{k}=...' for k in missing)})"
-        raise UserError(
-            f"{cls.__name__} needs {' and '.join(missing)} besides its width: give a default, or write {example} after "
-            "the file's name and colon."
-        )
-    return arguments
-
-
-def _mixer(cls: type[nn.Module], path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
-    constructor_arguments(cls, 1, False, settings)  # an early complaint about settings
+def _mixer(make: Maker, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
+    name = make.__name__
+    constructor_arguments(make, 2, False, settings)  # an early complaint about settings
     frozen = {key: _frozen(value) for key, value in settings.items()}
     try:
         digest(list(frozen.values()))
         hash(tuple(frozen.values()))
     except (TypeError, ValueError) as error:
-        raise UserError(f"The settings of {cls.__name__} must be numbers, text, None or tuples of them.") from error
-    return UserMixer(path, cls.__name__, sha, _mask_argument(cls) is not None, tuple(sorted(frozen.items())))
+        raise UserError(f"The settings of {name} must be numbers, text, None or tuples of them.") from error
+    takes_mask = isinstance(make, type) and mask_argument(make.forward, name) is not None
+    return UserMixer(path, name, sha, takes_mask, tuple(sorted(frozen.items())))
 
 
 def _frozen(value: Any) -> Any:
@@ -179,67 +140,38 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _mask_argument(cls: type[nn.Module]) -> str | None:
-    parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if extra := [name for name in required[1:] if name not in MASKS]:
-        raise UserError(
-            f"{cls.__name__}.forward needs {' and '.join(extra)}: a mixer's forward takes (x) or (x, mask)."
-        )
-    return next((p.name for p in parameters if p.name in MASKS), None)
+def _is_config(given: object) -> bool:
+    return isinstance(given, MixerConfig) or (isinstance(given, type) and issubclass(given, MixerConfig))
 
 
-def _read(path: str) -> bytes:
+def _configured(given: Any, name: str, settings: Mapping[str, Any]) -> MixerConfig:
+    """Returns a user's own MixerConfig with these settings."""
+    if isinstance(given, MixerConfig):
+        if settings:
+            raise UserError(f"{name} is made already: name its class, {type(given).__name__}, to give it settings.")
+        return given
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"Cannot read {path} ({error.strerror}): give the path of a Python file.") from error
+        return given(**{key: _frozen(value) for key, value in settings.items()})
+    except TypeError as error:
+        raise UserError(f"{name} does not take these settings: {format_error(error)}") from error
 
 
-def _import(path: str, source: bytes, sha: str, others: Mapping[Path, bytes]) -> ModuleType:
-    """Executes these very bytes as a module, and imports the files beside it anew."""
-    module = ModuleType(f"_user_{sha[:16]}")
-    module.__file__ = path
-    folder = Path(path).resolve().parent
-    for file in others:
-        place = file.relative_to(folder).with_suffix("")
-        name = ".".join(place.parts[:-1] if place.name == "__init__" else place.parts)
-        if name in sys.modules and not is_installed(sys.modules[name]):
-            del sys.modules[name]
-    sys.modules[module.__name__] = module
-    try:
-        with _apart(0), _importable(path):
-            exec(compile(source, path, "exec"), vars(module))
-    except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
-        fix = "; for a file beside it write `from helper import ...`" if "relative import" in str(error) else ""
-        raise UserError(f"{path} fails when imported: {format_error(error)}{fix}") from error
-    return module
-
-
-@contextmanager
-def _importable(path: str) -> Iterator[None]:
-    """Searches the folder of a file for modules meanwhile, as for a script; does nothing where there is no file."""
-    folder = [str(Path(path).resolve().parent)] if path else []
-    sys.path[:0] = folder
-    try:
-        yield
-    finally:
-        for each in folder:
-            sys.path.remove(each)
-
-
-def _find(module: ModuleType, name: str, path: str) -> type[nn.Module]:
-    classes = {k: v for k, v in vars(module).items() if isinstance(v, type)}
-    modules = {k: v for k, v in classes.items() if issubclass(v, nn.Module)}
-    if name in modules:
-        return modules[name]
-    if name in vars(module):
-        raise UserError(f"{name} in {path} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
-    if not modules:
-        raise UserError(f"{path} defines no nn.Module class, so there is no {name} in it.")
-    own = [k for k, v in modules.items() if v.__module__ == module.__name__]
-    raise UserError(f"{path} defines no class {name}: {closest(name, own or list(modules))}")
+def _find(module: ModuleType, name: str, place: str) -> Any:
+    """Returns the class, function or MixerConfig of that name. Raises UserError where it is none of these."""
+    offered = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, (nn.Module, MixerConfig))}
+    given = vars(module).get(name) or getattr(module, name, None)  # a package may load its names on first use
+    if name in offered or _is_config(given) or isinstance(given, FunctionType):
+        return given
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        return given
+    if isinstance(given, nn.Module):
+        raise UserError(f"{name} in {place} is a module that is built already: give its class, or a function of width.")
+    if given is not None:
+        raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
+    if not offered:
+        raise UserError(f"{place} defines no nn.Module class, so there is no {name} in it.")
+    own = [k for k, v in offered.items() if v.__module__ == module.__name__]
+    raise UserError(f"{place} defines no class {name}: {closest(name, own or list(offered))}")
 
 
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # of torch, for the whole process

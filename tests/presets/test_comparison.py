@@ -210,17 +210,19 @@ def test_help_and_pages_name_the_defaults_that_the_code_has(capsys: pytest.Captu
 def test_options_change_what_they_name_and_nothing_else():
     mixer = user_mixer(Both, {})
     usual = comparison.compare(mixer, Options(("recall",), ("scratch",))).runs("smoke")
-    given = Options(("recall",), ("scratch",), ("conv",), seeds=3, steps=10, width=24, depth=2, lr=0.01)
+    given = Options(("recall",), ("scratch",), ("conv",), seeds=3, steps=10, width=24, depth=2, lr=0.01, batch=4)
     runs = comparison.compare(mixer, given).runs("smoke")
     assert [(run.model.label, run.seed) for run in runs] == [(m, s) for m in ("both", "conv") for s in range(3)]
     (recipe,) = {phase.recipe for run in runs for phase in run.protocol.phases}
-    assert (recipe.budget, recipe.lr) == (Duration(10, "steps"), 0.01)
+    assert (recipe.budget, recipe.lr, recipe.batch) == (Duration(10, "steps"), 0.01, 4)
     assert (runs[0].model.width, {run.model.depth for run in runs}) == (24, {2})
     same = comparison.compare(mixer, Options(("recall",), ("scratch",), seeds=1, steps=6, width=16, depth=1, lr=2e-3))
     assert [run.id for run in same.runs("smoke")] == [run.id for run in usual]
 
 
-@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"steps": -1}, {"width": 10**9}, {"lr": 0.0}, {"lr": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"seeds": 0}, {"steps": -1}, {"width": 10**9}, {"lr": 0.0}, {"lr": float("nan")}, {"batch": 0}]
+)
 def test_numbers_that_no_run_can_have_are_refused(wrong: dict[str, float]):
     with pytest.raises(UserError):
         Options(**wrong)  # pyright: ignore[reportArgumentType]

@@ -158,9 +158,9 @@ def test_another_source_is_another_run_and_a_stale_plan_is_refused(mine: str) ->
 
 def test_a_plan_made_in_another_process_finds_its_class_again(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mixer = load_user_mixer(f"{mine}:Decay")
-    monkeypatch.setattr("levelfield.user.mixer._CLASSES", {})
+    monkeypatch.setattr("levelfield.user.mixer._MAKERS", {})
     assert _build(mixer)(torch.ones(1, 2, 8), None).shape == (1, 2, 8)
-    monkeypatch.setattr("levelfield.user.mixer._CLASSES", {})
+    monkeypatch.setattr("levelfield.user.mixer._MAKERS", {})
     with pytest.raises(UserError, match=r"pass it to user_mixer\(\)"):
         _build(UserMixer("", "Decay", mixer.source_sha256, False))
 

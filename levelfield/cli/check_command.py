@@ -1,0 +1,140 @@
+"""Checks what a user or a plug-in adds, and says rule by rule whether it holds: `levelfield check NAME`.
+
+levelfield check mine.py:Mine           a mixer: the contract of all mixers, in both directions
+levelfield check "my_task.py:Lookup(train=200, val=50, test=50)"
+levelfield check tinylab.study          a study: its runs at every effort that it has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from levelfield import contract, tasks
+from levelfield.cli.streams import Say
+from levelfield.contract import findings as mixer_findings
+from levelfield.data import findings as task_findings
+from levelfield.engine.find import Source, listed
+from levelfield.objectives import default_objective
+from levelfield.presets import by_name, efforts
+from levelfield.probes import PROBES
+from levelfield.run import build_net
+from levelfield.run import check as check_run
+from levelfield.spec import EFFORTS, MixerConfig, Probe, Run, Study, Task, UserError, closest
+from levelfield.spec.errors import format_error
+from levelfield.user import named, plugins, values
+from levelfield.user.mixer import load_user_mixer
+
+Findings = Iterator[tuple[str, str]]
+
+
+def check(name: str, width: int, sources: Path | None, say: Say) -> bool:
+    """Says what holds of everything of that name; returns whether all does. Raises UserError for an unknown name."""
+    sound = True
+    for title, findings in _found(name, width, sources):
+        say(f"{title}:")
+        for rule, fault in findings:
+            mark = "ok" if not fault else "-" if fault == mixer_findings.NOT_REACHED else "FAULT"
+            say(f"  {mark:<5}  {rule}{f': {fault}' if fault else ''}")
+            sound &= not fault
+    say("All of it holds." if sound else "Mend what is marked FAULT, then check again.")
+    return sound
+
+
+def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, Findings]]:
+    """Yields what has that name: a title, and its findings."""
+    if named.is_named(name):
+        yield from _of(name, _loaded(name), width, sources)
+        return
+    if named.is_file(name) or "." in name:
+        yield f"the study {name}", _study(name)
+        return
+    known = {
+        "mixer": by_name.is_mixer(name),
+        "task": name in tasks.names() or name in plugins.plugins("tasks"),
+        "probe": name in [each.name for each in PROBES] or name in plugins.plugins("probes"),
+    }
+    for kind, find in (("mixer", by_name.mixer), ("task", by_name.task), ("probe", by_name.probe)):
+        if known[kind]:
+            yield from _of(name, find(name), width, sources)
+    if name in listed():
+        yield f"the study {name}", _study(name)
+    elif not any(known.values()):
+        added = [each for kind in ("mixers", "tasks", "probes") for each in plugins.plugins(kind)]
+        raise UserError(f"Nothing is called '{name}': {closest(name, [*tasks.names(), *listed(), *added])}")
+
+
+def _loaded(where: str) -> MixerConfig | Task | Probe:
+    """Loads FILE.py:Name, which may be a task, a probe or a mixer."""
+    place, call = named.split(where)
+    kept = values.loaded(place).__dict__.get(call.partition("(")[0].strip())
+    for kind in (Task, Probe):
+        if isinstance(kept, kind) or (isinstance(kept, type) and issubclass(kept, kind)):
+            return values.value(where, kind)
+    return load_user_mixer(where)
+
+
+def _of(
+    name: str, found: MixerConfig | Task | Probe, width: int, sources: Path | None
+) -> Iterator[tuple[str, Findings]]:
+    if isinstance(found, Task):
+        yield f"the task {name}", task_findings.examine(found, sources)
+    elif isinstance(found, Probe):
+        yield f"the probe {name}", _probe(found)
+    else:
+        for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
+            if causal and found.opaque and contract.looks_ahead(found, width):
+                yield f"the mixer {name}, which looks ahead and is compared in both directions only", iter(())
+                continue
+            way = "seeing earlier steps alone" if causal else "seeing both directions"
+            yield f"the mixer {name} at width {width}, {way}", mixer_findings.examine(found, width, causal)
+
+
+def _probe(probe: Probe) -> Findings:
+    """Measures an untrained model on a tiny task."""
+    yield "it has a name", "" if isinstance(getattr(probe, "name", None), str) else "Give the class a `name`."
+    task = efforts.task("recall", "smoke")
+    model = efforts.model("recall", efforts.ATTENTION, "smoke")
+    (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
+    run = Run(task, model, protocol, 0)
+    net = build_net(run, default_objective(task)).eval()
+
+    def measure() -> None:
+        for row in probe.measure(net, run, lambda given: given.build(None)):
+            if "metric" not in row or "value" not in row:
+                raise UserError(f"A row has {', '.join(row)}: give it `metric` and `value`.")
+
+    yield "it measures a small untrained model", _fault(measure)
+
+
+def _study(name: str) -> Findings:
+    """Makes the runs of every effort, and asks the verdict without any rows."""
+    loaded: list[Study] = []
+    yield "it loads and defines a study", _fault(lambda: loaded.append(Source(name).load()))
+    if not loaded:
+        return
+    study, some = loaded[0], False
+    for effort in EFFORTS:
+        runs: list[Run] = []
+        fault = _fault(lambda e=effort, r=runs: r.extend(study.runs(e)))  # pyright: ignore[reportArgumentType]
+        some |= bool(runs)
+        yield f"its runs at {effort} can be made ({len(runs)})", fault or _fault(lambda r=runs: [*map(check_run, r)])
+    yield "it has runs at some effort", "" if some else "Let `runs` return some for at least one effort."
+    if study.verdict is not None:
+        yield "its verdict says something before any run", _fault(lambda: _asked(study))
+
+
+def _asked(study: Study) -> None:
+    assert study.verdict is not None
+    if not isinstance(study.verdict([]), str):
+        raise UserError("The verdict of no rows is no text: say that nothing can be said yet.")
+
+
+def _fault(rule: Callable[[], object]) -> str:
+    try:
+        rule()
+    except UserError as error:
+        return str(error)
+    except (Exception, SystemExit) as error:  # whatever a user's own code raises
+        return format_error(error)
+    return ""

@@ -1,0 +1,109 @@
+"""Defines the commands that look at what is there: `list`, `check`, `probe` and `results`, without importing what they
+need.
+
+    levelfield list mixers
+    levelfield check mine.py:Mine
+    levelfield results "SELECT task, model, median(value) FROM scores GROUP BY ALL"
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from levelfield.cli.arguments import Device, File, Folder, Kind, Number, Text
+from levelfield.cli.streams import ended, say
+from levelfield.files import read_rows
+from levelfield.spec import UserError, closest
+
+
+def list_(kind: Kind = "") -> None:
+    """List tasks, mixers, protocols, studies and probes.
+
+    Args:
+        kind: what to list: tasks, mixers, protocols, studies, probes, or kernels (which of them would run on this
+            machine, and why); without it, everything except kernels
+    """
+    from levelfield.cli import listing
+
+    if kind and kind not in listing.ALL:
+        raise UserError(f"There is no list of '{kind}': {closest(kind, list(listing.ALL))}")
+    for name, lines in listing.ALL.items():
+        if kind == name or (not kind and name != "kernels"):
+            if not kind:
+                say(f"{name}:")
+            found = [*lines()]
+            width = max((len(label) for label, _ in found), default=0)
+            for label, about in found:
+                say(f"  {label:<{width}}  {about}")
+
+
+def probe(
+    probe: Annotated[Positional[str], arg(metavar="PROBE")],
+    run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
+    study: Text = "",
+    runs_dir: Folder = Path("runs"),
+    data: Folder = Path("data"),
+    device: Device = "auto",
+) -> None:
+    """Run one more probe on a finished run.
+
+    Args:
+        probe: name of the probe, or FILE.py:Probe of your own
+        run_id: name of the run's directory
+        study: the file that defines the run, where it is not a study of levelfield
+        runs_dir: folder of run directories
+        data: folder of prepared data
+        device: auto, cpu, cuda or cuda:1
+    """
+    from levelfield.engine.find import find_run
+    from levelfield.presets import by_name
+    from levelfield.run import execute
+    from levelfield.runs import store
+
+    named, found = by_name.probe(probe), find_run(run_id, runs_dir, study)
+    where = store.directory(runs_dir, found)
+    if not store.complete(where):
+        raise UserError(f"{run_id} is not complete: run its study first.")
+    execute(found, where, data, device, [named])
+    path = store.probe_file(where, named)
+    for row in read_rows(path):
+        say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
+    say(f"Wrote {path}")
+
+
+def check(
+    name: Annotated[Positional[str], arg(metavar="NAME")],
+    width: Number = 32,
+    sources: Annotated[File, arg(name="from")] = None,
+) -> None:
+    """Check a mixer, task, probe or study of your own, or of a plug-in, rule by rule.
+
+    Args:
+        name: its name, or FILE.py:Name or package.module:Name, with settings if it has any; of a study, its file or
+            module
+        width: features of a step, for a mixer
+        sources: folder of official files, for a task that reads some
+    """
+    from levelfield.cli import check_command
+
+    ended(check_command.check(name, width, sources, say))
+
+
+def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:
+    """Query numbers with SQL; prints a table on a terminal and CSV in a pipe.
+
+    Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
+    too), `studies` (which runs a study is made of), `published` (what the papers print). For example:
+
+    levelfield results "SELECT task, model, protocol, median(value), count(*) FROM scores GROUP BY ALL ORDER BY ALL"
+
+    Args:
+        sql: the query; the column "table" is also a word of SQL and needs its quotes
+        runs_dir: folder of run directories
+    """
+    from levelfield.cli import query_command
+
+    query_command.answer(sql, runs_dir)

@@ -1,0 +1,97 @@
+"""Examines a mixer rule by rule and says of each whether it holds: what `levelfield check` shows of a mixer.
+
+    for finding in examine(mixer, width=32, causal=True):
+        print(finding.rule, finding.fault or "holds")
+
+`contract.check` stops at the first fault, as nothing is trained after it; whoever mends a mixer wants to see them all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Generator, nn
+
+from levelfield.contract import Examination, rules
+from levelfield.spec import MixerConfig, UserError
+from levelfield.spec.errors import format_error
+
+NOT_REACHED = "not reached, for the fault above"
+
+
+class Finding(NamedTuple):
+    """A rule in words, and what breaks it in one sentence; "" where nothing does."""
+
+    rule: str
+    fault: str = ""
+
+
+class _Case(NamedTuple):
+    """A layer under examination: its subject, and the examination that it is part of."""
+
+    subject: rules.Subject
+    examination: Examination
+    generator: Generator
+
+    @property
+    def layer(self) -> nn.Module:
+        return self.subject.layer
+
+
+RULES: dict[str, Callable[[_Case], object]] = {
+    "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
+    "outputs are finite and have the shape of the input": lambda c: rules.finite(c.subject),
+    "the same input gives the same output": lambda c: rules.same_output_when_called_again(c.subject),
+    "sequences of one step are taken": lambda c: rules.one_step(c.subject),
+    "sequences of a batch do not see each other": lambda c: rules.independent_of_batch(c.subject),
+    "no step sees a later one": lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
+    "padding is not seen": lambda c: rules.blind_to_padding(c.subject),
+    "gradients are finite": lambda c: _gradients(c),
+    "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
+    "stored weights make the same layer again": lambda c: rules.same_after_loading(c.subject, c.examination.built()),
+}
+"""What must hold, in the order of what explains most."""
+
+CAUSAL = "no step sees a later one"
+TRACKED = {"gradients are finite", "declared lengths are true"}  # rules that look at gradients
+
+
+def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> Iterator[Finding]:
+    """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters.
+
+    A fault that several rules run into is told once; the later ones say that they were not reached.
+    """
+    told: set[str] = set()
+    length = min(length, config.max_length or length)
+    examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
+    for name in RULES if causal else [rule for rule in RULES if rule != CAUSAL]:
+        fault = _fault(name, examination)
+        yield Finding(name, NOT_REACHED if fault in told else fault)
+        told |= {fault} - {""}
+
+
+def _fault(rule: str, examination: Examination) -> str:
+    label = examination.config.label
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(rule in TRACKED):
+            warnings.simplefilter("ignore")
+            layer, generator = examination.built(), Generator().manual_seed(1)
+            RULES[rule](_Case(examination.subject(layer, generator), examination, generator))
+            rules.add_noise(layer, generator)
+            subject = examination.subject(layer, generator)
+            if torch.isfinite(subject(subject.x)).all():  # noise may overflow
+                RULES[rule](_Case(subject, examination, generator))
+    except UserError as error:
+        return str(error)
+    except (Exception, SystemExit) as error:  # whatever a user's own layer raises
+        return f"{label} fails in the contract check: {format_error(error)}"
+    return ""
+
+
+def _gradients(case: _Case) -> None:
+    """Raises UserError for gradients that are not finite, and for parameters that never get one."""
+    if idle := rules.finite_gradients(case.subject, padding=True):
+        raise UserError(f"{case.subject.name} has parameters without gradient, {', '.join(sorted(idle))}: use them.")

@@ -1,0 +1,130 @@
+"""Finds mixers, tasks and probes by what the command line calls them: what ships, what plug-ins add, one's own.
+
+    mixer("s4")              # that ships, with its usual settings
+    mixer("tiny")            # of an installed plug-in
+    mixer("torch.nn:GRU")    # of a module; and mixer("mine.py:Mine(state=16)") of a file
+
+What ships has precedence over plug-ins. An unknown name raises UserError with the nearest one. Importing this leaves
+torch alone, so that tasks can be listed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from levelfield import tasks
+from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
+from levelfield.spec.user_source import parsed
+from levelfield.user import named, own_data, plugins, values
+
+T = TypeVar("T")
+
+
+def mixer(name: str) -> MixerConfig:
+    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError."""
+    if named.is_named(name) or named.is_file(name) or not name:
+        return _user_mixer(name)
+    from levelfield import mixers
+
+    if name.lower() in mixers.NAMES:
+        return mixers.find(name)()
+    return _plugged("mixers", name, _user_mixer, mixers.NAMES)
+
+
+def task(name: str) -> Task:
+    """Returns the task of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+
+    One that ships may have other settings, as in reach(range=64). A user's file of data is the text of an `OwnData`.
+    """
+    if own_data.is_word(name):
+        return own_data.from_word(name)
+    if named.is_named(name):
+        return values.value(name, Task)
+    kind, paren, _ = name.partition("(")
+    if kind not in tasks.names():
+        return _plugged("tasks", name, _user_task, tasks.names())
+    return _with_settings(tasks.find(kind), name) if paren else tasks.find(kind)
+
+
+def _with_settings(task: Task, call: str) -> Task:
+    """Returns the task with the settings of a call such as reach(range=64). Raises UserError for one it has not."""
+    name, settings = parsed(call)
+    known = [each.name for each in fields(task)]
+    if unknown := next((key for key in settings if key not in known), None):
+        raise UserError(f"The task {name} has no setting '{unknown}': {closest(unknown, known)}")
+    return replace(task, **settings)
+
+
+def probe(name: str) -> Probe:
+    """Returns the probe of that name, or of FILE.py:Name or package.module:Name. Raises UserError."""
+    if named.is_named(name):
+        return values.value(name, Probe)
+    from levelfield import probes
+
+    known = [each.name for each in probes.PROBES]
+    return probes.find(name) if name in known else _plugged("probes", name, _user_probe, known)
+
+
+def plugged_mixers() -> Iterator[tuple[str, MixerConfig]]:
+    """Yields the mixers of plug-ins by name; a broken one is a warning, and so is one that is named like ours."""
+    from levelfield.mixers import NAMES
+
+    return _added("mixers", _user_mixer, NAMES)
+
+
+def plugged_tasks() -> Iterator[tuple[str, Task]]:
+    """Yields the tasks of plug-ins by name, as `plugged_mixers` does."""
+    return _added("tasks", _user_task, tasks.names())
+
+
+def plugged_probes() -> Iterator[tuple[str, Probe]]:
+    """Yields the probes of plug-ins by name, as `plugged_mixers` does."""
+    from levelfield.probes import PROBES
+
+    return _added("probes", _user_probe, [each.name for each in PROBES])
+
+
+def is_mixer(name: str) -> bool:
+    """Tells whether this is the name of a mixer that ships or of a plug-in's, without loading it."""
+    from levelfield.mixers import NAMES
+
+    return name.lower() in NAMES or name in plugins.plugins("mixers")
+
+
+def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
+    added = plugins.plugins(kind)
+    if name not in added:
+        near = closest(name, [*ours, *added]).removesuffix(".")
+        raise UserError(
+            f"There is no {kind[:-1]} '{name}': {near} (or give FILE.py:Name or package.module:Name of your own)."
+        )
+    try:
+        return load(added[name].where)
+    except UserError as error:
+        raise UserError(f"The plug-in {name} of {added[name].package} cannot be used: {error}") from error
+
+
+def _added(
+    kind: plugins.PluginKind, load: Callable[[str], T], ours: tuple[str, ...] | list[str]
+) -> Iterator[tuple[str, T]]:
+    for plugin, made in plugins.working(kind, load):
+        if plugin.name in ours:
+            plugins.warn(plugin, f"levelfield has a {kind[:-1]} of that name; name it as {plugin.where}")
+        else:
+            yield plugin.name, made
+
+
+def _user_mixer(where: str) -> MixerConfig:
+    from levelfield.user.mixer import load_user_mixer  # which imports torch
+
+    return load_user_mixer(where)
+
+
+def _user_task(where: str) -> Task:
+    return values.value(where, Task)
+
+
+def _user_probe(where: str) -> Probe:
+    return values.value(where, Probe)

@@ -1,0 +1,194 @@
+"""Loads what a user names in words: a class or value in a Python file, or in a module that Python can import.
+
+    place, call = split("mine.py:Mine(state=16)")       # ("mine.py", "Mine(state=16)")
+    place, call = split("torch.nn:GRU")                 # ("torch.nn", "GRU")
+    found = source(place)                               # its content, and a hash of it
+    module = load(place, found)
+
+A file is executed as these very bytes, under a name of its own, as a package whose path is its folder: `import helper`
+and `from .helper import ...` both find the file beside it. A module is searched for in the current folder too, as
+`python -m` does. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from levelfield.spec.errors import UserError, format_error
+from levelfield.spec.user_source import beside, is_installed, is_installed_file
+
+FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
+_LOADED: dict[str, str] = {}  # importable module of a user -> hash of the source that it was imported from
+
+
+class Source(NamedTuple):
+    """The content of a file or module, the other files that it imports, and the hash that identifies them."""
+
+    content: bytes
+    others: Mapping[Path, bytes]
+    sha256: str
+
+
+def is_named(text: str) -> bool:
+    """Tells whether text is FILE.py:Name or package.module:Name, and not the name of something that ships."""
+    return FORM.fullmatch(text) is not None
+
+
+def split(text: str) -> tuple[str, str]:
+    """Returns the place and the call in it. Raises UserError for text without both."""
+    found = FORM.fullmatch(text)
+    if found is None or not found["call"]:
+        raise UserError(f"'{text}' names no class: write FILE.py:Name or package.module:Name, such as mine.py:Mine.")
+    return found["place"], found["call"]
+
+
+def is_file(place: str) -> bool:
+    """Tells a path from the dotted name of a module."""
+    return place.endswith(".py") or "/" in place or os.sep in place
+
+
+def source(place: str) -> Source:
+    """Reads what a place consists of. Raises UserError where there is no such file or module.
+
+    Of a file that is its content and that of the files of its folder that it imports; of a module of one's own, the
+    same within the folder of its outermost package. An installed module is identified by its name, and the name and
+    version of what installed it.
+    """
+    if is_file(place):
+        content = _read(place)
+        others = beside(place, content)
+        return Source(content, others, hashlib.sha256(b"\0".join([content, *others.values()])).hexdigest())
+    file, installed = _origin(place)
+    if installed:
+        return Source(b"", {}, hashlib.sha256(f"{place}\0{_release(place)}".encode()).hexdigest())
+    content, root = file.read_bytes(), _root(place, file)
+    others = beside(str(file), content, root)
+    for above in (each / "__init__.py" for each in file.resolve().parents if root in each.parents):
+        others |= {above: above.read_bytes(), **beside(str(above), above.read_bytes(), root)} if above.is_file() else {}
+    others = {each: others[each] for each in sorted(others) if each != file.resolve()}
+    parts = [place.encode(), content, *others.values()]
+    return Source(content, others, hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+def load(place: str, found: Source) -> ModuleType:
+    """Executes the file or imports the module. Raises whatever its code raises."""
+    return _executed(place, found) if is_file(place) else _imported(place, found)
+
+
+@contextmanager
+def importable(place: str) -> Iterator[None]:
+    """Searches a file's folder, or the current one for a module, meanwhile; does nothing where there is no place."""
+    folders = [str(Path(place).resolve().parent) if is_file(place) else os.getcwd()] if place else []
+    sys.path[:0] = folders
+    try:
+        yield
+    finally:
+        for each in folders:
+            sys.path.remove(each)
+
+
+def _executed(path: str, found: Source) -> ModuleType:
+    """Executes these very bytes as a module, and imports the files beside it anew."""
+    full = Path(path).resolve()
+    module = ModuleType(f"_user_{found.sha256[:16]}")
+    module.__file__ = str(full)
+    module.__path__, module.__package__ = [str(full.parent)], module.__name__  # for `from .helper import ...`
+    _forget(full.parent, found.others)
+    sys.modules[module.__name__] = module
+    try:
+        with importable(path):
+            exec(compile(found.content, str(full), "exec"), vars(module))
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
+
+
+def _imported(name: str, found: Source) -> ModuleType:
+    """Imports a module; one of a user's own anew where it has changed since this process imported it."""
+    if found.content and _LOADED.setdefault(name, found.sha256) != found.sha256:
+        file, _ = _origin(name)
+        _forget(_root(name, file), {**found.others, file: b""})
+        _LOADED[name] = found.sha256
+    with importable(name):
+        return importlib.import_module(name)
+
+
+def _forget(folder: Path, files: Mapping[Path, bytes]) -> None:
+    """Drops the modules of these files below a folder, so that they are imported anew."""
+    for file in files:
+        place = file.relative_to(folder).with_suffix("")
+        name = ".".join(place.parts[:-1] if place.name == "__init__" else place.parts)
+        if name in sys.modules and not is_installed(sys.modules[name]):
+            del sys.modules[name]
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"Cannot read {path} ({error.strerror}): give the path of a Python file.") from error
+
+
+def _origin(name: str) -> tuple[Path, bool]:
+    """Returns a module's file, and whether it is of Python or of an installed package. Raises UserError for none."""
+    importlib.invalidate_caches()  # a file that was written a moment ago is there
+    try:
+        with importable(name):
+            spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        raise _unknown(name, f"No module named '{error.name}'") from error
+    except (Exception, SystemExit) as error:  # whatever a package above it raises
+        raise UserError(f"{name} fails when imported: {format_error(error)}") from error
+    if spec is None:
+        raise _unknown(name, f"No module named '{name}'")
+    file = spec.origin if spec.has_location else None
+    if file is None and spec.submodule_search_locations is not None:
+        raise _unknown(name, f"'{name}' is a folder without __init__.py")
+    return Path(file or name), is_installed_file(file)
+
+
+def _unknown(name: str, why: str) -> UserError:
+    return UserError(f"There is no module {name} to import ({why}): install it, or run this in the folder above it.")
+
+
+def _root(name: str, file: Path) -> Path:
+    """Returns the folder that holds the outermost package of a module."""
+    return file.resolve().parents[name.count(".") + (file.name == "__init__.py")]
+
+
+def _release(name: str) -> str:
+    """Returns name and version of what installed a module, without the part that tells builds apart."""
+    top = name.partition(".")[0]
+    owners = [top] if _version(top) else importlib.metadata.packages_distributions().get(top, [])
+    return " ".join(f"{owner}=={_version(owner)}" for owner in sorted(set(owners)))
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def code_file(place: str) -> str:
+    """Returns the file name that a place's code has in tracebacks."""
+    return str(Path(place).resolve()) if is_file(place) else str(_origin(place)[0])
+
+
+def advice(error: BaseException) -> str:
+    """Returns what to do about an import that a file cannot make, as the end of a sentence."""
+    if "beyond top-level package" in str(error):
+        return "; name it as a module, package.module:Name, in the folder above its package"
+    return ""

@@ -1,0 +1,82 @@
+"""Loads a value that a user names: a task, a study, a probe, from their class, a function that makes one, or itself.
+
+    value("my_task.py:Lookup(pairs=64)", Task)           # an instance of a class of that file
+    value("tinylab.tasks:LOOKUP", Task)                  # a value of an importable module
+
+Whatever goes wrong in the user's code becomes one sentence with its line.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TypeVar
+
+from levelfield.spec.errors import UserError, closest, format_error
+from levelfield.spec.user_source import parsed
+from levelfield.user import named
+
+T = TypeVar("T")
+_MODULES: dict[tuple[str, str], ModuleType] = {}  # (path or dotted name, source hash) -> what was loaded
+
+
+def value(where: str, kind: type[T]) -> T:
+    """Loads FILE.py:Name(setting=1) or package.module:Name. Raises UserError for anything that is not of that kind."""
+    return value_in(loaded(named.split(where)[0]), where, kind)
+
+
+def loaded(place: str) -> ModuleType:
+    """Loads a place once for each of its contents, so that the same name is the same class throughout a process."""
+    key = (str(Path(place).resolve()) if named.is_file(place) else place, named.source(place).sha256)
+    if key not in _MODULES:
+        _MODULES[key] = module(place)
+    return _MODULES[key]
+
+
+def value_in(found: ModuleType, where: str, kind: type[T]) -> T:
+    """Returns what a loaded module has under the name of `where`, made with the settings there."""
+    place, call = named.split(where)
+    name, settings = parsed(call)
+    given, what = getattr(found, name, None), kind.__name__.lower()
+    if isinstance(given, kind) and not settings:
+        return given
+    if not (isinstance(given, type) and issubclass(given, kind)) and not isinstance(given, FunctionType):
+        own = [k for k, v in vars(found).items() if _offers(v, kind)]
+        near = closest(name, own) if own else f"write a subclass of {kind.__name__}."
+        raise UserError(f"{place} defines no {what} {name}: {near}")
+    with user_errors(where, found.__file__ or ""):
+        made = given(**settings)
+    if not isinstance(made, kind):
+        raise UserError(f"{where} makes a {type(made).__name__}: return a {kind.__name__}.")
+    return made
+
+
+def module(place: str) -> ModuleType:
+    """Loads a file or module. Raises UserError where there is none, and for whatever goes wrong in it."""
+    found = named.source(place)
+    with user_errors(place, named.code_file(place)):
+        return named.load(place, found)
+
+
+def _offers(given: object, kind: type) -> bool:
+    return isinstance(given, kind) or (isinstance(given, type) and issubclass(given, kind) and given is not kind)
+
+
+@contextmanager
+def user_errors(name: str, file: str) -> Iterator[None]:
+    """Turns whatever a user's code raises into one sentence, with the line of `file` where it passed through it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        where = f", line {lines[-1]}" if lines else ""
+        if isinstance(error, SystemExit):
+            raise UserError(f"{name}{where} ends the program with sys.exit: take that out.") from error
+        raise UserError(f"{name}{where}: {format_error(error)}{named.advice(error)}") from error

@@ -1,0 +1,192 @@
+"""What a user names elsewhere: modules that Python can import, relative imports, functions, torch's own recurrences."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from levelfield.contract import check
+from levelfield.presets.options import names
+from levelfield.spec import MixerConfig, UserError, digest
+from levelfield.user import named
+from levelfield.user.mixer import UserMixer, load_user_mixer, user_mixer
+
+HELPED = """
+from torch import nn
+from .helper import GAIN
+
+class Mine(nn.Module):
+    def __init__(self, width, gain=GAIN):
+        super().__init__()
+        self.map, self.gain = nn.Linear(width, width), gain
+    def forward(self, x):
+        return self.gain * self.map(x)
+
+def made(width, depth=1):
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
+
+def number(width):
+    return 3
+
+built = nn.Linear(2, 2)
+"""
+CONFIG = """
+from dataclasses import dataclass
+from levelfield.mixers.conv import Conv
+
+@dataclass(frozen=True)
+class Wide(Conv):
+    label = "wide"
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of the user's own in the current folder, and nothing of it imported before or after."""
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "ownpackage"
+    inner.mkdir()
+    (inner / "__init__.py").write_text("")
+    (inner / "helper.py").write_text("GAIN = 2.0\n")
+    (inner / "models.py").write_text(HELPED)
+    (inner / "configs.py").write_text(CONFIG)
+    yield inner
+    for name in [each for each in sys.modules if each.partition(".")[0] == "ownpackage"]:
+        del sys.modules[name]
+
+
+def built(mixer: MixerConfig, width: int = 8, causal: bool = False) -> Any:
+    return mixer.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+
+
+def test_a_module_that_can_be_imported_is_found_from_the_current_folder(package: Path) -> None:
+    mixer = load_user_mixer("ownpackage.models:Mine(gain=0.5)")
+    assert isinstance(mixer, UserMixer) and mixer.path == "ownpackage.models"
+    layer, x = built(mixer), torch.ones(1, 3, 8)
+    torch.testing.assert_close(layer(x), 0.5 * layer.inner.map(x))
+    assert str(package.parent) not in sys.path
+
+
+def test_a_file_of_a_package_may_import_relatively(package: Path) -> None:
+    layer, x = built(load_user_mixer("ownpackage/models.py:Mine")), torch.ones(1, 3, 8)
+    torch.testing.assert_close(layer(x), 2.0 * layer.inner.map(x))
+    (package / "models.py").write_text(HELPED.replace(".helper", "..helper"))
+    with pytest.raises(UserError, match=r"beyond top-level package; name it as a module, package\.module:Name"):
+        load_user_mixer("ownpackage/models.py:Mine")
+
+
+def test_another_helper_is_another_mixer_and_is_imported_anew(package: Path) -> None:
+    first = load_user_mixer("ownpackage.models:Mine")
+    (package / "helper.py").write_text("GAIN = 3.5\n")
+    second = load_user_mixer("ownpackage.models:Mine")
+    assert digest(first) != digest(second)
+    assert built(second).inner.gain == 3.5
+    with pytest.raises(UserError, match="has changed since this run was planned"):
+        built(UserMixer("ownpackage.models", "Mine", "0" * 64, False))
+
+
+def test_a_function_that_makes_a_module_is_a_mixer(package: Path) -> None:
+    mixer = load_user_mixer("ownpackage.models:made(depth=3)")
+    assert len(built(mixer).inner) == 3 and mixer.label == "made"
+    check(mixer, 8, causal=True)
+
+
+def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
+    mixer = load_user_mixer("ownpackage.configs:Wide(kernel=3)")
+    assert type(mixer).__name__ == "Wide" and not mixer.opaque
+    check(mixer, 8, causal=True)
+    with pytest.raises(UserError, match="does not take these settings: TypeError"):
+        load_user_mixer("ownpackage.configs:Wide(kernels=3)")
+
+
+@pytest.mark.parametrize(
+    "where, sentence",
+    [
+        ("no.such_package:Mine", r"no module no\.such_package to import \(No module named 'no'\): install it, or run"),
+        ("ownpackage.model:Mine", r"No module named 'ownpackage\.model'"),
+        ("alone:Mine", "alone defines no nn.Module class, so there is no Mine in it"),
+        ("ownpackage.models:built", "a module that is built already: give its class"),
+        ("ownpackage.models:Min", "did you mean 'Mine'"),
+        ("torch.nn:MultiheadAttention(num_heads=2)", r"forward needs key and value: a mixer's forward takes \(x\)"),
+        ("torch.nn:GRU(bidirection=True)", "no setting 'bidirection': did you mean 'bidirectional'"),
+        ("torch.nn:GRU(__import__('os'))", "no class name with settings"),
+    ],
+)
+def test_what_cannot_be_found_or_taken_is_one_sentence(package: Path, where: str, sentence: str) -> None:
+    (package.parent / "alone.py").write_text("")
+    with pytest.raises(UserError, match=sentence) as caught:
+        load_user_mixer(where)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_function_returns_must_be_a_module(package: Path) -> None:
+    with pytest.raises(UserError, match=r"number makes a int: return an nn\.Module"):
+        built(load_user_mixer("ownpackage.models:number"))
+
+
+def test_an_installed_module_is_known_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = named.source("torch.nn")
+    monkeypatch.setattr(named, "_version", lambda name: "1.0" if name == "torch" else "")
+    assert named.source("torch.nn").sha256 != first.sha256
+
+
+@pytest.mark.parametrize("call", ["GRU", "LSTM(num_layers=2)", "RNN", "GRU(batch_first=False)"])
+def test_torchs_recurrences_are_taken_as_they_are(call: str) -> None:
+    """They return tuples, and those without batch_first take the batch second."""
+    mixer = load_user_mixer(f"torch.nn:{call}")
+    check(mixer, 8, causal=True, length=9)
+    layer, x = built(mixer), torch.randn(2, 5, 8, generator=Generator().manual_seed(0))
+    inner = layer.inner
+    step, state = [], None
+    for t in range(5):
+        y, state = inner(x[:, t : t + 1] if inner.batch_first else x[:, t : t + 1].transpose(0, 1), state)
+        step.append(y if inner.batch_first else y.transpose(0, 1))
+    torch.testing.assert_close(layer(x), torch.cat(step, 1))
+
+
+@pytest.mark.parametrize("call", ["GRU(bidirectional=True)", "LSTM(bidirectional=True, batch_first=False)"])
+def test_a_recurrence_of_two_directions_begins_at_the_last_real_step(call: str) -> None:
+    mixer = load_user_mixer(f"torch.nn:{call}")
+    check(mixer, 8, causal=False, length=9)
+    layer, x = built(mixer), torch.randn(2, 5, 8, generator=Generator().manual_seed(0))
+    y = layer(x, torch.arange(5) < torch.tensor([[5], [3]]))
+    torch.testing.assert_close(y[1:, :3], layer(x[1:, :3]))
+    assert not y[1, 3:].any()
+    with pytest.raises(UserError, match="Two directions need an even width, not 7"):
+        built(mixer, width=7)
+
+
+def test_a_users_own_attribute_batch_first_means_what_they_say() -> None:
+    """Only torch's own layers are turned round."""
+
+    class Mine(nn.GRU):
+        def __init__(self, width: int) -> None:
+            super().__init__(width, width)
+
+        def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return super().forward(x.transpose(0, 1))[0].transpose(0, 1)
+
+    check(user_mixer(Mine), 8, causal=True, length=9)
+
+
+def test_a_batch_second_module_of_ones_own_is_told_which_axes_are_which() -> None:
+    class Mine(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(width, width)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.rnn(x)
+
+    with pytest.raises(UserError, match=r"check that the axes are \(batch, length, width\)"):
+        check(user_mixer(Mine), 8, causal=True, length=9)
+
+
+def test_names_are_split_outside_brackets_only() -> None:
+    words = ["a.py:M(x=1, y=(2, 3)),s4", "torch.nn:GRU(bias=False) conv"]
+    assert names(words) == ("a.py:M(x=1, y=(2, 3))", "s4", "torch.nn:GRU(bias=False)", "conv")

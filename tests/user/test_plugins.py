@@ -1,0 +1,187 @@
+"""Installed packages that add mixers, tasks, studies and probes: a real one on sys.path, and broken ones beside it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import toys
+
+from levelfield.cli.app import main
+from levelfield.engine.find import Source, find_tasks, listed
+from levelfield.engine.restore import plugged_kinds, restore
+from levelfield.presets import by_name
+from levelfield.presets.comparison import baselines
+from levelfield.presets.options import Options
+from levelfield.spec import UserError, describe
+
+FILES = {
+    "tinylab/__init__.py": "",
+    "tinylab/mixers.py": """
+from dataclasses import dataclass
+from torch import nn
+from levelfield.mixers.conv import Conv
+
+@dataclass(frozen=True)
+class Tiny(Conv):
+    '''A short convolution of this lab.'''
+    kernel: int = 3
+    label = "tiny"
+
+class Gate(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+    def forward(self, x):
+        return x * self.map(x).sigmoid()
+
+class Ahead(Gate):
+    def __init__(self, width, causal):
+        super().__init__(width)
+    def forward(self, x):
+        return x.flip(1) * self.map(x)
+""",
+    "tinylab/tasks.py": """
+from dataclasses import dataclass
+from levelfield.tasks.recall import Recall
+
+@dataclass(frozen=True)
+class Short(Recall):
+    name = "short"
+    keys: int = 4
+    values: int = 4
+    pairs: int = 4
+    train: int = 40
+    val: int = 10
+    test: int = 10
+
+class Lucky(Short):
+    name = "lucky"
+    chance = 7.0
+    def build(self, sources, progress=None):
+        import random
+        found = super().build(sources)
+        found["train"].y[0] = random.random() < 0.5
+        found["val"] = found["test"]
+        return found
+""",
+    "tinylab/probes.py": """
+from dataclasses import dataclass
+from levelfield.spec import Probe
+
+@dataclass(frozen=True)
+class Weights(Probe):
+    '''Counts weights.'''
+    name = "weights"
+    def measure(self, net, run, load):
+        yield {"metric": "weights", "value": float(sum(p.numel() for p in net.parameters())), "n": 1}
+""",
+    "tinylab-0.3.dist-info/METADATA": "Metadata-Version: 2.1\nName: tinylab\nVersion: 0.3\n",
+    "tinylab-0.3.dist-info/entry_points.txt": """
+[levelfield.mixers]
+tiny = tinylab.mixers:Tiny
+gate = tinylab.mixers:Gate
+s4 = tinylab.mixers:Tiny
+broken = tinylab.no_such_file:Tiny
+[levelfield.tasks]
+short = tinylab.tasks:Short
+[levelfield.studies]
+tinystudy = tinylab.study
+[levelfield.probes]
+weights = tinylab.probes:Weights
+""",
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    toys.write(tmp_path / "tinylab" / "study.py", runs=1)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plugged_kinds.cache_clear()
+    yield tmp_path
+    plugged_kinds.cache_clear()
+    for name in [each for each in sys.modules if each.partition(".")[0] == "tinylab"]:
+        del sys.modules[name]
+
+
+def test_what_a_package_adds_is_found_by_name(lab: Path) -> None:
+    assert by_name.mixer("tiny").label == "tiny" and by_name.mixer("gate").opaque
+    assert find_tasks("short") == [by_name.task("tinylab.tasks:Short")]
+    assert by_name.probe("weights").name == "weights"
+    assert "tinystudy" in listed() and Source("tinystudy").load().name == "toys"
+    assert Source("tinylab.study").load().name == "toys" == Source.of("tinylab.study").load().name
+    assert [each.label for each in baselines(Options(baselines=("gate", "s4", "tinylab.mixers:Tiny(kernel=5)")))] == [
+        "gate",
+        "s4",
+        "tiny",
+    ]
+    assert Source.of("gate").mixer == "gate" and Source.of("s4").mixer == "s4"
+
+
+def test_tasks_and_baselines_of_others_stand_in_a_comparison(lab: Path) -> None:
+    own = "tinylab.tasks:Short(pairs=3)"
+    options = Options((own, "short"), ("scratch",), ("tinylab.mixers:Gate",), batch=4)
+    runs = Source.of("tiny", options=options).load().runs("smoke")
+    assert [(run.task, run.model.label) for run in runs] == [
+        (by_name.task(name), label) for name in (own, "short") for label in ("tiny", "gate")
+    ]
+    with pytest.raises(UserError, match="demo says itself what it runs, so --tasks, --protocols, --baselines, --batch"):
+        Source.of("demo", options=options)
+
+
+def test_runs_of_a_plug_in_are_made_again_from_their_records(lab: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the broken one
+        for made in (by_name.mixer("tiny"), by_name.task("short")):
+            assert restore(describe(made)) == made
+
+
+def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("default")
+        for kind in ("mixers", "tasks", "probes", "studies"):
+            main(["list", kind])
+    shown = capsys.readouterr().out
+    assert "tiny " in shown and "A short convolution of this lab. (tinylab 0.3)" in shown
+    assert "short " in shown and "weights " in shown and "tinystudy " in shown
+    said = [str(each.message) for each in heard]
+    assert len(said) == 2, said
+    assert "The plug-in broken of tinylab 0.3 is left out: " in said[0] and "no_such_file" in said[0]
+    assert "The plug-in s4 of tinylab 0.3 is left out: levelfield has a mixer of that name" in said[1]
+
+
+def test_naming_a_broken_one_or_a_near_one_is_a_sentence(lab: Path) -> None:
+    with pytest.raises(UserError, match=r"plug-in broken of tinylab 0\.3 cannot be used: There is no module"):
+        by_name.mixer("broken")
+    with pytest.raises(UserError, match="no task 'shorts': did you mean 'short'"):
+        by_name.task("shorts")
+
+
+def test_check_says_rule_by_rule_what_holds(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("tiny", "short", "weights", "tinystudy"):
+        main(["check", name])
+        shown = capsys.readouterr().out
+        assert "  ok     " in shown and "FAULT" not in shown and shown.endswith("All of it holds.\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "tinylab.mixers:Ahead"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 1 and "which looks ahead" in shown
+    assert "FAULT  padding is not seen: ahead " in shown and "  ok     sequences of a batch do not see" in shown
+    with pytest.raises(SystemExit):
+        main(["check", "tinylab.tasks:Lucky"])
+    faults = [line for line in capsys.readouterr().out.splitlines() if "FAULT  " in line]
+    assert "guessing scores 7.0" in faults[0] and "10 examples of val are in test too" in "".join(faults)
+
+
+def test_an_unknown_name_is_refused(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "tinystudi"])
+    assert stop.value.code == 2 and "did you mean 'tinystudy'?" in capsys.readouterr().err
