@@ -9,8 +9,7 @@ threads, ends with the same bytes. With another number, sums are taken in anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -119,7 +118,7 @@ def execute(
         raise UserError(f"{run.id} is for {nproc} processes, and here is {group.size}: `levelfield run` starts them.")
     target = pick_device(device)
     check_device(run.numerics, target)
-    with _claimed(run, where, claim, group) as mine, products(run.numerics):
+    with claims.claimed(where, claim, here=group.leads) as mine, products(run.numerics):
         work = _Work(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
         if group.agreed(not store.complete(where)):
             work.train_all()
@@ -130,18 +129,6 @@ def execute(
                 rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
                 store.write_probe(where, probe, [scored.named(run, row) for row in rows])
         work.progress.write(state="done")
-
-
-@contextmanager
-def _claimed(run: Run, where: Path, given: Claim | None, group: Group) -> Iterator[Claim | None]:
-    """Yields the claim that is given, or one that is made for the block; of a group, the first process has it alone."""
-    if given is not None or not group.leads:
-        yield given
-        return
-    with claims.claim(where) as mine:
-        if mine is None:
-            raise UserError(f"Another process has {run.id}: wait for it, or choose another folder.")
-        yield mine
 
 
 def pick_device(name: str) -> torch.device:
@@ -337,7 +324,7 @@ class _Work:
                 (staging / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
             store.write_scores(staging, test.values)
         write_rows(staging / store.ROWS, rows)
-        write_json(staging / store.LEDGER, self._ledger(net, costs))
+        write_json(staging / store.LEDGER, self._ledger(net, costs) | {"claims": claim.count})
         if log := once_each(read_log(self.where / store.LOG)):
             write_rows(staging / store.LOG, log)
         store.conclude(staging, __version__)
@@ -358,7 +345,6 @@ class _Work:
             "torch": torch.__version__,
             "version": __version__,
             "kernels": all_kernels(costs),
-            "claims": self.claim.count,
             **peak_memory(self.device),
         }
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None

@@ -28,6 +28,7 @@ from uuid import uuid4
 from levelfield.files import disk_errors
 from levelfield.runs import lease
 from levelfield.runs.lease import Entry, Owner, Watch
+from levelfield.spec import UserError
 
 FOLDER = ".lease"
 BEAT_S = 10.0
@@ -201,6 +202,21 @@ def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -
         yield held
     finally:
         held.release()
+
+
+@contextmanager
+def claimed(where: Path, given: Claim | None = None, here: bool = True) -> Iterator[Claim | None]:
+    """Yields the claim that is given, or one for the block, or None where the run is not claimed here.
+
+    Raises UserError where another process has the run.
+    """
+    if given is not None or not here:
+        yield given
+        return
+    with claim(where) as mine:
+        if mine is None:
+            raise UserError(f"Another process has {where.name}: wait for it, or choose another folder.")
+        yield mine
 
 
 def holder(where: Path) -> Entry | None:
