@@ -10,10 +10,17 @@ class UserError(Exception):
     """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
 
 
+READABLE = 60  # names that an error still lists whole
+SOME = 10
+
+
 def closest(name: str, names: Sequence[str]) -> str:
     """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
+    if near:
+        return f"did you mean '{near[0]}'?"
+    shown = names if len(names) <= READABLE else [*names[:SOME], f"... ({len(names)} in all)"]
+    return f"choose one of: {', '.join(shown)}."
 
 
 def format_error(error: BaseException) -> str:

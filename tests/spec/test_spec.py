@@ -169,6 +169,8 @@ def test_hybrid_label_names_each_mixer_once():
 def test_did_you_mean():
     assert closest("litsops", ["listops", "image"]) == "did you mean 'listops'?"
     assert closest("zzz", ["listops", "image"]) == "choose one of: listops, image."
+    many = closest("zzz", [f"name{i}" for i in range(100)])
+    assert many.startswith("choose one of: name0, ") and many.endswith("name9, ... (100 in all).")
 
 
 def test_equal_values_are_one_object_between_arms():
