@@ -31,6 +31,7 @@ from levelfield.studies import (
     miralles2025_table2,
     miralles2025_table3,
     miralles2025_table4,
+    precision,
     reach,
 )
 
@@ -167,11 +168,13 @@ def test_numbers_before_and_after_exchanged_say_no_everywhere(name: str) -> None
 
 
 def test_every_study_with_a_verdict_is_fed() -> None:
-    """Noise goes to them in test_decisions.py, printed numbers of language models in test_survey_verdicts.py."""
+    """Noise goes to them in test_decisions.py and test_precision.py, printed numbers of language models in
+    test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
     own = {
-        study.study.name for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small, reach)
+        study.study.name
+        for study in (amos2025_small, demo, every_task, huang2024_small, miralles2025_small, precision, reach)
     }  # of no printed table
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged

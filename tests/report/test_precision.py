@@ -1,0 +1,59 @@
+"""The verdict on precision, fed with scores that are alike, apart, and too noisy to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from levelfield.spec import Numerics, Row
+from levelfield.studies import precision
+
+Scores = Mapping[str, Sequence[float]]
+CLOSE, WIDE = (-0.2, 0.0, 0.2), (-6.0, 0.0, 6.0)
+
+
+def rows(scores: Scores, chance: float = 0.17) -> list[Row]:
+    """Rows of test scores in percent, one a seed."""
+    made = [
+        Row(task="listops", protocol="none", model="chance", metric="accuracy", split="test", value=chance, n=5_000)
+    ]
+    for model, values in scores.items():
+        for seed, value in enumerate(values):
+            row = Row(run=f"{model}{seed}", task="listops", model=model, protocol="scratch", seed=seed, n=5_000)
+            made.append(row | Row(metric="accuracy", split="test", value=value / 100))
+    return made
+
+
+def around(middle: float, spread: Sequence[float]) -> list[float]:
+    return [middle + shift for shift in spread]
+
+
+@pytest.mark.parametrize(
+    ("lower", "spread", "decided", "seen"),
+    [(0.3, CLOSE, 1, 1), (8.0, CLOSE, -1, -1), (-8.0, CLOSE, -1, -1), (0.3, WIDE, 0, 1)],
+)
+def test_scores_in_both_precisions_are_alike_apart_or_undecided(
+    lower: float, spread: Sequence[float], decided: int, seen: int
+) -> None:
+    scores = {name: around(50.0, spread) for name in precision.MIXERS}
+    scores |= {name + precision.ROUNDED: around(50.0 - lower, spread) for name in precision.MIXERS}
+    found = precision.findings(rows(scores))
+    assert [(each.decided, each.seen) for each in found] == [(decided, seen)] * 2
+    assert f"{-lower:+.1f} points (95 % interval" in precision.verdict(rows(scores))
+
+
+def test_nothing_is_said_of_a_mixer_that_did_not_learn_or_was_not_run() -> None:
+    assert precision.verdict(rows({})).startswith("Nothing can be said yet")
+    guessing = {name + end: around(17.0, CLOSE) for name in precision.MIXERS for end in ("", precision.ROUNDED)}
+    assert precision.verdict(rows(guessing)).startswith("Nothing can be said on")
+
+
+def test_the_arms_of_a_mixer_differ_in_precision_alone() -> None:
+    for effort in ("smoke", "minutes"):
+        runs = precision.runs(effort)
+        for plain, rounded in zip(runs[::2], runs[1::2], strict=True):
+            assert (plain.numerics, rounded.numerics) == (Numerics(), Numerics("bf16"))
+            assert (plain.task, plain.protocol, plain.seed) == (rounded.task, rounded.protocol, rounded.seed)
+            assert rounded.model.label == f"{plain.model.label}_bf16"
+            assert (plain.model.mixers, plain.model.block) == (rounded.model.mixers, rounded.model.block)
