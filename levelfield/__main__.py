@@ -9,6 +9,11 @@ import sys
 def main() -> None:
     """Runs the command that the words of this process name. Ends the process with 130 where Ctrl-C stops it."""
     try:
+        if sys.argv[1:] in ([], ["--help"], ["-h"]):  # answered at once, without what reads other words
+            from levelfield.cli.overview import text
+
+            print(text())
+            return
         from levelfield.cli.app import main as command
 
         command()

@@ -4,8 +4,8 @@
     levelfield plan demo --effort minutes
     levelfield run mine/study.py --filter "*attention*" --jobs 4
 
-Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C. Everything that takes
-time to import is imported by the command that needs it.
+Exit codes: 0 all is well, 1 some runs failed, 2 the input was wrong, 130 stopped with Ctrl-C, 141 the reader of a pipe
+had enough (docs/terminal.md). Everything that takes time to import is imported by the command that needs it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from levelfield._version import __version__
+from levelfield.cli import overview
 from levelfield.cli.arguments import (
     COMPARE_OPTIONS,
     EXECUTION,
     NUMERICS,
+    AnyEffort,
     CompareOptions,
     Execution,
     File,
@@ -37,7 +39,7 @@ from levelfield.cli.arguments import (
 )
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
-from levelfield.cli.looking_commands import check, list_, probe, results
+from levelfield.cli.looking_commands import check, doctor, list_, probe, results
 from levelfield.cli.model_commands import export_ruler, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
@@ -64,10 +66,11 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
 
 def plan(
     study: StudyName,
-    effort: Effort | None = None,
+    effort: AnyEffort = None,
     pattern: Annotated[Text, arg(name="filter")] = "",
     runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
+    json: bool = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
@@ -80,6 +83,7 @@ def plan(
         pattern: pattern of run ids, such as "*attention*", or of the models that it evaluates
         runs_dir: folder of run directories, to see what is done
         data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
+        json: print JSON, with every run and whether it is done
         trials: recipes to try for every arm first (default: as the study says)
     """
     from levelfield.engine.find import Source, choose, matches
@@ -98,6 +102,9 @@ def plan(
     effort = effort or "minutes"
     planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
     runs = choose(planned, effort, pattern if loaded.search is None else "")
+    if json:
+        say(planning.to_json(loaded.name, effort, {r: store.complete(store.directory(runs_dir, r)) for r in runs}))
+        return
     done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
     for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
         say(line)
@@ -287,6 +294,7 @@ COMMANDS = Group(
         "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
         "check": check,
         "results": results,
+        "doctor": doctor,
     },
 )
 
@@ -298,6 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with guarded():
             if words == ["--version"]:
                 say(__version__)
+            elif words in ([], ["--help"], ["-h"]):
+                say(overview.text())
             else:
                 dispatch(COMMANDS, "levelfield", words)
     except UserError as error:

@@ -20,7 +20,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from levelfield import files
 from levelfield.presets.options import Options, names
-from levelfield.spec import Numerics, UserError
+from levelfield.spec import EFFORTS, Effort, Numerics, UserError, closest
 from levelfield.spec.numerics import Precision
 
 T = TypeVar("T", int, float)
@@ -49,6 +49,14 @@ def real(text: str) -> float:
     if not 0 < number < float("inf"):
         raise UserError(f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
+
+
+def effort(text: str) -> Effort:
+    """Reads an effort. Raises UserError, with the nearest one, for a word that is none."""
+    for known in EFFORTS:
+        if text == known:
+            return known
+    raise UserError(f"--effort cannot be '{files.shortened(text, 60)}': {closest(text, EFFORTS)}")
 
 
 def share(text: str) -> float:
@@ -99,6 +107,7 @@ Names = Annotated[
     ),
     arg(help_behavior_hint=""),
 ]
+AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), arg(help_behavior_hint="")]
 Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 TaskName = Annotated[Positional[str], arg(metavar="TASK")]

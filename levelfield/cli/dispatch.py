@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import partial, wraps
+from io import StringIO
+from typing import Any, TypeVar
 
 import tyro
 from tyro.extras import subcommand_cli_from_dict
 
+from levelfield.cli.refusals import sentence
 from levelfield.spec import UserError, closest
 
+T = TypeVar("T")
 RENAMED = {
     "--only": "--filter",
     "--to": "--report-dir",
@@ -36,11 +42,12 @@ class Group:
 
 
 def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
-    """Calls what the words mean. Raises UserError for an unknown command, and SystemExit after --help and for options
-    that cannot be read."""
+    """Calls what the words mean. Raises UserError for an unknown command and for options that cannot be read, and
+    SystemExit after --help."""
     if not words or words[0].startswith("-"):
         listed = {word: _listed(command) for word, command in group.commands.items()}
-        subcommand_cli_from_dict(listed, prog=name, description=group.about, args=list(words) or ["--help"])
+        given = list(words) or ["--help"]
+        _parsed(lambda: subcommand_cli_from_dict(listed, prog=name, description=group.about, args=given), name)
         return
     word, *rest = words
     if word not in group.commands:
@@ -48,8 +55,32 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     command = group.commands[word]
     if isinstance(command, Group):
         dispatch(command, f"{name} {word}", rest)
-    else:
-        tyro.cli(command, prog=f"{name} {word}", args=current(rest), config=(tyro.conf.FlagCreatePairsOff,))
+        return
+    prog, given = f"{name} {word}", current(rest)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)()
+
+
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """Returns what reads the same words as a command and then returns the call, so that only reading is watched."""
+
+    @wraps(command)
+    def later(*words: Any, **options: Any) -> Callable[[], None]:
+        return partial(command, *words, **options)
+
+    return later
+
+
+def _parsed(parse: Callable[[], T], command: str) -> T:
+    """Returns what was parsed. Raises UserError, in one sentence, where tyro refuses the words."""
+    shown = StringIO()
+    try:
+        with redirect_stderr(shown):
+            return parse()
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(sentence(shown.getvalue(), command)) from None
+        raise
 
 
 def current(words: Sequence[str]) -> list[str]:

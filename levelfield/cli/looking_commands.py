@@ -1,5 +1,5 @@
-"""Defines the commands that look at what is there: `list`, `check`, `probe` and `results`, without importing what they
-need.
+"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results` and `doctor`; each imports only
+what it needs.
 
     levelfield list mixers
     levelfield check mine.py:Mine
@@ -8,6 +8,7 @@ need.
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -19,25 +20,38 @@ from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
 
 
-def list_(kind: Kind = "") -> None:
+def doctor() -> None:
+    """Show what is installed here, which device and kernels would be used, and what is missing for what."""
+    from levelfield.cli import doctor as shown
+
+    for line in shown.lines():
+        say(line)
+
+
+def list_(kind: Kind = "", json: bool = False) -> None:
     """List tasks, mixers, protocols, studies and probes.
 
     Args:
         kind: what to list: tasks, mixers, protocols, studies, probes, or kernels (which of them would run on this
             machine, and why); without it, everything except kernels
+        json: print JSON: each kind, and a line about each name
     """
     from levelfield.cli import listing
 
     if kind and kind not in listing.ALL:
         raise UserError(f"There is no list of '{kind}': {closest(kind, list(listing.ALL))}")
-    for name, lines in listing.ALL.items():
-        if kind == name or (not kind and name != "kernels"):
-            if not kind:
-                say(f"{name}:")
-            found = [*lines()]
-            width = max((len(label) for label, _ in found), default=0)
-            for label, about in found:
-                say(f"  {label:<{width}}  {about}")
+    chosen = {
+        name: [*lines()] for name, lines in listing.ALL.items() if kind == name or (not kind and name != "kernels")
+    }
+    if json:
+        say(dumps({name: dict(found) for name, found in chosen.items()}, indent=1))
+        return
+    for name, found in chosen.items():
+        if not kind:
+            say(f"{name}:")
+        width = max((len(label) for label, _ in found), default=0)
+        for label, about in found:
+            say(f"  {label:<{width}}  {about}")
 
 
 def probe(
@@ -92,7 +106,9 @@ def check(
     ended(check_command.check(name, width, sources, say))
 
 
-def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs")) -> None:
+def results(
+    sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs"), json: bool = False
+) -> None:
     """Query numbers with SQL; prints a table on a terminal and CSV in a pipe.
 
     Tables: `scores` (the test score of every run, one row each), `rows` (all that was measured, slices and probes
@@ -103,7 +119,8 @@ def results(sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folde
     Args:
         sql: the query; the column "table" is also a word of SQL and needs its quotes
         runs_dir: folder of run directories
+        json: print JSON, one object for each record
     """
     from levelfield.cli import query_command
 
-    query_command.answer(sql, runs_dir)
+    query_command.answer(sql, runs_dir, json)

@@ -6,6 +6,7 @@ answer("SELECT task, model, value FROM scores", Path("runs"))
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
@@ -15,14 +16,17 @@ from rich.table import Table
 from levelfield.report.query import collect, query
 
 
-def answer(sql: str, runs_dir: Path) -> None:
-    """Prints a table on a terminal, and CSV anywhere else. What could not be read is named on standard error."""
+def answer(sql: str, runs_dir: Path, as_json: bool = False) -> None:
+    """Prints a table on a terminal, CSV anywhere else, or JSON. What could not be read is named on standard error."""
     measured = collect(runs_dir)
     for complaint in measured.complaints:
         print(f"Left out: {complaint}", file=sys.stderr)
     columns, records = query(sql, measured)
     if not measured.rows:
         print(f"Nothing is measured in {runs_dir}/: `rows` is empty. Choose a folder with --runs-dir.", file=sys.stderr)
+    if as_json:
+        print(json.dumps([dict(zip(columns, record)) for record in records], default=str, indent=1))
+        return
     console = Console()
     if not console.is_terminal:
         csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])

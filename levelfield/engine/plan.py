@@ -12,6 +12,7 @@ where the task is prepared, else on sequences of its full length.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -44,6 +45,16 @@ from levelfield.spec import (
     describe,
 )
 from levelfield.spec.errors import format_error
+
+
+def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
+    """Returns a plan for other programs. runs: whether each is complete."""
+    listed = [
+        {"id": run.id, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
+        | {"seed": run.seed, "done": done}
+        for run, done in runs.items()
+    ]
+    return json.dumps({"study": name, "effort": effort, "runs": listed}, indent=1)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""Shows what is installed here, which device and kernels would be used, and what is missing for what.
+
+levelfield doctor
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from levelfield._version import __version__
+from levelfield.cli import listing
+from levelfield.user import plugins
+
+OPTIONAL = {
+    "transformers": ("text", "language models of the hub"),
+    "httpx2": ("serve", "models behind a server"),
+    "pyarrow": ("data", "Parquet files of your own"),
+    "fla-core": ("kernels", "faster linear attention on a GPU"),
+    "mamba-ssm": ("kernels", "Mamba's scan on a GPU"),
+    "causal-conv1d": ("kernels", "short convolutions on a GPU"),
+}
+"""Distribution -> its extra, and what is missing without it."""
+
+CORE = ("torch", "numpy", "numba", "tyro", "safetensors", "duckdb", "matplotlib")
+
+
+def lines() -> Iterator[str]:
+    """Yields the lines that the command prints."""
+    yield f"levelfield {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    yield "installed: " + ", ".join(f"{name} {_version(name) or 'missing'}" for name in CORE)
+    yield from _devices()
+    yield "optional packages:"
+    for name, (extra, what) in OPTIONAL.items():
+        found = _version(name)
+        yield (
+            f"  {name:<14}  {found}" if found else f"  {name:<14}  missing, for {what}: pip install levelfield[{extra}]"
+        )
+    yield "kernels:"
+    yield from (f"  {name:<24}  {about}" for name, about in listing.kernels())
+    yield "plug-ins:"
+    kinds: tuple[plugins.PluginKind, ...] = ("mixers", "tasks", "studies", "probes")
+    found = [f"  {p.name:<14}  {p.where} of {p.package}" for kind in kinds for p in plugins.plugins(kind).values()]
+    yield from found or ["  none"]
+    yield from _places()
+
+
+def _devices() -> Iterator[str]:
+    import torch
+
+    yield f"processors: {os.cpu_count()} cores, of which a worker uses 1 unless --threads says otherwise"
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for number in range(count):
+        about = torch.cuda.get_device_properties(number)
+        yield f"device cuda:{number}: {about.name}, {about.total_memory / 2**30:.0f} GiB"
+    if not count:
+        why = "torch is built without CUDA" if torch.version.cuda is None else "no GPU or driver is found"
+        yield f"device: cpu alone ({why})"
+
+
+def _places() -> Iterator[str]:
+    for name in ("runs", "data"):
+        there = sum(1 for _ in Path(name).iterdir()) if Path(name).is_dir() else 0
+        yield f"folder {name}: {f'{there} entries' if there else 'not here yet'}"
+    yield f"free on this disk: {shutil.disk_usage(Path()).free / 2**30:.0f} GiB"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,39 @@
+"""Says in one sentence what is wrong with the words of a command, where tyro would print a box.
+
+    sentence(shown, "levelfield plan")      # "levelfield plan has no option --efort: did you mean '--effort'?"
+
+Tyro words its refusals for a terminal, wrapped and framed; this unwraps them and keeps what a user needs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from levelfield.spec import closest
+
+FRAME = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯─┌┐└┘]|-{20,}")
+
+
+def sentence(shown: str, command: str) -> str:
+    """Returns what tyro has shown about the words of a command as one sentence with the fix."""
+    lines = [line for line in FRAME.sub("", shown).splitlines() if line.strip()]
+    flat = " ".join(" ".join(lines).split())
+    if found := re.search(r"Unrecognized options: (\S+?),?(?: |$)", flat):
+        return _unknown(found[1], flat, command)
+    if found := re.search(r"invalid choice '(.*?)' for argument '(\S+?)'\. Expected one of \((.*?)\)", flat):
+        choices = sorted(set(re.findall(r"'([^']*)'", found[3])) - {"None"})
+        return f"{found[2]} cannot be '{found[1]}': {closest(found[1], choices)}"
+    if found := re.search(r"Missing value for argument '(\S+?)'", flat):
+        return f"{found[1]} needs a value: `{command} --help` says which."
+    if "Missing from" in flat:
+        names = [line.split()[0].rstrip(",") for line in lines if re.match(r"\s{3,}(--|[A-Z])\S*", line)]
+        return f"{command} needs {' and '.join(dict.fromkeys(names)) or 'more'}: `{command} --help` says what."
+    return f"{flat.partition(' For full helptext')[0].rstrip('.')}: see `{command} --help`."
+
+
+def _unknown(word: str, flat: str, command: str) -> str:
+    if not word.startswith("-"):
+        return f"{command} takes no further word '{word}': `{command} --help` shows what it takes."
+    near = re.search(r"Perhaps you meant: (?:-\w, )?(--[\w-]+)", flat)
+    fix = f"did you mean '{near[1]}'?" if near else f"`{command} --help` lists its options."
+    return f"{command} has no option {word}: {fix}"

@@ -1,0 +1,105 @@
+"""What the terminal shows: the overview, refusals in one sentence, JSON for other programs, what is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toys
+from repository import ROOT
+
+from levelfield.cli import overview, refusals
+from levelfield.cli.app import COMMANDS, main
+from levelfield.cli.dispatch import Group
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    toys.write(tmp_path / "toys.py", runs=2)
+    return tmp_path
+
+
+def test_alone_it_shows_four_uses_and_every_command_without_importing_anything() -> None:
+    assert list(overview.COMMANDS) == list(COMMANDS.commands)
+    code = "import sys; sys.argv = ['levelfield']; from levelfield.__main__ import main; main(); "
+    code += "assert not {'tyro', 'numpy', 'torch'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == overview.text() + "\n"
+    assert len(overview.USES) == 4
+    named = {command.split()[1] for _, *commands in overview.USES for command, _ in commands}
+    assert named <= set(COMMANDS.commands)
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["plan", "demo", "--efort", "smoke"], "levelfield plan has no option --efort: did you mean '--effort'?"),
+        (["plan", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
+        (["run", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
+        (["plan"], "levelfield plan needs STUDY: `levelfield plan --help` says what."),
+        (["plan", "demo", "--filter"], "--filter needs a value: `levelfield plan --help` says which."),
+        (["plan", "demo", "more"], "levelfield plan takes no further word 'more': `levelfield plan --help` shows"),
+        (["plan", "demo", "--qqqqq"], "levelfield plan has no option --qqqqq: `levelfield plan --help` lists"),
+        (["data", "prepare"], "levelfield data prepare needs TASK: "),
+        (["--efort"], "levelfield has no option --efort: did you mean '--effort'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("columns", ["200", "50"])
+def test_words_that_cannot_be_read_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    shown = capsys.readouterr().err
+    assert stop.value.code == 2 and shown.startswith(f"levelfield: {sentence}") and shown.count("\n") == 1, shown
+
+
+def test_boxes_of_a_terminal_are_unframed() -> None:
+    box = "╭─ Oh ───╮\n│ \x1b[31mSomething\x1b[0m new.      │\n│ For full helptext, run x │\n╰───╯\n"
+    assert refusals.sentence(box, "levelfield run") == "Oh Something new: see `levelfield run --help`."
+
+
+def _leaves(group: Group, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    return [
+        leaf
+        for name, command in group.commands.items()
+        for leaf in (_leaves(command, (*before, name)) if isinstance(command, Group) else [(*before, name)])
+    ]
+
+
+@pytest.mark.parametrize("words", _leaves(COMMANDS), ids=" ".join)
+def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert not stop.value.code and f"usage: levelfield {' '.join(words)}" in shown
+    assert "None" not in shown and "STR" not in shown, shown
+
+
+def test_lists_plans_and_results_are_json_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["list", "protocols", "--json"])
+    assert json.loads(capsys.readouterr().out)["protocols"]["scratch"] == "labels only, from fresh weights"
+    main(["plan", "toys.py", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["study"], found["effort"], len(found["runs"])) == ("toys", "minutes", 2)
+    assert {"id", "task", "model", "protocol", "seed", "done"} == set(found["runs"][0]) and not found["runs"][0]["done"]
+    main(["results", "SELECT 1 AS one, 'a' AS two", "--json"])
+    assert json.loads(capsys.readouterr().out) == [{"one": 1, "two": "a"}]
+
+
+def test_doctor_says_what_is_there_and_what_is_missing_for_what(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from levelfield.cli import doctor
+
+    monkeypatch.setattr(doctor, "OPTIONAL", {"torch": ("core", "x"), "no-such-package": ("text", "models of the hub")})
+    main(["doctor"])
+    shown = capsys.readouterr().out
+    assert "Python 3." in shown and "kernels:" in shown and "device" in shown
+    assert "missing, for models of the hub: pip install levelfield[text]" in shown
