@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from levelfield._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from levelfield.api import compare
+    from levelfield.api import audit, compare
     from levelfield.spec import (
         Block,
         Duration,
@@ -61,10 +61,11 @@ __all__ = [
     "Tokens",
     "UserError",
     "Values",
+    "audit",
     "compare",
 ]
 
-ELSEWHERE = {"OwnData": "levelfield.user.own_data", "compare": "levelfield.api"}
+ELSEWHERE = {"OwnData": "levelfield.user.own_data", "audit": "levelfield.api", "compare": "levelfield.api"}
 
 
 def __getattr__(name: str) -> Any:

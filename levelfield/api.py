@@ -1,9 +1,10 @@
-"""Compares a mixer of one's own with baselines from Python, in a notebook too.
+"""Compares a mixer of one's own with baselines, and audits data, from Python, in a notebook too.
 
     import levelfield
     found = levelfield.compare(MyMixer, tasks=["listops"], effort="smoke")
     found                      # in a notebook: the report
     found.rows, found.figures
+    levelfield.audit(levelfield.OwnData("reviews.csv", text="body", label="stars")).verdict
 
 Runs go one after another in this process, so the class may be defined anywhere; the same call again continues where
 it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses every core.
@@ -20,15 +21,19 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from levelfield import report
+from levelfield.engine import audit as auditing
 from levelfield.engine import tuning
-from levelfield.engine.find import choose
+from levelfield.engine.find import choose, find_task
 from levelfield.engine.restore import recorded
+from levelfield.presets import audit as audits
 from levelfield.presets import by_name, comparison
 from levelfield.presets.options import Options, names
+from levelfield.report.audit import page, words
+from levelfield.report.audit.reading import Reading
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Row, Study
+from levelfield.spec import Effort, Row, Study, Task, no_progress
 from levelfield.user.mixer import user_mixer
 from levelfield.user.own_data import OwnData
 
@@ -161,3 +166,32 @@ def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str
         where = store.directory(out, run)
         print(f"{number} of {len(runs)}  {run.id}", flush=True)
         execute(run, where, data, device=device, probes=study.probes(run), tested=tested)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found: the verdict in a sentence, every row, and the files of the report, the page first."""
+
+    verdict: str
+    rows: Sequence[Row]
+    files: Sequence[Path]
+
+
+def audit(source: Task | str, effort: Effort = "minutes", **choices: Unpack[Choices]) -> Audit:
+    """Says how local, positional, trivial or leaky a dataset is.
+
+    source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. choices: `device` and folders,
+    as `Choices` names them; sizes are those of the effort. Runs go one after another in this process, and the same call
+    continues where it was stopped. Raises UserError for data without a target.
+    """
+    if unknown := sorted(choices.keys() - {"device", "out", "data", "to"}):
+        raise TypeError(f"audit() got an unexpected keyword argument '{unknown[0]}'")
+    task = find_task(source) if isinstance(source, str) else source
+    place = auditing.Place(Path(choices.get("out", "runs")), Path(choices.get("data", "data")))
+    study = audits.study(task)
+    choose(study, effort)  # or the reason why it cannot be audited
+    auditing.measure(task, effort, place, no_progress)
+    _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
+    rows = auditing.collect(task, effort, place)
+    files = page.build(rows, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
+    return Audit(words.lead(Reading.of(rows)), rows, files)

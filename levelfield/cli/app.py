@@ -37,6 +37,7 @@ from levelfield.cli.arguments import (
     Text,
     Trials,
 )
+from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.looking_commands import check, doctor, list_, probe, results
@@ -287,6 +288,7 @@ COMMANDS = Group(
         "report": report,
         "compare": compare,
         "reach": reach,
+        "audit": audit,
         "probe": probe,
         "ruler": ruler,
         "export": Group("Write samples for other evaluators.", {"ruler": export_ruler}),

@@ -46,29 +46,30 @@ def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = 
     if name != "all":
         found = find_tasks(name, effort)
         for task in found:
-            _prepare(task.name if len(found) > 1 or task.reads else name, task, root, sources, say)
+            prepare_one(task.name if len(found) > 1 or task.reads else name, task, root, sources, say)
         return True
     complete = True
     for each in tasks.names():
         try:
-            _prepare(each, tasks.find(each), root, sources, say)
+            prepare_one(each, tasks.find(each), root, sources, say)
         except UserError as error:
             complete = False
             say(f"{each}: {error}")
     return complete
 
 
-def _prepare(name: str, task: Task, root: Path, sources: Sources, say: Say) -> None:
+def prepare_one(name: str, task: Task, root: Path, sources: Sources, say: Say) -> None:
+    """Builds the arrays of one task, which is called `name` where that is said. Raises UserError."""
     folder = sources.folder
     with Bars(console=Console(stderr=True), transient=True) as bar:
-        show = _shown(bar)
+        show = shown(bar)
         if folder is None and prepared.wants_files(task, root):
             folder = download.fetch(task.archives, prepared.downloads(task, root), sources.mirrors, show)
         at = prepared.prepare(task, root, folder, show)
     say(f"{name}: {at}")
 
 
-def _shown(bar: Bars) -> Progress:
+def shown(bar: Bars) -> Progress:
     """Returns a callable that shows progress as rows of `bar`; a total of 0 is not known."""
     rows: dict[str, TaskID] = {}
 
@@ -121,7 +122,7 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     if not known:
         return None
     with Bars(console=Console(stderr=True), transient=True) as bar:
-        card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), _shown(bar))
+        card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         write_text(at / cards.CARD, cards.to_json(card))
     return card

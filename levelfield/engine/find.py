@@ -37,6 +37,7 @@ from levelfield.user import named, own_data, plugins, values
 from levelfield.user.values import user_errors
 
 PACKAGE = Path(__file__).parents[1]
+AUDIT = "audit"  # the study whose runs say how local a dataset is
 REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
 
 
@@ -54,14 +55,14 @@ def listed() -> list[str]:
 @dataclass(frozen=True)
 class Source:
     """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what, and for
-    `reach` whose reach is asked.
+    `reach` whose reach is asked, for `audit` the task.
 
     With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search. What `numerics`
     has other than its default stands in every run instead of what the study says.
     """
 
     study: str
-    mixer: str = ""  # FILE.py:Class, package.module:Class, or the name of a mixer
+    mixer: str = ""  # FILE.py:Class, package.module:Class, or the name of a mixer; for `audit` that of a task
     options: Options = USUAL
     trials: int = 0
     numerics: Numerics = PLAIN
@@ -85,7 +86,9 @@ class Source:
         and `probes` of the study for whatever goes wrong in them.
         """
         if self.mixer:
-            study = _guarded(_comparison(self), self.mixer, named.split(self.mixer)[0] if ":" in self.mixer else "")
+            study = _guarded(
+                _comparison(self), self.mixer, named.split(self.mixer)[0] if named.is_named(self.mixer) else ""
+            )
             return self._asked(study)
         module = _module(self.study)
         found = _declared(module, self.study)
@@ -126,7 +129,7 @@ class Source:
 
     def __str__(self) -> str:
         """Returns the words of the command line; a comparison is named without its tasks and protocols."""
-        words = [REACH, self.mixer] if self.mixer and self.study == REACH else [self.mixer or self.study]
+        words = [self.study, self.mixer] if self.study in (AUDIT, REACH) and self.mixer else [self.mixer or self.study]
         return shlex.join([*words, *self.flags])
 
     @property
@@ -174,6 +177,14 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
 
 def _tasks_of(study: str, effort: Effort) -> list[Task]:
     return list(dict.fromkeys(run.task for run in choose(load_study(study), effort)))
+
+
+def find_task(name: str) -> Task:
+    """Returns the one task that `find_tasks` finds. Raises UserError where a study has several."""
+    found = find_tasks(name)
+    if len(found) > 1:
+        raise UserError(f"{name} has {len(found)} tasks: name one of them, such as {found[0].name}.")
+    return found[0]
 
 
 def references(answers: Sequence[Published]) -> list[tuple[Arm, Mapping[str, Any]]]:
@@ -297,7 +308,12 @@ def _guarded(study: Study, name: str, file: str) -> Study:
 
 
 def _comparison(source: Source) -> Study:
-    """Returns the study that puts a mixer beside the baselines, on tasks or, of `reach`, at certified ranges."""
+    """Returns the study that puts a mixer beside the baselines, on tasks or, of `reach`, at certified ranges; or that
+    audits a task."""
+    if source.study == AUDIT:
+        from levelfield.presets import audit
+
+        return audit.study(find_task(source.mixer))
     if source.study == REACH:
         from levelfield.presets.certified import beside, shipped
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from levelfield import objectives as objectives  # whose classes are looked up
 from levelfield import spec, tasks
+from levelfield.data.audit import view as view  # a class that a run may be made of
 from levelfield.mixers import MIXERS
 from levelfield.presets import by_name
 from levelfield.spec import MixerConfig, Objective, Run, Study, Task

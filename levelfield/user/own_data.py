@@ -78,6 +78,11 @@ class OwnData(Settings, Task):
         return self._content.notes
 
     @property
+    def left_out(self) -> int:
+        """Rows that lack input or label, or are broken."""
+        return self._content.left_out
+
+    @property
     def shared_groups(self) -> dict[str, int]:
         """Groups with rows in both of two splits, by pair of splits; {} without `group`."""
         return dict(self._content.shared_groups)

@@ -78,6 +78,7 @@ class Content(NamedTuple):
     max_length: int
     notes: tuple[str, ...]
     shared_groups: dict[str, int]
+    left_out: int
 
 
 class _Sequences(NamedTuple):
@@ -119,6 +120,7 @@ def content(task: Settings, identity: str) -> Content:
         max_length=longest,
         notes=tuple(_notes(task, whole, skipped, shared)),
         shared_groups=shared,
+        left_out=int((~whole).sum()) + skipped,
     )
 
 

@@ -1,0 +1,91 @@
+"""Writes docs/audits.md, which ranks audited tasks by the steps that are enough for them, from committed rows.
+
+python docs/audits.py           # reads results/audits/*.csv, the rows.csv of `levelfield audit`
+python docs/audits.py --check   # exit 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+from levelfield.report.audit import words
+from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.shares import DISORDERED, RULE
+from levelfield.spec import Row
+
+DOCS = Path(__file__).resolve().parent
+PAGE, ROWS = DOCS / "audits.md", DOCS.parent / "results" / "audits"
+KINDS = get_type_hints(Row)
+HEAD = """# Which long-range benchmarks are long-range?
+
+Audits of tasks, ranked by the narrowest window that has 95 % of what is learnt ([audit.md](audit.md) says how). Written
+by `python docs/audits.py` from the rows in `results/audits/`.
+"""
+NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
+COLUMNS = (
+    ("task", ":--"),
+    ("effort", ":--"),
+    ("median steps", "--:"),
+    ("window that is enough", "--:"),
+    ("may be", ":--"),
+    ("without order", "--:"),
+    ("best rule without a sequence", ":--"),
+    ("verdict", ":--"),
+)
+
+
+def read(path: Path) -> Reading:
+    """Returns what the rows of one audit say."""
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = [{k: KINDS[k](v) for k, v in line.items() if v and k in KINDS} for line in csv.DictReader(file)]
+    return Reading.of([Row(**line) for line in lines])
+
+
+def page(audits: list[Reading]) -> str:
+    """Returns the whole page: what takes the longest windows first, what taught nothing last."""
+    if not audits:
+        return f"{HEAD}\n{NONE}"
+    lines = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'|'.join(rule for _, rule in COLUMNS)}|"]
+    ranked = sorted(audits, key=lambda found: (not found.learnable, -found.enough.steps, found.task))
+    return "\n".join([HEAD, *lines, *(f"| {' | '.join(_cells(found))} |" for found in ranked)]) + "\n"
+
+
+def _cells(found: Reading) -> tuple[str, ...]:
+    enough, shares = found.enough, found.of_kind(RULE)
+    best = max(shares, key=lambda name: shares[name].value, default="")
+    shuffled = found.of_kind(DISORDERED).get("unordered")
+    return (
+        f"`{found.task}`",
+        found.effort,
+        f"{found.fact('steps', 'test', 'median'):,.0f}",
+        _steps(enough.steps, found) if found.learnable else "–",
+        f"{_steps(enough.least, found)} to {_steps(enough.most, found)}" if found.learnable else "–",
+        shuffled.percent() if shuffled else "–",
+        f"{words.rule_words(best)}: {shares[best].percent()}" if best else "–",
+        words.lead(found),
+    )
+
+
+def _steps(steps: float, found: Reading) -> str:
+    return f"{steps:.0f}" if math.isfinite(steps) else f"over {found.widest:.0f}"
+
+
+def committed() -> list[Reading]:
+    """Returns the audits in results/audits/."""
+    return [read(path) for path in sorted(ROWS.glob("*.csv"))]
+
+
+def main() -> None:
+    """Writes the page, or checks it."""
+    text = page(committed())
+    if "--check" in sys.argv:
+        raise SystemExit(0 if PAGE.read_text() == text else "docs/audits.md is out of date: run python docs/audits.py")
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Defines `levelfield audit`: facts, rules and runs of one dataset, with progress, then its report.
+
+    levelfield audit reviews.csv --text body --label stars
+    levelfield audit "reach(range=64)" --effort smoke
+
+Whatever was done is kept as soon as it is done, so the same command continues after a kill.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from levelfield.cli.arguments import EXECUTION, Execution, Folder
+from levelfield.cli.own_options import NO_COLUMNS, Columns
+from levelfield.cli.streams import Say, say
+
+if TYPE_CHECKING:
+    from levelfield.engine.worker import Job
+    from levelfield.spec import Task
+
+
+def audit(
+    source: Annotated[Positional[str], arg(metavar="DATA")],
+    columns: Columns = NO_COLUMNS,
+    effort: Literal["smoke", "minutes", "overnight"] = "minutes",
+    execution: Annotated[Execution, arg(name="")] = EXECUTION,
+    report_dir: Folder = Path("report"),
+) -> None:
+    """Say how local, positional, trivial or leaky a dataset is; write rows, a page, a badge and a datasheet's text.
+
+    Args:
+        source: a file of data, a folder of them, the name of a task, such as listops or "reach(range=64)", or
+            FILE.py:Task of your own
+        effort: how much compute it may take
+        report_dir: folder of reports
+    """
+    from levelfield.engine.find import AUDIT, Source, find_task
+    from levelfield.engine.worker import Job
+
+    word = columns.source(source)
+    job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)
+    if not audited(find_task(word), job, execution.jobs, report_dir, say):
+        raise SystemExit(1)
+
+
+def audited(task: Task, job: Job, jobs: int | None, report_dir: Path, say: Say) -> bool:
+    """Measures what is left of the audit and writes its report; returns whether all runs are complete.
+
+    Raises UserError for a dataset that cannot be audited, before anything is trained.
+    """
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    from levelfield.cli import data_commands, train_commands
+    from levelfield.engine import audit as auditing
+    from levelfield.files import made, write_rows
+    from levelfield.report.audit import page, words
+    from levelfield.report.audit.reading import Reading
+
+    place = auditing.Place(job.out, job.data)
+    study = job.source.load()
+    study.runs(job.effort)
+    made(report_dir, "--report-dir")
+    data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
+    with Bars(console=Console(stderr=True), transient=True) as bar:
+        auditing.measure(task, job.effort, place, data_commands.shown(bar))
+    complete = train_commands.execute(job, study, jobs, say)
+    rows = auditing.collect(task, job.effort, place)
+    write_rows(auditing.folder(task, job.effort, place) / "rows.jsonl", rows)
+    found = Reading.of(rows)
+    for sentence in (words.lead(found), *words.details(found)):
+        say(sentence)
+    for path in page.build(rows, report_dir / f"{study.name}-{job.effort}"):
+        if path.suffix != ".png":
+            say(f"Wrote {path}")
+    return complete

@@ -1,0 +1,64 @@
+"""States what needs no model: sizes, lengths, balance, duplicates within and across splits, contradicting labels.
+
+    for row in facts(task, splits, groups={"train+test": 3}):
+        ...     # Row(metric="exact_duplicates", at="train+test", value=12.0, n=...)
+
+Everything is counted from the arrays, as the data card counts it (`data/card.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from levelfield.data import card as cards
+from levelfield.data import duplicates
+from levelfield.spec import SPLITS, Examples, Label, Progress, Row, SplitName, Task, no_progress
+
+PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
+
+
+def facts(
+    task: Task,
+    splits: Mapping[SplitName, Examples],
+    groups: Mapping[str, int] | None = None,
+    left_out: int = 0,
+    progress: Progress = no_progress,
+) -> Iterator[Row]:
+    """Yields a row for each number.
+
+    groups: groups that both of two splits have, by pair; None where rows have none. left_out: rows that lacked input
+    or label.
+    """
+    card = cards.make(task, splits, files=True, progress=progress)
+    for split in SPLITS:
+        yield _row("examples", split, card.examples[split])
+        for place, steps in zip(PLACES, card.steps[split], strict=True):
+            yield _row("steps", split, steps, f"place={place}")
+        if isinstance(task.output, Label):
+            yield _row("largest_class", split, max(card.balance[split].values()) / card.examples[split])
+    for pair, count in card.found.exact.items():
+        yield _row("exact_duplicates", "all", count, f"in={pair}")
+    for pair, count in card.found.near.items():
+        yield _row("near_duplicates", "all", count, f"in={pair}")
+    yield _row("leaked", "test", leaked(splits), n=len(splits["test"]))
+    yield _row("contradictions", "all", card.found.conflicts)
+    for pair, count in (groups or {}).items():
+        yield _row("shared_groups", "all", count, f"in={pair}")
+    yield _row("left_out", "all", left_out)
+    if (certified := task.certified_range) is not None and not card.faults:
+        yield _row("certified_range", "all", certified)
+
+
+def leaked(splits: Mapping[SplitName, Examples]) -> float:
+    """Returns the share of test examples whose very sequence is in the training split."""
+    train, test = (duplicates.hashed(splits[name], splits[name].documents) for name in ("train", "test"))
+    known = set(train.tolist())
+    return float(np.mean([key in known for key in test.tolist()]))
+
+
+def _row(metric: str, split: str, value: float, at: str = "", n: int = 0) -> Row:
+    row = Row(source="levelfield", model="data", protocol="none", metric=metric, split=split, value=float(value))
+    row |= Row(at=at) if at else Row()
+    return row | (Row(n=n) if n else Row())

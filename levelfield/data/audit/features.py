@@ -1,0 +1,128 @@
+"""Counts what can be told of a sequence without reading it in order: its length, its ends, its symbols and n-grams.
+
+    of = Vocabulary.of(task, splits["train"])                  # signals become levels, by the training split
+    found = ngrams(of.codes(split), split, 3)                  # Features: example, bucket and number of each 3-gram
+
+A feature is a bucket number below BUCKETS, the hash of what was found, so that no dictionary has to be kept. An example
+of several documents has the features of each, in buckets of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from levelfield.spec import Examples, Signal, Task
+
+BITS = 17
+BUCKETS = 1 << BITS
+LEVELS = 256  # of a signal, all channels together
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with bits set all over: the golden ratio
+
+
+class Features(NamedTuple):
+    """What is found in N examples: example, bucket below BUCKETS and how often, for each finding, (M,) each."""
+
+    example: np.ndarray
+    bucket: np.ndarray
+    times: np.ndarray
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How the values at a step become one number: symbols as they are, channels by quantiles of the training split.
+
+    edges: (channels, levels - 1) between the levels of each channel that is used; None for symbols.
+    """
+
+    edges: np.ndarray | None
+
+    @staticmethod
+    def of(task: Task, train: Examples) -> Vocabulary:
+        """Returns the numbering. Of very many channels the first eight count, at two levels each."""
+        if not isinstance(task.input, Signal):
+            return Vocabulary(None)
+        channels = min(task.input.channels, 8)
+        levels = max(2, min(16, math.floor(LEVELS ** (1 / channels))))
+        sample = np.asarray(train.x[:: max(1, len(train.x) // 200_000), :channels], np.float64)
+        return Vocabulary(np.quantile(sample, np.arange(1, levels) / levels, axis=0).T)
+
+    def codes(self, examples: Examples) -> np.ndarray:
+        """Returns a number for every step, (total,) int64."""
+        if self.edges is None:
+            return np.asarray(examples.x, np.int64)
+        found = np.zeros(len(examples.x), np.int64)
+        for channel, edges in enumerate(self.edges):
+            found = found * (len(edges) + 1) + np.searchsorted(edges, np.asarray(examples.x[:, channel]), side="right")
+        return found
+
+
+Probe = Callable[[np.ndarray, Examples], Features]
+"""What is counted in the codes of a split, (total,)."""
+
+
+def lengths(codes: np.ndarray, examples: Examples) -> Features:
+    """The length of each document, alone and rounded to 32 and to 4 parts of an octave."""
+    found = examples.lengths.astype(np.float64)
+    kinds = [found, np.floor(32 * np.log2(found)), np.floor(4 * np.log2(found))]
+    owner = np.arange(len(found))
+    hashes = [_hash(owner % examples.documents, kind.astype(np.int64), number) for number, kind in enumerate(kinds)]
+    return _collected(np.tile(owner // examples.documents, 3), np.concatenate(hashes))
+
+
+def ends(codes: np.ndarray, examples: Examples, steps: int) -> Features:
+    """The symbol at each of the first `steps` steps, or of the last -`steps`, with its place."""
+    place = _places(examples, from_end=steps < 0)
+    return _placed(codes, examples, place, place < abs(steps))
+
+
+def positions(codes: np.ndarray, examples: Examples) -> Features:
+    """The symbol at each step, with its place: what position-wise marginals know."""
+    place = _places(examples, from_end=False)
+    return _placed(codes, examples, place, np.ones(len(place), bool))
+
+
+def ngrams(codes: np.ndarray, examples: Examples, n: int) -> Features:
+    """All runs of n successive symbols, without their places."""
+    if len(codes) < n:
+        return _collected(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    hashed = np.zeros(len(codes) - n + 1, np.uint64)
+    for at in range(n):
+        hashed = (hashed * _SPREAD) + codes[at : len(codes) - n + 1 + at].astype(np.uint64) + np.uint64(1)
+    sequence = np.repeat(np.arange(len(examples.lengths)), examples.lengths)
+    whole = sequence[: len(hashed)] == sequence[n - 1 :]  # a run ends with its document
+    sequence = sequence[: len(hashed)][whole]
+    buckets = _hash(sequence % examples.documents, hashed[whole].view(np.int64), n)
+    return _collected(sequence // examples.documents, buckets)
+
+
+def _places(examples: Examples, from_end: bool) -> np.ndarray:
+    """Returns the place of every step in its document, (total,), from 0 on."""
+    before = np.repeat(examples.offsets[:-1], examples.lengths)
+    if not from_end:
+        return np.arange(len(before)) - before
+    return np.repeat(examples.offsets[1:], examples.lengths) - 1 - np.arange(len(before))
+
+
+def _placed(codes: np.ndarray, examples: Examples, place: np.ndarray, here: np.ndarray) -> Features:
+    sequence = np.repeat(np.arange(len(examples.lengths)), examples.lengths)[here]
+    buckets = _hash(sequence % examples.documents, codes[here], place[here])
+    return _collected(sequence // examples.documents, buckets)
+
+
+def _hash(document: np.ndarray, first: np.ndarray, second: np.ndarray | int) -> np.ndarray:
+    """Mixes three numbers into a bucket, (M,) int64."""
+    mixed = first.astype(np.uint64) * _SPREAD + np.asarray(second).astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _SPREAD + document.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _SPREAD
+    return (mixed >> np.uint64(64 - BITS)).astype(np.int64)
+
+
+def _collected(example: np.ndarray, bucket: np.ndarray) -> Features:
+    """Joins what an example has several times."""
+    keys, counts = np.unique(example.astype(np.int64) << BITS | bucket, return_counts=True)
+    return Features(keys >> BITS, keys & (BUCKETS - 1), counts)

@@ -1,0 +1,161 @@
+"""Scores rules that read no sequence: naive Bayes and ridge regression on features that have lost the order.
+
+    for probe in PROBES:
+        answer = score(task, splits, probe)       # Answer("2-grams", "accuracy", test scores, ...)
+
+Of naive Bayes and ridge regression, with several strengths of smoothing each, the one that is best on validation
+answers the test split, once. What such a rule gets, a benchmark gives away without any sequence model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from levelfield.data.audit.features import (
+    BUCKETS,
+    Features,
+    Probe,
+    Vocabulary,
+    ends,
+    lengths,
+    ngrams,
+    positions,
+)
+from levelfield.spec import Examples, Label, SplitName, Task, Values
+
+CHOSEN = 1_024  # features that ridge regression sees, those that the training targets depend on most
+SMOOTHING = (1.0, 0.01)  # counts added by naive Bayes
+PENALTIES = (1e-3, 1e-1, 1e1)  # of ridge regression, times the number of examples
+MOST_CLASSES = 64  # beyond which there is no naive Bayes, whose tables would be large
+
+PROBES: Mapping[str, Probe] = {
+    "length": lengths,
+    **{f"first {k}": partial(ends, steps=k) for k in (1, 8, 32)},
+    **{f"last {k}": partial(ends, steps=-k) for k in (1, 8, 32)},
+    "positions": positions,
+    **{f"{n}-grams": partial(ngrams, n=n) for n in (1, 2, 3, 5)},
+}
+"""What is counted, by the name that rows and pages have for it; simpler things first."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rule scores: 1 or 0 for each test example, or minus the squared error; and its mean on validation.
+
+    rule: the kind of rule that validation chose.
+    """
+
+    rule: str
+    test: np.ndarray
+    validation: float
+
+
+def applies(task: Task) -> bool:
+    """Tells whether an example has one label or one tuple of numbers, which is what these rules predict."""
+    return isinstance(task.output, Label | Values)
+
+
+def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Answer:
+    """Fits every rule to train, chooses on val and answers test."""
+    vocabulary = Vocabulary.of(task, splits["train"])
+    found = {name: probe(vocabulary.codes(split), split) for name, split in splits.items()}
+    goal = _Goal.of(task, splits["train"])
+    best: Answer | None = None
+    for rule, predict in _rules(goal, found["train"]):
+        held_out = goal.scores(predict(found["val"], len(splits["val"])), splits["val"].y)
+        if best is None or held_out.mean() > best.validation:
+            test = goal.scores(predict(found["test"], len(splits["test"])), splits["test"].y)
+            best = Answer(rule, test, float(held_out.mean()))
+    assert best is not None
+    return best
+
+
+class _Goal(NamedTuple):
+    """What is predicted: one column for each class (1 or 0), or the numbers, (N, columns) of the training split."""
+
+    targets: np.ndarray
+    labels: np.ndarray | None
+
+    @staticmethod
+    def of(task: Task, train: Examples) -> _Goal:
+        if isinstance(task.output, Label):
+            labels = np.asarray(train.y, np.int64)
+            return _Goal(np.eye(task.output.classes)[labels], labels)
+        return _Goal(np.asarray(train.y, np.float64).reshape(len(train), -1), None)
+
+    def scores(self, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Returns the score of each example, (N,), for predictions of shape (N, columns)."""
+        if self.labels is not None:
+            return (predicted.argmax(1) == y).astype(np.float64)
+        return -np.square(predicted - np.asarray(y).reshape(len(predicted), -1)).mean(1)
+
+
+Predict = Callable[[Features, int], np.ndarray]
+
+
+def _rules(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
+    """Yields each rule, fitted."""
+    if goal.labels is not None and goal.targets.shape[1] <= MOST_CLASSES:
+        for added in SMOOTHING:
+            yield f"naive Bayes, {added:g} added", _naive_bayes(goal, train, added)
+    yield from _ridge(goal, train)
+
+
+def _naive_bayes(goal: _Goal, train: Features, added: float) -> Predict:
+    """Multinomial naive Bayes on counts."""
+    assert goal.labels is not None
+    classes = goal.targets.shape[1]
+    keys = train.bucket * classes + goal.labels[train.example]
+    counts = np.bincount(keys, train.times, BUCKETS * classes).reshape(BUCKETS, classes)
+    there = max(1, int((counts.sum(1) > 0).sum()))
+    logs = np.log((counts + added) / (counts.sum(0) + added * there))
+    prior = np.log((goal.targets.sum(0) + 1) / (len(goal.targets) + classes))
+
+    def predict(found: Features, examples: int) -> np.ndarray:
+        sums = [np.bincount(found.example, found.times * logs[found.bucket, c], examples) for c in range(classes)]
+        return prior + np.stack(sums, 1)
+
+    return predict
+
+
+def _ridge(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
+    """Ridge regression on the logarithms of counts, standardised, by one decomposition for all penalties."""
+    count = len(goal.targets)
+    centred = goal.targets - goal.targets.mean(0)
+    chosen = _dependent(centred, train)
+    place = np.full(BUCKETS, -1)
+    place[chosen] = np.arange(len(chosen))
+    x = _dense(train, place, len(chosen), count)
+    middle, scale = x.mean(0), np.where(x.std(0) > 0, x.std(0), 1.0)
+    x = (x - middle) / scale
+    values, vectors = np.linalg.eigh(x.T @ x)
+    along = vectors.T @ (x.T @ centred)
+    for penalty in PENALTIES:
+        weights = vectors @ (along / (values + penalty * count)[:, None])
+
+        def predict(found: Features, examples: int, weights: np.ndarray = weights) -> np.ndarray:
+            seen = (_dense(found, place, len(chosen), examples) - middle) / scale
+            return seen @ weights + goal.targets.mean(0)
+
+        yield f"ridge regression, penalty {penalty:g}", predict
+
+
+def _dependent(centred: np.ndarray, train: Features) -> np.ndarray:
+    """Returns the buckets on whose presence the targets depend most in the training split, at most CHOSEN."""
+    present = np.bincount(train.bucket, minlength=BUCKETS)
+    sums = [np.bincount(train.bucket, column[train.example], BUCKETS) for column in centred.T]
+    dependence = np.square(np.stack(sums)).sum(0) / np.maximum(present, 1)
+    ranked = np.argsort(-dependence, kind="stable")[:CHOSEN]
+    return ranked[present[ranked] > 0]
+
+
+def _dense(found: Features, place: np.ndarray, columns: int, examples: int) -> np.ndarray:
+    out = np.zeros((examples, columns))
+    here = place[found.bucket] >= 0
+    out[found.example[here], place[found.bucket[here]]] = np.log1p(found.times[here])
+    return out

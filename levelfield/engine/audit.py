@@ -1,0 +1,142 @@
+"""Audits a dataset: states facts, scores rules, and joins both with the runs of the audit's study into rows.
+
+    measure(task, "minutes", place, progress)      # facts and rules; what is there already is not done again
+    ...                                            # then the runs of presets.audit.study(task)
+    rows = collect(task, "minutes", place)         # everything, with shares and intervals
+
+What is measured here lies beside the runs, each part written when it is done, so that a killed audit continues:
+
+    runs/audits/own_reviews-3f2a91c0b4/
+        facts.jsonl             what needs no model
+        rule-length.json        a rule's score on validation
+        rule-length.npy         its score of every test example, (N,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from levelfield.data import prepared
+from levelfield.data.audit import shallow
+from levelfield.data.audit.facts import facts
+from levelfield.files import atomic, disk_errors, read_json, read_rows, write_json, write_rows
+from levelfield.presets import audit
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
+from levelfield.runs import store
+from levelfield.spec import Effort, Examples, Label, Progress, Row, Run, SplitName, Task, UserError, Values, digest
+from levelfield.user.own_data import OwnData
+
+FOLDER = "audits"
+
+
+class Place(NamedTuple):
+    """The folders of runs and of prepared data."""
+
+    runs: Path
+    data: Path
+
+
+def folder(task: Task, effort: Effort, place: Place) -> Path:
+    """Returns where the parts of an audit that are no runs lie."""
+    return place.runs / FOLDER / f"{task.name}-{digest(audit.seen(task, effort))[:10]}"
+
+
+def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> None:
+    """States the facts and scores the rules that are not there yet. Raises UserError where data or disk fail."""
+    base, where = audit.seen(task, effort), folder(task, effort, place)
+    with disk_errors(where, "--runs-dir"):
+        where.mkdir(parents=True, exist_ok=True)
+    if not (where / "facts.jsonl").exists():
+        whole = task if task.archives or task.reads else base  # of what is generated, a part says as much
+        write_rows(where / "facts.jsonl", _facts(whole, prepared.load(whole, place.data, progress=progress), progress))
+    if not shallow.applies(task):
+        return
+    missing = [name for name in shallow.PROBES if not _rule(where, name).exists()]
+    splits = prepared.load(base, place.data, progress=progress) if missing else {}
+    for done, name in enumerate(missing):
+        progress("rules", done, len(missing))
+        answer = shallow.score(base, splits, shallow.PROBES[name])
+        path = _rule(where, name)
+        with disk_errors(where), atomic(path.with_suffix(".npy")) as partial, partial.open("wb") as file:
+            np.save(file, answer.test.astype(np.float32))
+        write_json(path, {"rule": answer.rule, "validation": answer.validation})
+        progress("rules", done + 1, len(missing))
+
+
+def _rule(where: Path, name: str) -> Path:
+    return where / f"rule-{name.replace(' ', '-')}.json"
+
+
+def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress) -> Iterator[Row]:
+    own = task if isinstance(task, OwnData) else None
+    left_out = own.left_out if own else 0
+    yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
+
+
+def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
+    """Returns every row of an audit: facts, scores, shares with intervals.
+
+    Raises UserError where no run has finished.
+    """
+    base, where = audit.seen(task, effort), folder(task, effort, place)
+    splits = prepared.load(base, place.data)
+    models = list(_models(audit.study(task).runs(effort), place.runs))
+    if not models:
+        raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
+    arms = [*models, *_rules(where)]
+    rows = [*read_rows(where / "facts.jsonl"), *findings(arms, floor(base, splits["train"], splits["test"]))]
+    own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
+    return [Row(**{**row, **own}) for row in rows]
+
+
+def _models(runs: Sequence[Run], out: Path) -> Iterator[Scored]:
+    """Yields every arm of which all seeds are complete, in the order of the study."""
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(run.model.label, []).append(run)
+    for name, seeds in arms.items():
+        folders = [store.directory(out, run) for run in seeds]
+        if not all(store.complete(where) for where in folders):
+            continue
+        scores = [store.read_scores(where) for where in folders]
+        found = [row for where in folders for row in store.run_rows(where / store.ROWS)]
+        held_out = [row["value"] for row in found if row.get("split") == "val" and "value" in row]
+        if len(held_out) == len(seeds) and all(each is not None for each in scores):
+            kind, place = _kind(name, seeds[0])
+            stacked = np.stack([np.asarray(each, np.float32) for each in scores])
+            yield Scored(name, kind, float(np.mean(held_out)), stacked, place)
+
+
+def _kind(name: str, run: Run) -> tuple[str, str]:
+    """Returns what kind of arm a run is of, and of a window its steps."""
+    if run.model.receptive_field is not None:
+        return WINDOW, str(run.model.receptive_field)
+    return (FREE if name in {mixer.label for mixer in audit.FREE} else DISORDERED), ""
+
+
+def _rules(where: Path) -> Iterator[Scored]:
+    for name in shallow.PROBES:
+        path = _rule(where, name)
+        if path.exists():
+            yield Scored(name, RULE, read_json(path)["validation"], np.load(path.with_suffix(".npy"))[None])
+
+
+def floor(task: Task, train: Examples, test: Examples) -> np.ndarray:
+    """Returns what the best guess scores on each test example, (N,).
+
+    For labels it is right or wrong about the commonest one, unless chance is higher; for numbers it is minus the
+    squared distance from their mean; where an example has several targets, the same share for each example.
+    """
+    if isinstance(task.output, Values):
+        middle = np.asarray(train.y, np.float64).reshape(len(train), -1).mean(0)
+        return -np.square(np.asarray(test.y).reshape(len(test), -1) - middle).mean(1)
+    if isinstance(task.output, Label):
+        values, counts = np.unique(train.y, return_counts=True)
+        right = (np.asarray(test.y) == values[counts.argmax()]).astype(np.float64)
+        return right if right.mean() >= task.chance else np.full(len(test), task.chance)
+    prior = task.baselines(train, test).get("label_prior", task.chance)
+    return np.full(len(test), max(prior, task.chance))

@@ -1,0 +1,158 @@
+"""Writes an audit: the page, its rows, the figures, the badge and the paragraph for a datasheet, from rows alone.
+
+build(rows, Path("report/audit-own_reviews-minutes"))     # report.html, rows.csv, badge.svg, datasheet.md, figures
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from levelfield.report.audit import words
+from levelfield.report.audit.figures import draw, order_words
+from levelfield.report.audit.reading import Number, Reading
+from levelfield.report.audit.shares import RULE, WINDOW
+from levelfield.report.page import document
+from levelfield.report.plots import Figure
+from levelfield.report.style import inline
+from levelfield.report.tables import Column, Table, to_csv
+from levelfield.report.write import write
+from levelfield.spec import SPLITS, Row
+
+FIGURES = {
+    "windows": (
+        "How local it is",
+        "Each point is a model whose layers together see so many steps; the band is its 95 % interval. Lines are "
+        "models that see everything, dashed where they were trained and tested on steps whose order was destroyed.",
+    ),
+    "rules": (
+        "What needs no sequence",
+        "Naive Bayes or ridge regression, chosen on validation, on what is named at the left. Lines are 95 % intervals "
+        "over test examples.",
+    ),
+}
+LONG = ' class="long"'  # of a heading
+METHOD = (
+    "Guessing is the rule that always answers the commonest label, or chance where that is higher. The reference is "
+    "the arm, model or rule, that is best on validation; a share is (score - guessing) / (reference - guessing) on the "
+    "test examples. Intervals are the bootstrap's over test examples, the same for all arms, and over seeds. Whether "
+    "anything is learnable is decided first, at 1 %, on at least 100 test examples; without it there are no shares. A "
+    "share is above 100 % where an arm was better on test than the reference, which was better on validation."
+)
+
+
+def build(rows: Sequence[Row], to: Path) -> list[Path]:
+    """Writes everything into the folder `to`, and returns the files, the page first."""
+    found = Reading.of(rows)
+    figures = draw(found)
+    texts = {
+        "report.html": page(found, figures),
+        "rows.csv": to_csv([dict(row) for row in rows]),
+        "badge.svg": words.badge_svg(found),
+        "datasheet.md": words.paragraph(found) + "\n",
+    }
+    return write(to, texts, {f"figures/{name}": figure for name, figure in figures.items()}, ("figures/*.*",))
+
+
+def page(found: Reading, figures: Mapping[str, Figure]) -> str:
+    """Returns the whole document."""
+    lead = words.lead(found)
+    parts = [
+        f'<header>\n<p class="kicker">levelfield · audit of {escape(found.task)} · effort {escape(found.effort)}</p>\n'
+        f"<h1{LONG if len(lead) > 110 else ''}>{escape(lead)}</h1>\n{words.badge_svg(found)}",
+        _items(words.details(found)),
+        "</header>",
+    ]
+    for name, figure in figures.items():
+        title, note = FIGURES[name]
+        parts.append(
+            f'<section id="{name}">\n<h2>{title}</h2>\n<p class="note">{note}</p>\n<figure><div class="scroll">'
+            f"{inline(figure.svg, figure.alt)}</div></figure>\n</section>"
+        )
+    parts += [
+        f'<section id="scores">\n<h2>Every score</h2>\n<div class="scroll">{scores(found).html()}</div></section>',
+        f'<section id="data">\n<h2>The data</h2>\n<div class="scroll">{sizes(found).html()}</div>'
+        f'<div class="scroll">{overlaps(found).html()}</div></section>',
+        f'<section id="not-tried">\n<h2>What was not tried</h2>\n{_items(words.not_tried(found))}</section>',
+        '<section id="datasheet">\n<h2>For a datasheet</h2>\n'
+        f"<blockquote>{escape(words.paragraph(found))}</blockquote></section>",
+        f'<section id="method">\n<h2>How it was measured</h2>\n<p>{escape(METHOD)}</p>\n'
+        "<p>Every number is in rows.csv, beside this page.</p></section>",
+    ]
+    return document(f"audit of {found.task}", parts)
+
+
+def _items(sentences: Sequence[str]) -> str:
+    inside = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{inside}</ul>" if inside else ""
+
+
+def scores(found: Reading) -> Table:
+    """A line for every arm: its score, and its share where anything is learnable."""
+    factor = 100 if found.metric == "accuracy" else 1
+    heads = (
+        Column("arm"),
+        Column("score" + (" (%)" if factor == 100 else ""), number=True),
+        Column("95 %", number=True),
+        Column("share of what is learnt (%)", number=True),
+        Column("95 %", number=True),
+    )
+    lines: list[tuple[str, ...]] = [("guessing", f"{factor * found.guessing:.3g}", "", "0", "")]
+    for name, number in found.scores.items():
+        lines.append((_label(name, number), *_cells(number, factor), *_share(found, name)))
+    return Table(heads, tuple(lines))
+
+
+def _share(found: Reading, name: str) -> tuple[str, str]:
+    """Returns the share of an arm and its interval, which the reference has none of; blanks where nothing has one."""
+    if name not in found.shares:
+        return "", ""
+    return ("100", "the reference") if name == found.reference else _cells(found.shares[name], 100)
+
+
+def _label(name: str, number: Number) -> str:
+    if number.kind == RULE:
+        return f"rule: {words.rule_words(name)}"
+    return f"windows of {number.place}" if number.kind == WINDOW else order_words(name)
+
+
+def _cells(number: Number, factor: float) -> tuple[str, str]:
+    value, low, high = (factor * each for each in number[:3])
+    return (
+        (f"{value:.1f}", f"{low:.1f} to {high:.1f}") if factor == 100 else (f"{value:.3g}", f"{low:.3g} to {high:.3g}")
+    )
+
+
+def sizes(found: Reading) -> Table:
+    """Examples and steps of each split."""
+    heads = (
+        Column("split"),
+        *(
+            Column(text, number=True)
+            for text in ("examples", "least steps", "median", "95 %", "most", "largest class (%)")
+        ),
+    )
+    lines = []
+    for split in SPLITS:
+        steps = [f"{found.fact('steps', split, place):,.0f}" for place in ("least", "median", "95 %", "most")]
+        share = found.fact("largest_class", split)
+        lines.append((split, f"{found.fact('examples', split):,.0f}", *steps, f"{100 * share:.1f}" if share else ""))
+    return Table(heads, tuple(lines))
+
+
+def overlaps(found: Reading) -> Table:
+    """Duplicates within and across splits, contradictions, groups, and what was left out."""
+    names = {
+        "exact_duplicates": "exact duplicates",
+        "near_duplicates": "examples with a near duplicate",
+        "shared_groups": "groups on both sides",
+        "contradictions": "inputs with different labels",
+        "left_out": "rows left out",
+    }
+    lines = [
+        (" ".join(filter(None, (names[metric], place))), f"{count:,.0f}")
+        for (metric, _, place), count in found.facts.items()
+        if metric in names
+    ]
+    return Table((Column("found"), Column("count", number=True)), tuple(lines))

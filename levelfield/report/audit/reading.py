@@ -1,0 +1,152 @@
+"""Reads the rows of an audit into what the page, the verdict and the ranking ask for.
+
+found = Reading.of(rows)
+found.shares["window9"]         # Share(0.97, 0.93, 1.0, "window", "9")
+found.enough                    # (9, 5, 17): the window that has 95 %, and the least and the most that it may be
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from levelfield.report.audit.shares import FEWEST, RULE, WINDOW
+from levelfield.spec import Row
+
+GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
+MOST = 0.95  # share that counts as all
+
+
+class Number(NamedTuple):
+    """A value with its 95 % interval, and the arm that it is of."""
+
+    value: float
+    low: float
+    high: float
+    kind: str = ""
+    place: str = ""
+
+    def percent(self) -> str:
+        """Returns it as "97 % (93 to 100)"."""
+        return f"{100 * self.value:.0f} % ({100 * self.low:.0f} to {100 * self.high:.0f})"
+
+
+class Window(NamedTuple):
+    """The steps of the narrowest window that has a share of MOST, and the least and most that its interval leaves; inf
+    where no window that was tried has it."""
+
+    steps: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the rows of one audit say.
+
+    facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
+    nothing is learnable. reference: the arm that is best on validation.
+    """
+
+    task: str
+    effort: str
+    facts: Mapping[tuple[str, str, str], float]
+    scores: Mapping[str, Number]
+    shares: Mapping[str, Number]
+    guessing: float
+    tested: int
+    learnable: bool
+    reference: str
+
+    @staticmethod
+    def of(rows: Iterable[Row]) -> Reading:
+        """Returns what the rows say; ValueError where they are of no audit."""
+        rows = list(rows)
+        facts = {
+            (row.get("metric", ""), row.get("split", ""), row.get("at", "").partition("=")[2]): row.get("value", 0.0)
+            for row in rows
+            if row.get("model") == "data"
+        }
+        learnable = next((row for row in rows if row.get("metric") == "learnable"), None)
+        guessing = next((row for row in rows if row.get("model") == "guessing"), None)
+        if learnable is None or guessing is None:
+            raise ValueError("these rows are of no audit, or of one that has not finished")
+        return Reading(
+            task=learnable.get("task", ""),
+            effort=learnable.get("effort", ""),
+            facts=facts,
+            scores=_numbers(rows, "score"),
+            shares=_numbers(rows, "share"),
+            guessing=guessing.get("value", 0.0),
+            tested=learnable.get("n", 0),
+            learnable=bool(learnable.get("value")),
+            reference=learnable.get("model", ""),
+        )
+
+    @property
+    def metric(self) -> str:
+        """What scores are: accuracies, or minus squared errors, of which guessing has one below 0."""
+        return "accuracy" if self.guessing >= 0 else "negative squared error"
+
+    @property
+    def too_small(self) -> bool:
+        """Whether there are too few test examples for any claim."""
+        return self.tested < FEWEST
+
+    def fact(self, metric: str, split: str = "all", place: str = "") -> float:
+        """Returns a fact; 0 where there is none."""
+        return self.facts.get((metric, split, place), 0.0)
+
+    def of_kind(self, kind: str) -> dict[str, Number]:
+        """Returns the shares of arms of one kind, in their order."""
+        return {name: share for name, share in self.shares.items() if share.kind == kind}
+
+    @property
+    def windows(self) -> list[tuple[int, Number]]:
+        """What windows have, by their steps: models that see no more, and counts of n-grams, which are windows of n."""
+        models = [(int(share.place), share) for share in self.of_kind(WINDOW).values()]
+        counts = [(int(n[: -len(GRAMS)]), share) for n, share in self.of_kind(RULE).items() if n.endswith(GRAMS)]
+        return sorted(models + counts, key=lambda each: (each[0], -each[1].value))
+
+    @property
+    def enough(self) -> Window:
+        """The narrowest window that has MOST of what is learnable."""
+        windows = self.windows
+
+        def first(which: str) -> float:
+            return next((steps for steps, share in windows if getattr(share, which) >= MOST), math.inf)
+
+        return Window(first("value"), first("high"), first("low"))
+
+    @property
+    def narrowest(self) -> Number:
+        """The share of the narrowest window that has MOST."""
+        return next(share for steps, share in self.windows if steps == self.enough.steps and share.value >= MOST)
+
+    @property
+    def simplest(self) -> str:
+        """The first rule, from simple to less so, that has MOST and whose interval stays above 80 %; "" for none."""
+        rules = self.of_kind(RULE)
+        return next((name for name, share in rules.items() if share.value >= MOST and share.low >= 0.8), "")
+
+    @property
+    def widest(self) -> float:
+        """Steps of the widest window that was tried."""
+        return max((float(share.place) for share in self.scores.values() if share.kind == WINDOW), default=0)
+
+
+def _numbers(rows: Iterable[Row], metric: str) -> dict[str, Number]:
+    found: dict[str, dict[str, float]] = {}
+    places: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        name, kind = row.get("model", ""), row.get("metric", "")
+        if kind in (metric, f"{metric}_low", f"{metric}_high") and "at" in row:
+            found.setdefault(name, {})[kind] = row.get("value", 0.0)
+            key, _, place = row.get("at", "").partition("=")
+            places[name] = (key, place)
+    return {
+        name: Number(each[metric], each[f"{metric}_low"], each[f"{metric}_high"], *places[name])
+        for name, each in found.items()
+    }

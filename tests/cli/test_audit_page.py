@@ -1,0 +1,93 @@
+"""docs/audit.md, followed: its commands mean what it says, one of them is run to the end; and the page that ranks."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from levelfield.cli import audit_command
+from levelfield.cli.app import main
+from levelfield.report.audit.reading import Reading
+from levelfield.report.tables import to_csv
+from levelfield.spec import Row
+
+PAGE = (ROOT / "docs" / "audit.md").read_text()
+COMMANDS = re.findall(r"^levelfield .*", PAGE, flags=re.MULTILINE)
+(TASK,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add-a-task.md").read_text(), flags=re.DOTALL)[:1]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the page names."""
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "reviews.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["body", "stars", "author"])
+        table.writerows([f"number {i}: {('fine', 'poor')[i % 2]} indeed", i % 2, i % 90] for i in range(900))
+    (tmp_path / "my_task.py").write_text(TASK)
+    return tmp_path
+
+
+def test_the_commands_of_the_page_find_their_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audited: list[tuple[str, str]] = []
+    monkeypatch.setattr(audit_command, "audited", lambda task, job, *_: audited.append((task.name, job.effort)) is None)
+    for line in COMMANDS:
+        main(shlex.split(line)[1:])
+    minutes = [(name, "minutes") for name in ("own_reviews", "listops", "reach", "lookup")]
+    assert audited == [minutes[0], ("own_reviews", "smoke"), *minutes[1:]]
+
+
+@pytest.mark.slow
+def test_an_audit_runs_to_its_report_and_continues(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (line,) = (command for command in COMMANDS if "smoke" in command)
+    main([*shlex.split(line)[1:], "--jobs", "1"])
+    said = capfd.readouterr().out
+    assert "counts of" in said and "7 of 7 runs complete" in said
+    at = here / "report" / "audit-own_reviews-smoke"
+    assert all((at / name).exists() for name in ("report.html", "rows.csv", "badge.svg", "datasheet.md"))
+    before = (at / "rows.csv").read_bytes()
+    main(shlex.split(line)[1:])
+    assert (at / "rows.csv").read_bytes() == before
+
+
+def rows(task: str, learnable: bool, shares: dict[int, float]) -> list[Row]:
+    own = Row(task=task, effort="minutes", protocol="none", split="test", n=500)
+    found = [
+        own | Row(model="guessing", metric="score", value=0.5),
+        own | Row(model="window9", metric="learnable", value=float(learnable)),
+    ]
+    found += [own | Row(model="data", metric="steps", at="place=median", value=300.0)]
+    for window, share in shares.items():
+        for metric in ("score", "share") if learnable else ("score",):
+            for ending, value in (("", share), ("_low", share - 0.02), ("_high", share + 0.02)):
+                found.append(
+                    own | Row(model=f"window{window}", metric=metric + ending, at=f"window={window}", value=value)
+                )
+    return found
+
+
+def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("docs_audits", ROOT / "docs" / "audits.py")
+    assert spec is not None and spec.loader is not None
+    audits = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audits)
+    assert audits.page(audits.committed()) == (ROOT / "docs" / "audits.md").read_text(), "run python docs/audits.py"
+    given = {
+        "local": rows("local", True, {5: 0.96, 9: 0.99}),
+        "far": rows("far", True, {5: 0.1, 9: 0.2}),
+        "coin": rows("coin", False, {5: 0.5, 9: 0.5}),
+    }
+    read = []
+    for name, found in given.items():
+        (tmp_path / f"{name}.csv").write_text(to_csv(found))
+        read.append(audits.read(tmp_path / f"{name}.csv"))
+        assert read[-1] == Reading.of(found), "CSV gives the rows back"
+    lines = [line for line in audits.page(read).splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in lines] == ["far", "local", "coin"]
+    assert "over 9" in lines[0] and "| 5 | 5 to 9 |" in lines[1] and "Nothing is learnable" in lines[2]

@@ -1,0 +1,128 @@
+"""What needs no sequence model, on data sets in which it is known: rules, facts, and views without order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy_audits import Known
+from toy_data import Parity
+
+from levelfield.data.audit.facts import facts, leaked
+from levelfield.data.audit.features import Vocabulary, ends, lengths, ngrams, positions
+from levelfield.data.audit.shallow import PROBES, score
+from levelfield.data.audit.view import View
+from levelfield.spec import SPLITS, Examples, Signal
+from levelfield.tasks.listops import ListOps
+
+SEQUENCES = [np.array(s, np.uint8) for s in ([1, 2, 1, 2], [3], [1, 2, 3])]
+EXAMPLES = Examples.of_sequences(SEQUENCES, np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_ngrams_are_those_of_a_loop(n: int) -> None:
+    found = ngrams(EXAMPLES.x.astype(np.int64), EXAMPLES, n)
+    for example, sequence in enumerate(SEQUENCES):
+        wanted = Counter(tuple(sequence[i : i + n]) for i in range(len(sequence) - n + 1))
+        assert sorted(found.times[found.example == example]) == sorted(wanted.values())
+    both = [set(found.bucket[found.example == example]) for example in (0, 2)]
+    grams = [{tuple(s[i : i + n]) for i in range(len(s) - n + 1)} for s in (SEQUENCES[0], SEQUENCES[2])]
+    assert len(both[0] & both[1]) == len(grams[0] & grams[1]), "what is equal has one bucket"
+
+
+def test_places_and_lengths() -> None:
+    codes = EXAMPLES.x.astype(np.int64)
+    first, last = ends(codes, EXAMPLES, 1), ends(codes, EXAMPLES, -2)
+    assert first.bucket[0] == first.bucket[2] != first.bucket[1]
+    assert np.bincount(last.example).tolist() == [2, 1, 2]
+    assert np.bincount(positions(codes, EXAMPLES).example).tolist() == [4, 1, 3]
+    assert len(set(lengths(codes, EXAMPLES).bucket)) > 3
+    pair = replace(EXAMPLES, x=codes[:2], offsets=np.array([0, 1, 2]), documents=2, y=np.array([0]))
+    assert ngrams(np.array([5, 5]), pair, 1).bucket.size == 2, "each document has buckets of its own"
+
+
+def test_a_signal_is_cut_into_levels_that_are_equally_full() -> None:
+    x = np.random.default_rng(0).exponential(size=(4_000, 1))
+    task = replace(Known(), rule="first")
+    object.__setattr__(task, "train", 1)  # any task: only its input is asked
+
+    class Wave(Known):
+        input = Signal(1, (0.0,), (1.0,))  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+
+    split = Examples.of_equal_length(x[:, None], np.zeros(4_000))
+    codes = Vocabulary.of(Wave(), split).codes(split)
+    assert np.bincount(codes).tolist() == [250] * 16
+
+
+KNOWING = {  # what decides the label -> rules that must know it, and rules that cannot
+    "first": (("first 1", "first 8", "positions"), ("length", "last 1")),
+    "length": (("length", "positions"), ("first 1", "first 8", "last 8")),
+    "window": (("3-grams",), ("length", "1-grams", "positions", "first 8")),
+    "none": ((), ("length", "first 8", "1-grams", "2-grams", "positions")),
+}
+
+
+@pytest.mark.parametrize("rule", KNOWING)
+def test_a_rule_scores_what_it_can_know(rule: str) -> None:
+    task = Known(rule)
+    splits = task.build(None)
+    enough, not_enough = KNOWING[rule]
+    for name in enough:
+        assert score(task, splits, PROBES[name]).test.mean() > 0.97, name
+    for name in not_enough:
+        assert abs(score(task, splits, PROBES[name]).test.mean() - 0.5) < 0.12, name
+
+
+def test_numbers_are_predicted_too() -> None:
+    task = Known("sum")
+    splits = task.build(None)
+    explained = {
+        n: 1 + score(task, splits, PROBES[n]).test.mean() / splits["test"].y.var() for n in ("1-grams", "length")
+    }
+    assert explained["1-grams"] > 0.9 and explained["length"] < 0.05
+
+
+def test_leaks_duplicates_and_contradictions_are_counted() -> None:
+    task = Known("none", train=200, held_out=50)
+    splits = dict(task.build(None))
+    test = splits["test"]
+    splits["train"] = Examples.of_sequences(
+        [splits["train"].sequence(i) for i in range(200)] + [test.sequence(i) for i in range(20)],
+        np.concatenate([splits["train"].y, test.y[:10], 1 - test.y[10:20]]),
+    )
+    assert leaked(splits) == 0.4
+    found = {
+        (row.get("metric"), row.get("at", "")): row.get("value") for row in facts(task, splits, {"train+test": 3}, 7)
+    }
+    assert found["exact_duplicates", "in=train+test"] == 20 and found["contradictions", ""] == 10
+    assert found["near_duplicates", "in=test in train"] == 20 and found["leaked", ""] == 0.4
+    assert found["shared_groups", "in=train+test"] == 3 and found["left_out", ""] == 7
+
+
+@pytest.mark.parametrize(("order", "block"), [("within", 4), ("across", 4), ("none", 0)])
+def test_a_view_keeps_what_it_says_and_destroys_the_rest(order, block: int) -> None:
+    task = ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=30, val=10, test=10)
+    made, shown = task.build(None), View(task, order=order, block=block).build(None)
+    changed = 0
+    for split in SPLITS:
+        assert (shown[split].y == made[split].y).all()
+        for i in range(len(made[split])):
+            old, new = made[split].sequence(i), shown[split].sequence(i)
+            assert sorted(old) == sorted(new)
+            changed += (old != new).any()
+            cut = [old[at : at + block] for at in range(0, len(old), block)] if block else []
+            if order == "within":
+                assert all(sorted(p) == sorted(new[4 * n : 4 * n + 4]) for n, p in enumerate(cut))
+            if order == "across":
+                text = new.tobytes()
+                assert all(part.tobytes() in text for part in cut)
+    assert changed > 40
+
+
+def test_a_view_of_part_has_the_labels_in_their_shares() -> None:
+    task = Parity()
+    whole, part = task.build(None), View(task, most=(10, 4, 4)).build(None)
+    assert [len(part[split]) for split in SPLITS] == [min(10, len(whole["train"])), 4, 4]
+    assert set(np.unique(part["train"].y)) == set(np.unique(whole["train"].y))

@@ -1,0 +1,116 @@
+"""Audits from end to end: what is trained, stored and concluded about data sets whose verdict is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_audits import Known
+
+import levelfield
+from levelfield.cli.app import main
+from levelfield.engine import audit as auditing
+from levelfield.engine.audit import Place
+from levelfield.presets import audit, efforts
+from levelfield.report.audit import words
+from levelfield.report.audit.reading import Reading
+from levelfield.spec import Task, UserError, no_progress
+from levelfield.tasks.corpus import Corpus
+from levelfield.tasks.listops import ListOps
+from levelfield.tasks.reach import Reach
+
+
+def done(task: Task, at: Path) -> Reading:
+    """The audit of a task at `smoke`, run here and now."""
+    found = levelfield.audit(task, "smoke", out=at / "runs", data=at / "data", to=at / "report", device="cpu")
+    assert {path.name for path in found.files} >= {"report.html", "rows.csv", "badge.svg", "datasheet.md"}
+    return Reading.of(found.rows)
+
+
+def few_arms(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """Leaves windows of 1 and 5 steps, S4, and S4 without any order."""
+    monkeypatch.setattr(audit, "FREE", (efforts.S4_DIAGONAL,))
+    monkeypatch.setitem(audit.SCALES, "smoke", replace(audit.SCALES["smoke"], blocks=(), **changes))
+
+
+def test_short_windows_have_all_of_what_three_symbols_in_a_row_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_arms(monkeypatch, steps=60, batch=32, width=24, lr=5e-3)
+    found = done(Known("window"), tmp_path)
+    assert found.enough.steps == 3, "of which counts are enough"
+    assert found.scores["window1"].value < 0.6 < found.scores["window5"].value
+    assert "from windows of 3 steps; this benchmark does not measure long range" in words.lead(found)
+    assert found.shares["unordered"].high < 0.6
+
+
+def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_arms(monkeypatch, steps=4)
+    found = done(Known("none"), tmp_path)
+    assert words.lead(found).startswith("Nothing is learnable here") and not found.shares
+    where = auditing.folder(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"))
+    before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
+    (where / "rule-length.json").unlink()
+    auditing.measure(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"), no_progress)
+    changed = [path.name for path in where.iterdir() if path.stat().st_mtime_ns != before[path]]
+    assert sorted(changed) == ["rule-length.json", "rule-length.npy"]
+
+
+def test_windows_below_a_certified_range_score_exactly_one_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_arms(monkeypatch, steps=4)
+    found = done(Reach(8, train=200, val=40, test=200), tmp_path)
+    assert [found.scores[name].value for name in ("window1", "window5")] == [0.5, 0.5]
+    assert found.scores["1-grams"].value == 0.5
+    assert any("windows of up to 8 steps" in sentence for sentence in words.details(found))
+
+
+def test_arms_share_their_data_and_budget_and_see_what_their_names_say() -> None:
+    runs = audit.study(ListOps()).runs("minutes")
+    by_name = {run.model.label: run for run in runs}
+    windows = {name: run.model.receptive_field for name, run in by_name.items() if name.startswith("window")}
+    assert windows == {f"window{w}": w for w in audit.SCALES["minutes"].windows}
+    assert len({(run.protocol, run.task.max_length) for run in runs}) == 1
+    assert len(runs) == 2 * len(by_name), "two seeds each"
+    with pytest.raises(UserError, match="no targets"):
+        audit.study(Corpus()).runs("minutes")
+
+
+def test_a_floor_is_the_best_guess() -> None:
+    splits = Known("none").build(None)
+    floor = auditing.floor(Known("none"), splits["train"], splits["test"])
+    assert floor.mean() >= 0.5 and len(floor) == len(splits["test"])
+    numbers = Known("sum").build(None)
+    away = auditing.floor(Known("sum"), numbers["train"], numbers["test"])
+    assert np.isclose(-away.mean(), np.square(numbers["test"].y - numbers["train"].y.mean()).mean())
+
+
+@pytest.mark.parametrize(
+    ("words_given", "sentence"),
+    [
+        (["listop"], "did you mean 'listops'"),
+        (["listops", "--text", "body"], "no file of data"),
+        (["nowhere.csv", "--text", "body"], "no file or folder nowhere.csv"),
+        (["reach(size=3)"], "no setting 'size'"),
+        (["demo"], "tasks: name one of them"),
+        (["imdb_text"], "no targets"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words_given: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["audit", *words_given, "--effort", "smoke"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and sentence in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir()), "nothing is written before"

@@ -1,0 +1,124 @@
+"""Verdicts of audits on arms whose true accuracies are known: what is claimed, what is not, and how often wrongly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from levelfield.report.audit import page, words
+from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.shares import FREE, RULE, WINDOW, Scored, findings
+from levelfield.spec import Row
+
+WINDOWS = (1, 5, 9, 17, 33)
+
+
+def row(metric: str, value: float, split: str = "all", at: str = "") -> Row:
+    return Row(model="data", metric=metric, split=split, value=value, **({"at": at} if at else {}))
+
+
+def audited(windows: list[float], free: float, rules: dict[str, float], tested: int = 1_000, seed: int = 0) -> Reading:
+    """An audit of two classes whose arms are right as often as given, on `tested` examples by two seeds."""
+    return Reading.of(rows_of(windows, free, rules, tested, seed))
+
+
+def rows_of(windows: list[float], free: float, rules: dict[str, float], tested: int, seed: int) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    hard = rng.random(tested)  # arms fail on the same examples, as real ones do
+
+    def arm(name: str, kind: str, share: float, seeds: int, place: str = "") -> Scored:
+        own = [np.where(rng.random(tested) < 0.8, hard, rng.random(tested)) for _ in range(seeds)]
+        scores = np.stack(own) < share
+        return Scored(name, kind, float(rng.binomial(500, share) / 500), scores.astype(float), place)
+
+    arms = [arm(f"window{w}", WINDOW, p, 2, str(w)) for w, p in zip(WINDOWS, windows, strict=True)]
+    arms += [arm("s4", FREE, free, 2), *(arm(name, RULE, p, 1) for name, p in rules.items())]
+    found = findings(arms, (rng.random(tested) < 0.5).astype(float))
+    facts = [row("steps", 200, "test", "place=median"), row("examples", tested, "test")]
+    return [each | Row(task="mine", effort="minutes") for each in [*facts, *found]]
+
+
+LOCAL = ([0.5, 0.7, 0.89, 0.9, 0.9], 0.9, {"length": 0.5, "1-grams": 0.6})
+
+
+def test_what_windows_have_is_said_with_its_interval() -> None:
+    found = audited(*LOCAL)
+    said = words.lead(found)
+    share = re.match(r"(\d+) % \((\d+) to (\d+)\) of what a model learns here is had from windows of 9 steps", said)
+    assert share and int(share[2]) <= int(share[1]) <= int(share[3])
+    assert said.endswith("this benchmark does not measure long range.")
+    assert found.enough.steps == 9 and found.enough.least <= 9 <= found.enough.most
+    assert found.shares["s4"].value > 0.95 and abs(found.shares["window5"].value - 0.5) < 0.1
+    assert words.badge(found).text.endswith("from 9 steps")
+
+
+def test_what_takes_more_than_any_window_is_no_short_range() -> None:
+    found = audited([0.5] * 5, 0.95, {"length": 0.5})
+    assert "s4 learnt the rest" in words.lead(found) and "benchmark" not in words.lead(found)
+    assert words.badge(found).text == "more than 33 steps"
+
+
+def test_what_needs_no_sequence_is_named_by_its_simplest_rule() -> None:
+    found = audited([0.9] * 5, 0.9, {"length": 0.9, "1-grams": 0.9})
+    assert "Without a sequence model, the length alone already has" in words.lead(found)
+    assert words.badge(found).text.startswith("no: ") and "length" in words.badge(found).text
+
+
+def test_nothing_learnable_and_too_little_claim_nothing() -> None:
+    for found, sentence in (
+        (audited([0.5] * 5, 0.5, {"length": 0.5}), "Nothing is learnable here"),
+        (audited(*LOCAL, tested=60), "Too small to say anything: 60"),
+    ):
+        assert words.lead(found).startswith(sentence) and found.shares == {}
+        assert not re.search(r"is had|does not measure|has 9", words.paragraph(found))
+        assert words.badge(found).text in ("nothing learnt", "too small to say")
+
+
+def test_nothing_passes_for_something_about_as_rarely_as_said() -> None:
+    """Of 120 audits of coins with eleven arms, half of one is expected, and four hardly ever."""
+    wrong = sum(audited([0.5] * 5, 0.5, dict.fromkeys("abcde", 0.5), 150, seed).learnable for seed in range(120))
+    assert wrong < 4
+
+
+def test_the_interval_of_a_share_holds_the_true_one() -> None:
+    """The share of windows of 5 steps is (0.7 - 0.5) / (0.9 - 0.5) = 0.5; 95 % of 40 intervals are 38."""
+    held = [audited(*LOCAL, tested=400, seed=seed).shares["window5"] for seed in range(40)]
+    assert sum(share.low <= 0.5 <= share.high for share in held) >= 34
+    assert np.mean([share.high - share.low for share in held]) < 0.35
+
+
+def test_faults_of_the_data_are_sentences() -> None:
+    facts = [
+        row("leaked", 0.12, "test"), row("contradictions", 7), row("shared_groups", 3, at="in=train+test"),
+        row("left_out", 5), row("certified_range", 16),
+    ]  # fmt: skip
+    said = " ".join(words.details(Reading.of([*rows_of(*LOCAL, 500, 0), *facts])))
+    for sentence in (
+        "12 % of the test examples are in the training split too",
+        "7 inputs come with different labels",
+        "3 groups have rows in both train and test",
+        "5 rows without input or label",
+        "windows of up to 16 steps",
+    ):
+        assert sentence in said
+
+
+def test_the_page_is_whole_and_rows_give_it_back(tmp_path: Path) -> None:
+    rows = rows_of(*LOCAL, 300, 0)
+    files = {path.name: path for path in page.build(rows, tmp_path)}
+    assert {"report.html", "rows.csv", "badge.svg", "datasheet.md", "windows.svg", "rules.svg"} <= files.keys()
+    html = files["report.html"].read_text()
+    assert words.lead(Reading.of(rows)).split("(")[0] in html and "What was not tried" in html
+    assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", html), "it loads nothing"
+    badge = ElementTree.fromstring(files["badge.svg"].read_text())
+    assert badge.attrib["aria-label"].startswith("long range: ")
+    assert not words.paragraph(Reading.of(rows)).count("  ")
+
+
+def test_rows_of_no_audit_are_refused() -> None:
+    with pytest.raises(ValueError, match="no audit"):
+        Reading.of([Row(metric="accuracy", value=1.0)])
