@@ -85,7 +85,7 @@ class _Sequences(NamedTuple):
     """Inputs before symbols are numbered, which the training split decides."""
 
     rows: list[Any]  # arrays, or of lists of words; None where a row has no input
-    kind: str  # "bytes", "words", "numbers" or "signal"
+    kind: str  # "bytes", "symbols", "numbers" or "signal"
 
 
 @lru_cache(maxsize=4)
@@ -144,7 +144,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
     if task.text:
         return _Sequences(own_columns.texts(cells.column(task.text, "--text"), task.longest), "bytes")
     if task.symbols:
-        return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "words")
+        return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "symbols")
     if task.channels:
         columns = [cells.column(name, "--channels") for name in task.channels]
         return _Sequences(own_columns.signals(columns, task.longest, task.channels), "signal")
@@ -197,7 +197,7 @@ def _encoded(rows: list[Any], kind: str, train: np.ndarray) -> tuple[list[np.nda
     """Returns the sequences as arrays, and what they are. train: (N,) bool, the rows that may decide it."""
     if kind == "bytes":
         return rows, Tokens(256)
-    if kind == "words":
+    if kind == "symbols":
         numbered, count = own_columns.numbered(rows, np.flatnonzero(train).tolist())
         return [row for row in numbered if row is not None], Tokens(count)
     if kind == "numbers":

@@ -35,6 +35,7 @@ def few_arms(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     monkeypatch.setitem(audit.SCALES, "smoke", replace(audit.SCALES["smoke"], blocks=(), **changes))
 
 
+@pytest.mark.timeout(300)  # seconds, where the machine is idle
 def test_short_windows_have_all_of_what_three_symbols_in_a_row_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
