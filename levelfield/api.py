@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import tuning
-from levelfield.engine.find import choose, find_task
+from levelfield.engine.find import choose, computed, find_task
 from levelfield.engine.restore import recorded
 from levelfield.presets import audit as audits
 from levelfield.presets import by_name, comparison
@@ -33,7 +33,8 @@ from levelfield.report.audit.reading import Reading
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Row, Study, Task, no_progress
+from levelfield.spec import Effort, Numerics, Row, Study, Task, no_progress
+from levelfield.spec.numerics import PLAIN
 from levelfield.user.mixer import user_mixer
 from levelfield.user.own_data import OwnData
 
@@ -77,8 +78,9 @@ class Comparison:
 class Choices(TypedDict, total=False):
     """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
 
-    seeds, steps, width, depth, lr, batch: as of `options.Options`. device: as of `execute`. out, data, to: folders of
-    the runs, of the prepared data and of the report; by default `runs`, `data` and `report`.
+    seeds, steps, width, depth, lr, batch: as of `options.Options`. numerics: how runs are computed, which is in this
+    process alone. device: as of `execute`. out, data, to: folders of the runs, of the prepared data and of the report;
+    by default `runs`, `data` and `report`.
     """
 
     seeds: int | None
@@ -87,6 +89,7 @@ class Choices(TypedDict, total=False):
     depth: int | None
     lr: float | None
     batch: int | None
+    numerics: Numerics
     device: str
     out: Path | str
     data: Path | str
@@ -117,6 +120,7 @@ def compare(
     """
     config = by_name.mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
     study = tuning.with_search(comparison.compare(config, _options(tasks, protocols, baselines, choices)), trials)
+    study = computed(study, choices.get("numerics", PLAIN))
     out = Path(choices.get("out", "runs"))
     run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
     records: Sequence[Mapping[str, Any]] = ()

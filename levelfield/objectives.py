@@ -24,7 +24,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from levelfield.data.batches import Batch, encode
+from levelfield.data.batches import Batch, ModelInput, encode
 from levelfield.spec.errors import UserError
 from levelfield.spec.io_types import Input, Label, Output, StepLabels, TaskForm, Tokens, Unlabelled, Values
 from levelfield.spec.protocol import Head, Objective
@@ -34,23 +34,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ModelInput:
-    """What the model sees of a batch: x as `encode` gives it; masked: (B, T) bool, the hidden steps, or None."""
-
-    x: Tensor
-    masked: Tensor | None = None
-
-    def part(self, sequences: slice) -> ModelInput:
-        """What the model sees of some sequences of the batch."""
-        return ModelInput(self.x[sequences], None if self.masked is None else self.masked[sequences])
-
-
-@dataclass(frozen=True)
 class Scores:
     """One number for each example, and its weight: values (B,), weights (B,). Their weighted mean is the score.
 
-    sound: (B,) bool, False where an output that is scored is NaN or infinite. Such an output is never right, and an
-    error of it is no number either.
+    sound: (B,) bool, False where a scored output is NaN or infinite, which is never right and has no finite error.
     """
 
     values: Tensor
@@ -168,6 +155,9 @@ class ClassifySteps(Trainable):
 
     def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
         asked = batch.y >= 0
+        if not outputs.is_cpu:
+            losses = F.cross_entropy(outputs.float().movedim(-1, 1), batch.y.long().clamp(min=0), reduction="none")
+            return mean_where(losses, asked)
         if not asked.any():
             return outputs.float().sum() * 0.0
         return F.cross_entropy(outputs[asked].float(), batch.y[asked].long())
@@ -221,12 +211,23 @@ class StepObjective(Trainable):
         return outputs[sequence, step], batch.raw[sequence, step + self.ahead], sequence
 
     def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
+        if not outputs.is_cpu:
+            return mean_where(self.everywhere(outputs, batch, spec), self.scored(batch, shown))
         picked, raw, _ = self.targets(outputs, batch, shown)
         if not len(raw):
             return outputs.float().sum() * 0.0
         if self.loss_kind == "l1":
             return (picked.float() - _values(raw, spec)).abs().mean()
         return F.cross_entropy(_by_level(picked.float(), raw).flatten(0, -2), raw.long().flatten())
+
+    def everywhere(self, outputs: Tensor, batch: Batch, spec: Input) -> Tensor:
+        """The losses of all steps, (S, T); those of steps that are not scored mean nothing."""
+        picked, raw = outputs.float().flatten(0, 1), batch.raw.roll(-self.ahead, 1).flatten(0, 1)
+        if self.loss_kind == "l1":
+            return (picked - _values(raw, spec)).abs().mean(-1).view(outputs.shape[:2])
+        levels = _by_level(picked, raw).movedim(-1, 1)
+        losses = F.cross_entropy(levels, raw.long().view(len(raw), -1), reduction="none")
+        return losses.mean(-1).view(outputs.shape[:2])
 
     def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         picked, raw, sequence = self.targets(outputs, batch, shown)
@@ -249,8 +250,7 @@ class Masked(StepObjective):
 
     ratio: chance of each step to be selected, in (0, 1). block: steps are selected in aligned runs of this many.
     random: share of the selected steps that show a uniformly drawn id (specials included) instead of the mask symbol;
-    tokens only. scope: "hidden" averages the loss over selected steps, "all" over every real step (as miralles2025's
-    code does).
+    tokens only. scope: the loss is a mean over "hidden" steps, or over "all" real ones (as in miralles2025's code).
     """
 
     ratio: float = 0.15
@@ -377,6 +377,12 @@ def default_objective(task: TaskForm) -> Trainable:
             return ClassifySteps()
         case Unlabelled():
             return Causal()
+
+
+def mean_where(losses: Tensor, here: Tensor) -> Tensor:
+    """The mean of losses, (S, T), where `here`, (S, T), is True; 0 where it nowhere is. It picks no places, as is done
+    on a CPU to save time: how many there are a GPU would have to be waited for."""
+    return torch.where(here, losses, 0.0).sum() / here.sum().clamp(min=1)
 
 
 def _uniform(shape: Sequence[int], generator: Generator, device: torch.device) -> Tensor:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.data.batches import Batch, SplitOnDevice, batches_of
-from levelfield.objectives import ModelInput, Trainable
+from levelfield.data.batches import Batch, ModelInput, SplitOnDevice, batches_of
+from levelfield.objectives import Trainable
 from levelfield.rng import generator, seeded
 from levelfield.spec.io_types import Input
 from levelfield.spec.model import ParamRule

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from tiny import MODEL, FirstSymbol
+from torch import Tensor
 from torch.nn import functional as F
 
-from levelfield.data.batches import Batch, SplitOnDevice, encode, order
+from levelfield.data.batches import Batch, ModelInput, SplitOnDevice, encode, order
 from levelfield.evaluate import validation_scores
 from levelfield.model import Network
-from levelfield.objectives import Causal, Classify, Masked, Regress, Sum, Trainable, heads
+from levelfield.objectives import (
+    Causal,
+    Classify,
+    ClassifySteps,
+    Masked,
+    Regress,
+    StepObjective,
+    Sum,
+    Trainable,
+    heads,
+    mean_where,
+)
 from levelfield.rng import generator
-from levelfield.spec import Examples, Label, Signal, Tokens, UserError, Values
+from levelfield.spec import Examples, Input, Label, Signal, Tokens, UserError, Values
 from levelfield.train import training_loss
 
 TOKENS = Tokens(8)
@@ -216,3 +229,45 @@ def test_nothing_hidden_gives_a_zero_loss_with_a_gradient():
     loss.backward()
     assert loss.item() == 0.0
     assert outputs.grad is not None
+
+
+PIXELS = Signal(3, (4.0,) * 3, (2.0,) * 3, levels=8)
+
+
+@pytest.mark.parametrize("spec", [TOKENS, GRAY, PIXELS], ids=["tokens", "gray", "three channels"])
+@pytest.mark.parametrize("kind", ["hidden", "everywhere", "next"])
+@pytest.mark.parametrize("loss", ["ce", "l1"])
+def test_losses_that_pick_no_places_are_those_that_do(kind: str, spec: Input, loss: Literal["ce", "l1"]) -> None:
+    """A GPU has these, a CPU the others; both in value and in gradient."""
+    if loss == "l1" and isinstance(spec, Tokens):
+        return
+    objective: StepObjective = Causal(loss)
+    if kind != "next":
+        objective = Masked(loss, ratio=0.5, scope="all" if kind == "everywhere" else "hidden")
+    batch = ragged()
+    if spec is PIXELS:
+        batch = dataclasses.replace(batch, raw=torch.stack([batch.raw, (batch.raw + 3) % 8, batch.raw.flip(1)], -1))
+    shown = objective.model_input(batch, spec, generator(0, "mask"))
+    count = objective.head(spec, Label(3)).outputs
+    outputs = torch.randn(3, 5, count, generator=generator(1, "outputs"), requires_grad=True)
+    picked = objective.loss(outputs, batch, shown, spec)
+    dense = mean_where(objective.everywhere(outputs, batch, spec), objective.scored(batch, shown))
+    torch.testing.assert_close(dense, picked)
+    found, wanted = (torch.autograd.grad(value, outputs)[0] for value in (dense, picked))
+    torch.testing.assert_close(found, wanted)
+    assert found.any()
+
+
+@pytest.mark.parametrize("asked", [[[0, -1, 2], [-1, 1, -1]], [[-1] * 3] * 2])
+def test_labels_of_steps_are_learnt_alike_on_devices_that_pick_no_places(
+    asked: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(torch.zeros(2, 3), torch.tensor([3, 3]), None, torch.tensor(asked))
+    outputs = torch.randn(2, 3, 4, generator=generator(1, "outputs"), requires_grad=True)
+    shown, objective = ModelInput(batch.raw), ClassifySteps()
+    picked = objective.loss(outputs, batch, shown, TOKENS)
+    monkeypatch.setattr(Tensor, "is_cpu", False)
+    dense = objective.loss(outputs, batch, shown, TOKENS)
+    torch.testing.assert_close(dense, picked)
+    found, wanted = (torch.autograd.grad(value, outputs)[0] for value in (dense, picked))
+    torch.testing.assert_close(found, wanted)

@@ -66,6 +66,18 @@ class Batch:
         return Batch(self.raw[rows], self.lengths[rows], mask, self.y[examples])
 
 
+@dataclass(frozen=True)
+class ModelInput:
+    """What the model sees of a batch: x as `encode` gives it; masked: (B, T) bool, the hidden steps, or None."""
+
+    x: Tensor
+    masked: Tensor | None = None
+
+    def part(self, sequences: slice) -> ModelInput:
+        """What the model sees of some sequences of the batch."""
+        return ModelInput(self.x[sequences], None if self.masked is None else self.masked[sequences])
+
+
 def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
     """What a model sees: ids (B, T) int64 for Tokens, normalised values (B, T, C) float32 for Signal."""
     if isinstance(spec, Tokens):

@@ -98,13 +98,7 @@ class Source:
 
     def _asked(self, study: Study) -> Study:
         """Returns the study as the other fields ask for it. Another name keeps what it measures apart."""
-        study = tuning.with_search(study, self.trials)
-        if not self.numerics.changes:
-            return study
-        return replace(study, name=f"{study.name}-{self.numerics}", runs=lambda effort: self._computed(study, effort))
-
-    def _computed(self, study: Study, effort: Effort) -> tuple[Run, ...]:
-        return tuple(replace(run, numerics=self.numerics.over(run.numerics)) for run in study.runs(effort))
+        return computed(tuning.with_search(study, self.trials), self.numerics)
 
     def load(self) -> Study:
         """Returns the study. Raises UserError where what is found is a survey, which trains nothing."""
@@ -143,6 +137,17 @@ class Source:
         own = named.is_file(self.study) or "." in self.study
         content = named.source(self.study).content if own else b""
         return hashlib.sha256("\n".join(run.id for run in runs).encode() + content).hexdigest()
+
+
+def computed(study: Study, numerics: Numerics) -> Study:
+    """Returns the study with what `numerics` has other than its default in every run, and under a name that says so."""
+    if not numerics.changes:
+        return study
+
+    def runs(effort: Effort) -> tuple[Run, ...]:
+        return tuple(replace(run, numerics=numerics.over(run.numerics)) for run in study.runs(effort))
+
+    return replace(study, name=f"{study.name}-{numerics}", runs=runs)
 
 
 def load_study(name: str) -> Study:

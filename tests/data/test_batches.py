@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from levelfield import protocols
 from levelfield.data import prepared
-from levelfield.data.batches import Batch, Buckets, SplitOnDevice
+from levelfield.data.batches import Batch, Buckets, ModelInput, SplitOnDevice
 from levelfield.files import read_json
-from levelfield.objectives import ClassifySteps, ModelInput
+from levelfield.objectives import ClassifySteps
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import Examples, Run, Tokens, derive_seed

@@ -14,10 +14,10 @@ from tiny import MODEL, FirstSymbol, recipe
 
 from levelfield import protocols
 from levelfield import train as training
-from levelfield.data.batches import Batch, Buckets, Shuffled, SplitOnDevice
+from levelfield.data.batches import Batch, Buckets, ModelInput, Shuffled, SplitOnDevice
 from levelfield.files import read_json
 from levelfield.model import Network
-from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, Trainable, heads
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, Trainable, heads
 from levelfield.run import execute
 from levelfield.spec import Duration, Examples, Progress, Recipe, Run, SplitName, Tokens, no_progress
 from levelfield.tasks.text import Text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.run import check
 from levelfield.runs import store
-from levelfield.spec import Duration, Row, UserError
+from levelfield.spec import Duration, Numerics, Row, UserError
 from levelfield.user.mixer import user_mixer
 
 FILE = """
@@ -166,6 +167,17 @@ def test_the_same_class_from_python(tmp_path: Path):
     )
     assert list(again.rows) == list(found.rows)
     assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def test_from_python_a_comparison_says_how_it_is_computed(tmp_path: Path):
+    compare = partial(
+        levelfield.compare, Decay, "recall", "scratch", "smoke", baselines="conv", out=tmp_path, data=tmp_path
+    )
+    found = compare(to=tmp_path / "report", numerics=Numerics(accumulate=2))
+    assert {row.get("numerics") for row in found.rows if row.get("run")} == {"float32-accumulate2"}
+    assert found.page.parent.name.endswith("-float32-accumulate2-smoke")
+    with pytest.raises(UserError, match="is for 2 processes, and here is 1"):
+        compare(to=tmp_path / "report", numerics=Numerics(nproc=2))
 
 
 def test_arms_are_matched_by_parameters_and_differ_in_nothing_else():

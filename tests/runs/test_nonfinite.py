@@ -18,12 +18,12 @@ from tiny import MODEL, FirstSymbol, recipe
 from torch import Generator, Tensor, nn
 
 from levelfield import protocols
-from levelfield.data.batches import Batch, SplitOnDevice
+from levelfield.data.batches import Batch, ModelInput, SplitOnDevice
 from levelfield.engine import tuning
 from levelfield.evaluate import evaluate
 from levelfield.files import read_json, read_rows, to_line, write_json
 from levelfield.model import Network
-from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, ModelInput, Regress, heads
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, heads
 from levelfield.probes.slices import Slices
 from levelfield.run import execute
 from levelfield.runs import rows as scored
