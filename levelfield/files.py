@@ -15,12 +15,12 @@ what the system refuses becomes a `UserError` that says how to mend it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +30,11 @@ from typing import IO, Any
 from uuid import uuid4
 
 from levelfield.spec.errors import UserError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -151,9 +156,10 @@ def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None
     waiting.
     """
     with _lock_file(path, option) as file:
-        if not _locked(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not _locked(file, wait=False):
             busy()
-            _locked(file.fileno(), fcntl.LOCK_EX)
+            while not _locked(file, wait=True):  # Windows waits ten seconds at a time
+                pass
         yield
 
 
@@ -167,12 +173,18 @@ def _lock_file(path: Path, option: str) -> IO[bytes]:
             return path.open("rb")  # a file that may only be read can be locked too
 
 
-def _locked(file: int, how: int) -> bool:
-    try:
-        fcntl.flock(file, how)
-    except BlockingIOError:
+def _locked(file: IO[bytes], wait: bool) -> bool:
+    """Locks an open file until it is closed; False where another process has it and the system waits no longer."""
+    if sys.platform == "win32":
+        file.seek(0)
+        with suppress(OSError):
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+            return True
         return False
-    return True
+    with suppress(BlockingIOError):
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return True
+    return False
 
 
 @contextmanager

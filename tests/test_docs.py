@@ -91,14 +91,14 @@ def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
 
 
 def test_the_page_on_coverage_is_what_the_command_writes() -> None:
-    coverage = _script("coverage")
+    coverage = _script("printed_cells")
     page = (ROOT / "docs" / "coverage.md").read_text()
-    assert coverage.page(coverage.shipped()) == page, "run python docs/coverage.py"
+    assert coverage.page(coverage.shipped()) == page, "run python docs/printed_cells.py"
 
 
 def test_every_printed_cell_is_covered_or_named_as_missing() -> None:
     """Without the study that answers to a table its measured cells have no run, and the page says so."""
-    coverage = _script("coverage")
+    coverage = _script("printed_cells")
     studies = coverage.shipped()
     found = coverage.cells(studies)
     assert [cell.row for cell in found] == published.rows()

@@ -19,7 +19,6 @@ from levelfield.user import plugins
 OPTIONAL = {
     "transformers": ("text", "language models of the hub"),
     "httpx2": ("serve", "models behind a server"),
-    "pyarrow": ("data", "Parquet files of your own"),
     "fla-core": ("kernels", "faster linear attention on a GPU"),
     "mamba-ssm": ("kernels", "Mamba's scan on a GPU"),
     "causal-conv1d": ("kernels", "short convolutions on a GPU"),

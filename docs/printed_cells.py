@@ -1,7 +1,7 @@
 """Writes docs/coverage.md: which printed cells have a run at effort `paper`, and what the others lack.
 
-    python docs/coverage.py           # writes docs/coverage.md
-    python docs/coverage.py --check   # exit 1 if that would change anything
+    python docs/printed_cells.py           # writes docs/coverage.md
+    python docs/printed_cells.py --check   # exit 1 if that would change anything
 
 A cell has a run where a study that answers to its table plans one that `report.against_printed.match` takes for it. Of
 language models that others trained it is a survey that has to ask for the cell. Nothing is trained and no file is read.
@@ -39,9 +39,9 @@ LACKS: Mapping[tuple[str, str], str] = {  # paper and printed model -> what its 
 INTRODUCTION = """\
 # Which printed cells have a run
 
-`python docs/coverage.py` writes this page. A cell **has a run** where `levelfield plan STUDY --effort paper` lists one
-with its model, protocol, task and size, so that one command starts it. Whether anybody has run it is another question:
-[results](../results/README.md) holds what was measured.
+`python docs/printed_cells.py` writes this page. A cell **has a run** where `levelfield plan STUDY --effort paper` lists
+one with its model, protocol, task and size, so that one command starts it. Whether anybody has run it is another
+question: [results](../results/README.md) holds what was measured.
 
 **Measured** are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and
 ratios, which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
@@ -262,5 +262,5 @@ def page(studies: Iterable[Study | Survey]) -> str:
 if __name__ == "__main__":
     after = page(shipped())
     if "--check" in sys.argv:
-        sys.exit((not PAGE.exists() or PAGE.read_text() != after) and "Out of date: run python docs/coverage.py")
+        sys.exit((not PAGE.exists() or PAGE.read_text() != after) and "Out of date: run python docs/printed_cells.py")
     PAGE.write_text(after)
