@@ -23,8 +23,8 @@ USES = (
     ),
     (
         "You doubt a benchmark, or have data of your own",
-        ("levelfield data prepare reviews.csv --text body --label stars", ""),
-        ("levelfield probe locality RUN_ID", "how much of a score short range alone gives"),
+        ("levelfield audit listops", "how local, positional, trivial and leaky it is"),
+        ("levelfield audit reviews.csv --text body --label stars", ""),
     ),
 )
 """The four things one can do: who does it, and each command with what it gives."""
@@ -38,6 +38,7 @@ COMMANDS = {
     "report": "write page, tables and figures from stored rows",
     "compare": "compare a mixer with baselines",
     "reach": "find the longest certified range that a mixer bridges",
+    "audit": "say how local, positional, trivial or leaky a dataset is",
     "probe": "measure something more on a finished run",
     "ruler": "evaluate a language model on RULER",
     "export": "write samples for other evaluators",

@@ -15,7 +15,6 @@ from tyro.conf import arg
 
 from levelfield.cli.arguments import Names, Number, Share, Text
 from levelfield.spec import UserError
-from levelfield.user import own_data, own_files
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,8 @@ class OwnColumns:
     def word(self, path: str) -> str:
         """Returns what stands for the file in text. Raises UserError for settings that cannot be, and for whatever is
         wrong with the file, before anything else is done."""
+        from levelfield.user import own_data
+
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "split_seed"}
         task = own_data.OwnData(path, seed=self.split_seed, **given)
         assert task.max_length  # which reads the file
@@ -63,6 +64,8 @@ class OwnColumns:
 
         Raises UserError where columns are named without a file.
         """
+        from levelfield.user import own_files
+
         if own_files.is_data(name):
             return self.word(name)
         if self != NO_COLUMNS:
