@@ -33,6 +33,7 @@ from levelfield.spec import (
 )
 
 DEPTH = 2
+FEWEST = 400  # examples of a split that are kept however long they are
 GROUPS = 4  # of channels, so that wide kernels cost little
 FREE: tuple[MixerConfig, ...] = (efforts.S4_DIAGONAL, efforts.ATTENTION)
 """Models that see everything; the first one is also trained on what is left of the order."""
@@ -43,13 +44,16 @@ class Scale:
     """The size of an audit at an effort.
 
     windows: steps that each bounded model sees in all, of DEPTH layers. blocks: steps within or across which order is
-    destroyed. most: examples of train, val and test. tokens: of a batch, which is at least two sequences and at most
-    `batch`.
+    destroyed. most: examples of train, val and test; fewer, but FEWEST, where sequences are so long that training ones
+    come to more than `held` steps. tokens: of a batch, which is at least two sequences and at most
+    `batch`. free: steps of a sequence beyond which, of what sees everything, the first model alone is trained.
     """
 
     windows: tuple[int, ...] = (1, 5, 9, 17, 33, 61, 121)
     blocks: tuple[int, ...] = (8,)
     most: tuple[int, int, int] = (8_000, 1_000, 2_000)
+    held: int = 8_000_000
+    free: int = 1_024
     steps: int = 500
     width: int = 32
     seeds: int = 2
@@ -61,7 +65,16 @@ class Scale:
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(windows=(1, 5), most=(800, 300, 300), steps=8, width=16, seeds=1, batch=8),
     "minutes": Scale(),
-    "overnight": Scale(blocks=(4, 16, 64), most=(60_000, 4_000, 8_000), steps=6_000, width=64, seeds=3, lr=2e-3),
+    "overnight": Scale(
+        blocks=(4, 16, 64),
+        most=(60_000, 4_000, 8_000),
+        held=60_000_000,
+        free=4_096,
+        steps=6_000,
+        width=64,
+        seeds=3,
+        lr=2e-3,
+    ),
 }
 
 
@@ -77,10 +90,12 @@ def seen(task: Task, effort: Effort) -> Task:
 
     Where a range is certified, whole classes of twins are left, which the certificate is about.
     """
-    most = scale(effort).most
+    size = scale(effort)
+    share = min(1.0, size.held / (size.most[0] * task.max_length * task.documents))
+    train, val, test = (max(min(FEWEST, count), int(share * count)) for count in size.most)
     if task.certified_range is not None:
-        return task.at_range(task.certified_range, most[2])
-    return View(task, most)
+        return task.at_range(task.certified_range, train)
+    return View(task, (train, val, test))
 
 
 def study(task: Task) -> Study:
@@ -111,7 +126,7 @@ def models(task: Task, size: Scale) -> Iterator[Model]:
         kernel = 1 + (window - 1) // DEPTH
         mixer = Conv(kernel, hidden=size.width, groups=1 if kernel < 5 else GROUPS)
         yield replace(_model(mixer, task, size), name=f"window{window}")
-    for mixer in FREE:
+    for mixer in FREE if task.max_length <= size.free else FREE[:1]:
         yield _model(mixer, task, size)
 
 

@@ -14,7 +14,7 @@ from html import escape
 from typing import NamedTuple
 
 from levelfield.report.audit.reading import GRAMS, MOST, Number, Reading
-from levelfield.report.audit.shares import DISORDERED, FEWEST, RULE
+from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
@@ -136,10 +136,12 @@ def _proved(found: Reading) -> Iterator[str]:
 
 def not_tried(found: Reading) -> list[str]:
     """Returns what the verdict does not cover."""
+    free = [name for name, number in found.scores.items() if number.kind == FREE]
     return [
         "A share is one of what was learnt here, by small models, one untuned recipe and the steps that the effort "
         f"({found.effort}) affords; larger models or pretraining may learn more, and from further away.",
-        f"Windows above {found.widest:.0f} steps, other architectures, augmentation.",
+        f"Windows above {found.widest:.0f} steps, augmentation, architectures other than convolutions and "
+        f"{' and '.join(free) or 'rules'}.",
         "Whether labels are right, and whether the data are what they are said to be.",
     ]
 
