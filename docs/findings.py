@@ -40,7 +40,8 @@ class Subject:
 
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
-    that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with itself.
+    that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
+    itself.
     """
 
     title: str
@@ -190,10 +191,14 @@ def _printed() -> Iterator[str]:
                 )
 
 
+SHOWN = {"reach": "marks 24 apart", "image8": "pictures", "listops": "ListOps", "text": "reviews"}
+"""What the figure calls tasks."""
+
+
 def draw() -> bytes:
     """Draws one panel a claim; a panel without results says so."""
     with style.canvas() as make:
-        figure, axes = style.panels(make, 3, height=3.1, columns=3, width=12.0)
+        figure, axes = style.panels(make, 3, height=3.1, columns=3, width=12.6)
         for panel, subject, content in zip(axes, SUBJECTS, (_steps, _kernels, _lengths), strict=True):
             panel.set_title(subject.title, loc="left", fontsize=10.5)
             found = answer(subject)
@@ -222,7 +227,7 @@ def _steps(axes: Any, table: Table, found: Answer) -> None:
                 continue
             _band(axes, points, shade[model], dashes)
             name = "Transformer" if model.startswith("transformer") else model.upper()
-            ends.append((points[-1][1].median, f"{name}, {task}", shade[model]))
+            ends.append((points[-1][1].median, f"{name}, {SHOWN.get(task, task)}", shade[model]))
     axes.set_xticks(range(len(protocols)), list(protocols.values()), fontsize=8)
     axes.set_ylabel("test accuracy (%)")
     end_labels(axes, ends)
@@ -239,7 +244,7 @@ def _kernels(axes: Any, table: Table, found: Answer) -> None:
         best = max(arm.median for arm in arms.values()) - floor
         curve = sorted((int(place), 100 * (arm.median - floor) / best) for place, arm in arms.items() if place != "all")
         axes.plot(*zip(*curve, strict=True), "o-", color=shade[task], markersize=4)
-        ends.append((curve[-1][1], {"reach": "marks 24 apart"}.get(task, task), shade[task]))
+        ends.append((curve[-1][1], SHOWN.get(task, task), shade[task]))
         if "all" in arms:
             axes.axhline(100 * (arms["all"].median - floor) / best, color=shade[task], linestyle=":", linewidth=1.0)
     axes.set_xscale("log", base=2)
