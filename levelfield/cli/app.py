@@ -14,18 +14,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from levelfield._version import __version__
 from levelfield.cli import overview
 from levelfield.cli.arguments import (
+    CLUSTER,
     COMPARE_OPTIONS,
     EXECUTION,
     NUMERICS,
     AnyEffort,
+    ClusterOptions,
     CompareOptions,
+    EngineName,
     Execution,
     File,
     Folder,
@@ -62,7 +65,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     from levelfield.engine.worker import Job
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
-    ended(train_commands.execute_and_report(job, job.source.load(), execution.jobs, report_dir, say))
+    ended(train_commands.execute_and_report(job, job.source.load(), execution.here, report_dir, say))
 
 
 def plan(
@@ -117,7 +120,8 @@ def run(
     study: StudyName,
     effort: Effort = "minutes",
     pattern: Annotated[Text, arg(name="filter")] = "",
-    engine: Literal["local"] = "local",
+    engine: EngineName = "local",
+    cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     threads: Number = 1,
     trials: Trials = 0,
@@ -130,7 +134,7 @@ def run(
         study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
         effort: how much compute the study may take
         pattern: pattern of run ids, such as "*attention*"
-        engine: where runs execute
+        engine: where runs execute: local, ray (RAY_ADDRESS names the cluster), slurm
         threads: processor threads of each worker
         trials: recipes to try for every arm first, equally many (default: as the study says)
     """
@@ -141,8 +145,9 @@ def run(
     places = (execution.runs_dir, execution.data)
     source = Source.of(study, trials, numerics.numerics(), options.options())
     job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
-    declared, jobs = job.source.load(), execution.jobs
-    complete = train_commands.tune(job, declared, jobs, say) and train_commands.execute(job, declared, jobs, say)
+    declared, placement = job.source.load(), cluster.placement(engine, execution.jobs)
+    tuned = train_commands.tune(job, declared, placement, say)
+    complete = tuned and train_commands.execute(job, declared, placement, say)
     say(f"Write its report with: {train_commands.report_command(job)}")
     ended(complete)
 
@@ -179,8 +184,8 @@ def compare(
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     made(report_dir, "--report-dir")
-    ended(train_commands.tune(job, study, execution.jobs, say))
-    ended(train_commands.execute_and_report(job, study, execution.jobs, report_dir, say))
+    ended(train_commands.tune(job, study, execution.here, say))
+    ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say))
 
 
 def reach(
@@ -202,7 +207,7 @@ def reach(
 
     job = Job(Source(REACH, mixer), effort, execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
-    complete = train_commands.execute_and_report(job, study, execution.jobs, report_dir, say)
+    complete = train_commands.execute_and_report(job, study, execution.here, report_dir, say)
     say(train_commands.found(study, effort, job.out))
     ended(complete)
 

@@ -19,6 +19,7 @@ from tyro.conf import Positional, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from levelfield import files
+from levelfield.engine.placement import Placement
 from levelfield.presets.options import Options, names
 from levelfield.spec import EFFORTS, Effort, Numerics, UserError, closest
 from levelfield.spec.numerics import Precision
@@ -108,6 +109,7 @@ Names = Annotated[
     arg(help_behavior_hint=""),
 ]
 AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), arg(help_behavior_hint="")]
+EngineName = Annotated[str, _one("ENGINE", str)]
 Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 TaskName = Annotated[Positional[str], arg(metavar="TASK")]
@@ -121,13 +123,39 @@ class Execution:
         runs_dir: folder of run directories
         data: folder of prepared data
         device: auto, cpu, cuda or cuda:1
-        jobs: worker processes (default: one per core, or one per GPU)
+        jobs: worker processes (default: one per core, or one per GPU; on a cluster one for each run, 32 at most)
     """
 
     runs_dir: Folder = Path("runs")
     data: Folder = Path("data")
     device: Device = "auto"
     jobs: Count = None
+
+    @property
+    def here(self) -> Placement:
+        """The placement unless an engine is named: this machine."""
+        return Placement(jobs=self.jobs)
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What each worker of a cluster asks for.
+
+    Args:
+        gpus: GPUs of each worker, for ray and slurm; with ray also a part of one, such as 0.5 (default: none)
+        partition: of slurm (default: as slurm says)
+        account: of slurm (default: as slurm says)
+        time: limit of one job of slurm, such as 4:00:00; a run goes on in the next job (default: as slurm says)
+    """
+
+    gpus: Rate = None
+    partition: Text = ""
+    account: Text = ""
+    time: Text = ""
+
+    def placement(self, engine: str, jobs: int | None) -> Placement:
+        """Returns the same as a value of the package."""
+        return Placement(engine, jobs, self.gpus or 0.0, self.partition, self.account, time=self.time)
 
 
 @dataclass(frozen=True)
@@ -186,4 +214,4 @@ class NumericsOptions:
         return Numerics(**vars(self))
 
 
-EXECUTION, COMPARE_OPTIONS, NUMERICS = Execution(), CompareOptions(), NumericsOptions()
+EXECUTION, COMPARE_OPTIONS, NUMERICS, CLUSTER = Execution(), CompareOptions(), NumericsOptions(), ClusterOptions()

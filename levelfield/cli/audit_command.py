@@ -18,6 +18,7 @@ from levelfield.cli.own_options import NO_COLUMNS, Columns
 from levelfield.cli.streams import Say, say
 
 if TYPE_CHECKING:
+    from levelfield.engine.placement import Placement
     from levelfield.engine.worker import Job
     from levelfield.spec import Task
 
@@ -42,11 +43,11 @@ def audit(
 
     word = columns.source(source)
     job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)
-    if not audited(find_task(word), job, execution.jobs, report_dir, say):
+    if not audited(find_task(word), job, execution.here, report_dir, say):
         raise SystemExit(1)
 
 
-def audited(task: Task, job: Job, jobs: int | None, report_dir: Path, say: Say) -> bool:
+def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: Say) -> bool:
     """Measures what is left of the audit and writes its report; returns whether all runs are complete.
 
     Raises UserError for a dataset that cannot be audited, before anything is trained.
@@ -67,7 +68,7 @@ def audited(task: Task, job: Job, jobs: int | None, report_dir: Path, say: Say) 
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
     with Bars(console=Console(stderr=True), transient=True) as bar:
         auditing.measure(task, job.effort, place, data_commands.shown(bar))
-    complete = train_commands.execute(job, study, jobs, say)
+    complete = train_commands.execute(job, study, placement, say)
     rows = auditing.collect(task, job.effort, place)
     write_rows(auditing.folder(task, job.effort, place) / "rows.jsonl", rows)
     found = Reading.of(rows)

@@ -1,6 +1,6 @@
 """Tunes and executes the runs of a study and writes its report: what `demo`, `run`, `compare` and `report` share.
 
-execute(Job(source, "minutes", runs_dir, data), source.load(), jobs, say)    runs a study, on a screen
+execute(Job(source, "minutes", runs_dir, data), source.load(), HERE, say)    runs a study, on a screen
 write_report(source, source.load(), ReportPlace("minutes", runs_dir, report_dir), say)    writes its report
 """
 
@@ -14,10 +14,11 @@ from rich.console import Console
 
 from levelfield.cli import run_screen
 from levelfield.cli.streams import Say
+from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, choose, references
-from levelfield.engine.local import Local, devices
+from levelfield.engine.placement import Placement
 from levelfield.engine.worker import Job
 from levelfield.files import made
 from levelfield.report import committed
@@ -35,20 +36,20 @@ class ReportPlace:
     report_dir: Path
 
 
-def tune(job: Job, study: Study, jobs: int | None, say: Say) -> bool:
+def tune(job: Job, study: Study, placement: Placement, say: Say) -> bool:
     """Runs the trials that the job's study still needs; returns whether all are complete, as where there are none."""
     if study.search is None:
         return True
     if not tuning.trials(study, job.matches).runs(job.effort):
         return True
     say(f"Tuning: {study.search.trials} trials for each arm, scored on validation.")
-    if execute(job.trials, study, jobs, say):
+    if execute(job.trials, study, placement, say):
         return True
     say("The runs wait for their trials: mend what failed, then run the same command again to continue.")
     return False
 
 
-def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
+def execute(job: Job, declared: Study, placement: Placement, say: Say) -> bool:
     """Executes the runs of the job that are not complete and names their files; returns whether all are complete.
 
     declared: the study as its source declares it, whose trials `tune` has run.
@@ -61,11 +62,9 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
         check(run)
     for numerics in {run.numerics for run in runs}:
         check_device(numerics, pick_device(job.device))
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs must be at least 1, not {jobs}.")
     if job.threads < 1:
         raise UserError(f"--threads must be at least 1, not {job.threads}.")
-    workers = devices(job.device, jobs, max((run.numerics.nproc for run in runs), default=1))[: len(runs)]
+    engine = placements.engine(placement, job, runs)
     made(job.out, "--runs-dir")
     made(job.data, "--data")
     records = () if declared.search is None or job.trial else tuning.trial_records(declared, job.effort, job.out)
@@ -74,7 +73,7 @@ def execute(job: Job, declared: Study, jobs: int | None, say: Say) -> bool:
     store.write_index(job.out, index, adds=bool(job.source.mixer))
     console = Console()
     with run_screen.screen(console) as screen:
-        outcome = Driver(job, Local(workers), screen).execute(runs)
+        outcome = Driver(job, engine, screen).execute(runs)
     _conclude(study.name, job, runs, outcome, say)
     return not outcome.failed
 
@@ -100,11 +99,11 @@ def report_command(job: Job) -> str:
     return shlex.join(words)
 
 
-def execute_and_report(job: Job, study: Study, jobs: int | None, report_dir: Path, say: Say) -> bool:
+def execute_and_report(job: Job, study: Study, placement: Placement, report_dir: Path, say: Say) -> bool:
     """Executes the runs of the job and writes the report into `report_dir`; returns whether all runs are complete."""
     study.runs(job.effort)  # whatever is wrong with it is said before a folder is made
     made(report_dir, "--report-dir")
-    complete = execute(job, study, jobs, say)
+    complete = execute(job, study, placement, say)
     write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say)
     return complete
 

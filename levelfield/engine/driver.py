@@ -59,11 +59,15 @@ class Event:
 
 @dataclass(frozen=True)
 class Order:
-    """What an engine executes units of. fingerprint: of the code, as of `Source.fingerprint`. probes: of each run."""
+    """What an engine executes units of. fingerprint: of the code, as of `Source.fingerprint`. probes: of each run.
+
+    processes: at most so many train one run.
+    """
 
     job: Job
     fingerprint: str
     probes: Mapping[str, Sequence[Probe]]
+    processes: int = 1
 
     def where(self, run_id: str) -> Path:
         return self.job.out / run_id
@@ -127,7 +131,8 @@ class Driver:
         """Executes the runs until each is complete or failed. Raises UserError where no unit can start."""
         study, _ = self.job.load()
         check_folder(self.job.out)
-        self.order = Order(self.job, self.job.source.fingerprint(runs), {run.id: study.probes(run) for run in runs})
+        probes, most = {run.id: study.probes(run) for run in runs}, max(run.numerics.nproc for run in runs)
+        self.order = Order(self.job, self.job.source.fingerprint(runs), probes, most)
         try:
             left = [run.id for run in runs if not self.order.finished(run.id)]
             self.done = [run.id for run in runs if run.id not in set(left)]

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from levelfield.engine.driver import Event, Order
-from levelfield.spec import UserError
+from levelfield.engine.placement import Placement, processes
+from levelfield.engine.worker import Job
+from levelfield.spec import Run, UserError
 
 
 def cores() -> int:
@@ -196,6 +198,12 @@ class Local:
             last = words.splitlines()[-1] if words else "it said nothing"
             raise UserError(f"A worker could not start, it {how}: {last}")
         return Event(worker.current, "died", how, words) if worker.current else None
+
+
+def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Local:
+    """Returns the engine for these runs. Raises UserError for a device that is not here."""
+    placement.refuse("gpus", "partition", "account", "time")
+    return Local(devices(job.device, placement.jobs, processes(runs))[: len(runs)])
 
 
 def environment(threads: int) -> dict[str, str]:

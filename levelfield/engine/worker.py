@@ -25,7 +25,7 @@ from levelfield.engine.find import Source, choose, matches
 from levelfield.files import write_text
 from levelfield.presets.options import Options
 from levelfield.runs import store
-from levelfield.runs.claims import Lost, claim
+from levelfield.runs.claims import Lost, Stopped, claim
 from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
 from levelfield.spec.errors import format_error
 
@@ -123,7 +123,7 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
             (where / store.ERROR).unlink(missing_ok=True)
             try:
                 execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
-            except Lost:
+            except (Lost, Stopped):
                 return "busy", ""
             except Exception as error:
                 why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)

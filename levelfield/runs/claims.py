@@ -40,6 +40,28 @@ class Lost(Exception):
     """The error for work on a run that another process has taken over, or has completed."""
 
 
+class Stopped(Exception):
+    """The error for work that this process was asked to stop; a checkpoint has been saved."""
+
+
+_STOP = threading.Event()
+
+
+def stop() -> None:
+    """Asks this process to save its run and give it back, as a signal before a time limit does."""
+    _STOP.set()
+
+
+def stopping() -> bool:
+    """Tells whether `stop` was called."""
+    return _STOP.is_set()
+
+
+def pause(seconds: float) -> None:
+    """Waits, or returns at once where this process is asked to stop."""
+    _STOP.wait(seconds)
+
+
 class Folder:
     """The list of entries of a run as files, beside what is staged: a `lease.Disk`."""
 

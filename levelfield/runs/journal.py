@@ -22,7 +22,8 @@ from typing import Any
 import torch
 
 from levelfield.files import disk_errors, read_log, to_line, write_json, write_rows
-from levelfield.runs import checkpoint, store
+from levelfield.runs import checkpoint, claims, store
+from levelfield.runs.claims import Stopped
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
 from levelfield.runs.results import LogRecord
@@ -91,7 +92,10 @@ class Journal:
         write_rows(self.path, done)
 
     def note(self, state: State, metrics: Metrics) -> None:
-        """Writes what is due after a step. Raises UserError on a full disk."""
+        """Writes what is due after a step.
+
+        Raises UserError on a full disk, and Stopped where this process was asked to stop, after saving a checkpoint.
+        """
         if not self.progress.told:
             return
         last = metrics.step == self.plan.steps or bool(state.stopped)
@@ -102,8 +106,11 @@ class Journal:
             self.shown = now
             self._show(state, metrics, now)
         current = metrics.step == state.step  # or losses were fetched of several steps, and this is not the last
-        if now - self.saved > self.pause and current and not last:
+        stopping = claims.stopping()
+        if (stopping or now - self.saved > self.pause) and current and not last:
             self._save(state, now)
+            if stopping:
+                raise Stopped(f"{self.progress.where} was saved at step {state.step}, and is free for others.")
 
     def _log(self, metrics: Metrics) -> None:
         record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}

@@ -10,76 +10,29 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import toys
 from repository import TESTS
+from stages import Heard, Stage, wait_for
 
-from levelfield.engine.driver import Driver, Outcome, Screen, check_folder
-from levelfield.engine.find import Source, choose
+from levelfield.engine.driver import Outcome, check_folder
+from levelfield.engine.find import Source
 from levelfield.engine.local import Local, cause
 from levelfield.engine.worker import Job, attempt, work
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import claim
-from levelfield.spec import Run, UserError
-
-
-@dataclass
-class Heard:
-    """A screen that remembers."""
-
-    said: list[str] = field(default_factory=list)
-    running: list[Path] = field(default_factory=list)
-
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
-
-    def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
-        self.running = list(running)
-
-
-@dataclass
-class Stage:
-    """A toy study in a folder of its own."""
-
-    folder: Path
-    heard: Heard = field(default_factory=Heard)
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "toys.py"
-
-    @property
-    def job(self) -> Job:
-        return Job(Source(str(self.path)), "smoke", out=self.folder / "runs", data=self.folder / "data")
-
-    def runs(self) -> list[Run]:
-        return choose(self.job.source.load(), "smoke")
-
-    def execute(self, engine: Local | None = None, screen: Screen | None = None) -> Outcome:
-        return Driver(self.job, engine or Local(["cpu"]), screen or self.heard).execute(self.runs())
-
-    def where(self, seed: int) -> Path:
-        return store.directory(self.job.out, self.runs()[seed])
+from levelfield.spec import UserError
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
-
-
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:
@@ -168,10 +121,10 @@ def test_killing_the_parent_ends_the_workers_and_frees_their_claims(stage: Stage
     toys.write(stage.path, runs=1, steps=4000, pause=0.01)
     code = f"""
 import sys
-sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / "engine")!r}]
+sys.path.insert(0, {str(TESTS)!r})
 from pathlib import Path
 from levelfield.engine.local import Local
-from test_engines import Stage
+from stages import Stage
 stage = Stage(Path({str(stage.folder)!r}))
 engine = Local(["cpu"])
 class Tell:

@@ -1,0 +1,61 @@
+"""Says where runs execute and with what, and makes the engine that does it.
+
+engine(Placement("slurm", jobs=16, partition="gpu", gpus=1, time="4:00:00"), job, runs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from levelfield.spec import Run, UserError, closest
+
+if TYPE_CHECKING:  # the command line reads placements before it loads anything else
+    from levelfield.engine.driver import Engine
+    from levelfield.engine.worker import Job
+
+ENGINES = ("local", "ray", "slurm")  # each a module beside this one, whose `engine` takes what `engine` here takes
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The place where units execute. What only some engines know is empty where it was not given.
+
+    jobs: workers at once, None for as many as suit the engine. gpus: of each worker, a fraction where the engine shares
+    them. partition, account, time: as the scheduler's users write them.
+    """
+
+    engine: str = "local"
+    jobs: int | None = None
+    gpus: float = 0.0
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+
+    def refuse(self, *names: str) -> None:
+        """Raises UserError for fields of these names that are given, though the engine does not know them."""
+        for name in names:
+            if getattr(self, name):
+                raise UserError(f"--{name} is not for --engine {self.engine}: leave it out.")
+
+
+HERE = Placement()
+
+
+def processes(runs: Sequence[Run]) -> int:
+    """Returns the most processes that one of these runs is trained by."""
+    return max((run.numerics.nproc for run in runs), default=1)
+
+
+def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Engine:
+    """Returns the engine for these runs of a job. Raises UserError for an unknown one or one that is not here."""
+    if placement.engine not in ENGINES:
+        raise UserError(f"There is no engine '{placement.engine}': {closest(placement.engine, ENGINES)}")
+    if placement.jobs is not None and placement.jobs < 1:
+        raise UserError(f"--jobs must be at least 1, not {placement.jobs}.")
+    found: Mapping[str, Callable[[Placement, Job, Sequence[Run]], Engine]] = vars(
+        import_module(f"levelfield.engine.{placement.engine}")
+    )
+    return found["engine"](placement, job, runs)

@@ -1,0 +1,253 @@
+"""Executes units on a cluster: workers that a scheduler places, each of which takes what is free until nothing is left.
+
+    Driver(job, Pool(Slurm(placement), most=16), screen).execute(runs)
+
+A worker reads one file, the order: the job, the fingerprint of its code, and the ids of its runs. It goes through them,
+claims one that is free (`claims.claim`) and does what is left of it. So the leases are the queue, and there is no other
+one: a worker that is lost costs the run that it had a delay, and any worker goes on with it; one that is added at any
+time helps. The driver watches the folder of runs and starts workers again that a machine took along. It may itself be
+killed and started again, on any machine that sees the folder.
+
+On SIGTERM, as before a preemption, and on SIGUSR1, as before a time limit, a worker saves a checkpoint, gives its run
+back and ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from levelfield.data import prepared
+from levelfield.engine.driver import Event, Order
+from levelfield.engine.worker import Job, attempt
+from levelfield.files import read_json, read_text, remedy, write_json, write_text
+from levelfield.runs import claims, store
+from levelfield.runs.claims import Folder
+from levelfield.spec import UserError
+
+FOLDER = "jobs"  # in the folder of runs
+POLL_S = 1.0
+IDLE_S = claims.DEADLINE_S + 30.0  # that a worker waits for runs of others, in case their owners are lost
+LOSSES = 3  # of workers in one run, after which it counts as failed
+STARTS = 5  # of workers, one after another, without a run that ended meanwhile
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a scheduler starts workers for. name: of the jobs, equal for the same order. path: of the order's file.
+
+    cpus: of each worker, whose processes have so many threads.
+    """
+
+    name: str
+    path: Path
+    threads: int
+    cpus: int
+
+
+class Cluster(Protocol):
+    """A scheduler, as far as a pool needs one."""
+
+    def open(self, place: Workplace) -> None:
+        """Raises UserError where the scheduler is not installed, cannot be reached, or lacks what was asked for."""
+        ...
+
+    def start(self, count: int) -> None:
+        """Starts so many workers, or queues them. Raises UserError where they are refused; none is queued then."""
+        ...
+
+    def alive(self) -> int:
+        """Counts the workers that run or wait in a queue, those of an earlier driver too."""
+        ...
+
+    def last_words(self) -> str:
+        """Returns what a worker that ended said last."""
+        ...
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Pool:
+    """An engine whose units are done by at most so many workers of a cluster."""
+
+    cluster: Cluster
+    most: int
+    units: set[str] = field(default_factory=set)
+    starts: int = 0
+    polled: float = 0.0
+
+    def open(self, order: Order) -> Sequence[str]:
+        """Raises UserError where workers of other code are at this order."""
+        self.order = order
+        _prepare(order)
+        out = order.job.out.absolute()
+        fields = (str(out), order.job.source.study, order.job.source.mixer, order.job.effort, order.job.pattern)
+        name = f"levelfield-{hashlib.sha256(repr((*fields, order.job.trial)).encode()).hexdigest()[:10]}"
+        threads = order.job.threads
+        self.place = Workplace(name, out / FOLDER / f"{name}.json", threads, cpus=threads * order.processes)
+        self.cluster.open(self.place)
+        if not self.place.path.exists() or not self.cluster.alive():
+            return ()
+        known = read_json(self.place.path)
+        if known["fingerprint"] != order.fingerprint:
+            raise UserError(f"Workers of {name} go by other code: let them end, or cancel the jobs of that name.")
+        self.units = set(known["runs"])
+        return known["runs"]
+
+    def room(self) -> int:
+        return sys.maxsize
+
+    def submit(self, run_ids: Sequence[str]) -> None:
+        self.units.update(run_ids)
+        job = replace(self.order.job, out=self.order.job.out.absolute(), data=self.order.job.data.absolute())
+        made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
+        write_json(self.place.path, made | {"job": job.to_json()})
+        self._start()
+
+    def heard(self, seconds: float) -> Sequence[Event]:
+        """Returns what has ended by what lies in the folder of runs. Raises UserError where workers end at once."""
+        time.sleep(seconds)
+        if time.monotonic() - self.polled < POLL_S:
+            return ()
+        self.polled = time.monotonic()
+        since = self.place.path.stat().st_mtime
+        ended = [event for run_id in sorted(self.units) if (event := self._ended(run_id, since))]
+        self.units.difference_update(event.run_id for event in ended)
+        self.starts = 0 if ended else self.starts
+        if self.units and not self.cluster.alive():
+            self._start()
+        return ended
+
+    def running(self) -> Sequence[str]:
+        return [run_id for run_id in sorted(self.units) if (self.order.where(run_id) / claims.FOLDER).exists()]
+
+    def cancel(self) -> None:
+        self.cluster.cancel()
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def _ended(self, run_id: str, since: float) -> Event | None:
+        if self.order.finished(run_id):
+            return Event(run_id, "done")
+        where = self.order.where(run_id)
+        if not failed(where, since):
+            return None
+        said = read_text(where / store.ERROR, remedy(where)).strip()
+        return Event(run_id, "failed", said.splitlines()[0] if said else "it does not say why")
+
+    def _start(self) -> None:
+        """Starts what is missing of the workers. Raises UserError after `STARTS` times without any result."""
+        if self.starts >= STARTS:
+            words = (
+                self.cluster.last_words() or f"they left no log; is {self.order.job.out} shared with their machines?"
+            )
+            raise UserError(f"Workers ended {STARTS} times before a run did: {words}")
+        missing = min(self.most, len(self.units)) - self.cluster.alive()
+        if missing > 0:
+            self.starts += 1
+            self.cluster.start(missing)
+
+
+def _prepare(order: Order) -> None:
+    """Prepares data here, once, for their lock may not hold between machines."""
+    _, runs = order.job.load()
+    for task in dict.fromkeys(run.task for run in runs if run.id in order.probes):
+        if not (prepared.folder(task, order.job.data) / prepared.MANIFEST).exists():
+            prepared.load(task, order.job.data)
+
+
+def failed(where: Path, since: float) -> bool:
+    """Tells whether a run failed since that time, as the file system has it."""
+    try:
+        return (where / store.ERROR).stat().st_mtime >= since
+    except OSError:
+        return False
+
+
+def losses(where: Path, since: float) -> int:
+    """Counts the workers that were lost in a run since that time: claims that nobody gave back."""
+    disk = Folder(where)
+    entries = [(n, disk.read(n)) for n in range(1, disk.last() + 1)]
+    recent = [entry.kind for n, entry in entries if entry is not None and disk.heard(n) >= since]
+    return recent.count("held") - recent.count("free")
+
+
+def work(path: Path) -> str:
+    """Does the runs of an order until none is left for it; returns why it ended early, "" where it did not.
+
+    Raises UserError where the order cannot be read here, or where the study is another one here.
+    """
+    known = read_json(path, f"share the folder {path.parent} with every machine, under the same name")
+    os.chdir(known["folder"])
+    job, since = Job.from_json(known["job"]), path.stat().st_mtime
+    study, runs = job.load()
+    if job.source.fingerprint(runs) != known["fingerprint"]:
+        raise UserError(f"{study.name} is another one on this machine: give all machines the same files.")
+    import torch
+
+    torch.set_num_threads(job.threads)
+    by_id = {run.id: run for run in runs}
+    order = Order(job, known["fingerprint"], {run_id: study.probes(by_id[run_id]) for run_id in known["runs"]})
+    idle_since = time.monotonic()
+    while left := [
+        run_id for run_id in known["runs"] if not (order.finished(run_id) or failed(job.out / run_id, since))
+    ]:
+        for run_id in left:
+            if losses(job.out / run_id, since) >= LOSSES:
+                _give_up(job.out / run_id)
+                continue
+            outcome, why = attempt(by_id[run_id], job, order.probes[run_id])
+            if claims.stopping():
+                return "it was asked to stop"
+            if outcome == "failed" and not failed(job.out / run_id, since):  # not even that could be written
+                raise UserError(why)
+            if outcome != "busy":
+                idle_since = time.monotonic()
+        if time.monotonic() - idle_since > IDLE_S:
+            return ""
+        claims.pause(POLL_S)
+    return ""
+
+
+def _give_up(where: Path) -> None:
+    """Marks a run as failed whose workers die, if nobody is at it now."""
+    with claims.claim(where) as mine:
+        if mine is not None:
+            write_text(where / store.ERROR, f"The run failed: its worker was lost {LOSSES} times.\n")
+
+
+def main(words: Sequence[str], ended: Any = sys.exit) -> None:
+    """Works as one job of a scheduler: `python -m levelfield.engine.pool ORDER [COMMAND ...]`.
+
+    After SIGUSR1 the command is called, which puts the job back into the queue.
+    """
+    path, *again = words
+    limits: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        limits.append(number)
+        claims.stop()
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, stop)
+    try:
+        work(Path(path))
+    except UserError as error:
+        ended(f"levelfield: {error}")
+    if signal.SIGUSR1 in limits and again:
+        os.execvp(again[0], again)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,106 @@
+"""Executes units on Slurm, by plain `sbatch`, `squeue` and `scancel`.
+
+    levelfield run demo --engine slurm --partition gpu --gpus 1 --time 4:00:00 --jobs 16
+
+Workers are the tasks of one array, under a name that is the same for the same study, so that a driver that is started
+again finds those of the one before. A minute before its time limit Slurm sends each SIGUSR1: it saves a checkpoint and
+requeues itself. Where Slurm preempts it, it sends SIGTERM and requeues it. Where a node dies, Slurm requeues its tasks
+or not, as it is configured; if not, the driver starts others.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from levelfield.engine.local import environment
+from levelfield.engine.placement import Placement
+from levelfield.engine.pool import Pool, Workplace
+from levelfield.engine.worker import Job
+from levelfield.runs.claims import JOB
+from levelfield.spec import Run, UserError
+
+MOST = 32  # workers, unless --jobs says how many
+NOTICE_S = 60  # between the signal and the time limit
+PATIENCE_S = 60.0  # for one command of Slurm
+ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+
+
+def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Pool:
+    """Returns the engine for these runs. Raises UserError where the commands of Slurm are not here."""
+    if shutil.which("sbatch") is None:
+        raise UserError("There is no sbatch here: start this on a machine from which Slurm takes jobs.")
+    if placement.gpus != int(placement.gpus):
+        raise UserError(f"Slurm gives out whole GPUs, not {placement.gpus}: give --gpus a whole number.")
+    return Pool(Slurm(placement), most=min(len(runs), placement.jobs or MOST))
+
+
+@dataclass
+class Slurm:
+    """The jobs of one order in Slurm's queue: a `pool.Cluster`."""
+
+    placement: Placement
+
+    def open(self, place: Workplace) -> None:
+        self.place = place
+        code, _, said = _command("squeue", "--noheader", "--name", place.name)
+        if code:
+            raise UserError(f"Slurm cannot be reached: {said}")
+
+    def start(self, count: int) -> None:
+        code, _, said = _command(*self.words(count), script=self.script())
+        if code:
+            raise UserError(f"Slurm refuses the jobs: {said}")
+
+    def words(self, count: int) -> list[str]:
+        """Returns the command line that submits an array of so many workers."""
+        given, log = self.placement, self.place.path.with_name(f"{self.place.name}-%A_%a.log")
+        asked = {"partition": given.partition, "account": given.account, "time": given.time}
+        asked |= {"gres": f"gpu:{int(given.gpus)}"} if given.gpus else {}
+        fixed = {"job-name": self.place.name, "array": f"0-{count - 1}", "cpus-per-task": str(self.place.cpus)}
+        fixed |= {"signal": f"B:USR1@{NOTICE_S}", "open-mode": "append", "output": str(log)}
+        named = [f"--{name}={value}" for name, value in (fixed | asked).items() if value]
+        return ["sbatch", "--parsable", "--requeue", *named]
+
+    def script(self) -> str:
+        """Returns what each worker executes. Its shell becomes the worker, so that signals to a job reach that."""
+        task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment(self.place.threads).items()]
+        worker = shlex.join([sys.executable, "-P", "-m", "levelfield.engine.pool", str(self.place.path)])
+        lines = ["#!/bin/sh", *exports, f'export {JOB}="slurm {task}"', f'exec {worker} scontrol requeue "{task}"']
+        return "\n".join(lines) + "\n"
+
+    def alive(self) -> int:
+        """Counts tasks that wait or run. Where Slurm does not answer for a moment, one is taken to be there."""
+        user = getpass.getuser()
+        words = ("squeue", "--noheader", "--array", "--user", user, "--name", self.place.name, "--format", "%T")
+        code, listed, _ = _command(*words)
+        return 1 if code else sum(state not in ENDED for state in listed.split())
+
+    def last_words(self) -> str:
+        logs = sorted(self.place.path.parent.glob(f"{self.place.name}-*.log"), key=lambda path: path.stat().st_mtime)
+        lines = logs[-1].read_text(errors="replace").strip().splitlines() if logs else []
+        return f"{lines[-1]} (see {logs[-1]})" if lines else ""
+
+    def cancel(self) -> None:
+        _command("scancel", "--user", getpass.getuser(), "--name", self.place.name)
+
+    def close(self) -> None:
+        """Leaves the jobs in the queue: they need no driver."""
+
+
+def _command(*words: str, script: str = "") -> tuple[int, str, str]:
+    """Returns the exit code of a command of Slurm, what it printed, and its last complaint in one line."""
+    try:
+        done = subprocess.run(
+            words, input=script, capture_output=True, text=True, timeout=PATIENCE_S, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, "", str(error)
+    complaint = done.stderr.strip().splitlines()
+    return done.returncode, done.stdout, complaint[-1] if complaint else f"{words[0]} ended with {done.returncode}"

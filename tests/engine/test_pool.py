@@ -1,0 +1,152 @@
+"""Pools of workers on a cluster that is made of threads: what they share, what they skip, what is started again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import toys
+from stages import BYTES, Stage, undisturbed
+
+from levelfield.engine import pool
+from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.pool import Pool, Workplace
+from levelfield.files import read_json, write_json
+from levelfield.runs import claims, store
+from levelfield.runs.claims import Folder, claim
+from levelfield.spec import UserError
+
+
+@dataclass
+class Threads:
+    """A cluster whose workers are threads. broken: they end at once."""
+
+    broken: bool = False
+    started: list[threading.Thread] = field(default_factory=list)
+    cancelled: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def open(self, place: Workplace) -> None:
+        self.place = place
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            self.started.append(threading.Thread(target=self._work, daemon=True))
+            self.started[-1].start()
+
+    def _work(self) -> None:
+        if not self.broken:
+            self.said.append(pool.work(self.place.path))
+
+    def alive(self) -> int:
+        return sum(each.is_alive() for each in self.started)
+
+    def last_words(self) -> str:
+        return "no module named levelfield"
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def close(self) -> None:
+        for each in self.started:
+            each.join()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(pool, "POLL_S", 0.02)
+    monkeypatch.setattr(claims, "_STOP", threading.Event())
+    monkeypatch.chdir(tmp_path)
+    return Stage(tmp_path)
+
+
+def execute(stage: Stage, cluster: Threads, most: int = 2) -> Outcome:
+    return Driver(stage.job, Pool(cluster, most), stage.heard).execute(stage.runs())
+
+
+def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_alone(stage: Stage) -> None:
+    toys.write(stage.path, traps={1: "raise"}, runs=4)
+    cluster = Threads()
+    outcome = execute(stage, cluster)
+    assert len(cluster.started) == 2
+    assert len(outcome.done) == 3
+    assert outcome.failed == {stage.runs()[1].id: "ValueError: no such luck"}
+    assert len([said for said in stage.heard.said if "no such luck" in said]) == 1
+    found = {name: (stage.where(3) / name).read_bytes() for name in BYTES}
+    assert found == undisturbed(stage, 3)
+    assert read_json(stage.where(3) / store.LEDGER)["claims"] == 1
+    assert execute(stage, Threads()).failed == outcome.failed
+
+
+def test_a_worker_that_is_asked_to_stop_saves_and_the_next_one_ends_with_the_same_bytes(stage: Stage) -> None:
+    toys.write(stage.path, runs=1, steps=40, pause=0.01)
+    cluster = Threads()
+
+    def stop_once() -> None:
+        while not (stage.where(0) / store.LOG).exists():
+            claims.pause(0.01)
+        claims.stop()
+        while not cluster.said:
+            threading.Event().wait(0.01)
+        assert cluster.said == ["it was asked to stop"]
+        assert list(stage.where(0).glob("checkpoint-*"))
+        claims._STOP.clear()
+
+    helper = threading.Thread(target=stop_once)
+    helper.start()
+    assert len(execute(stage, cluster).done) == 1
+    helper.join()
+    assert len(cluster.started) == 2
+    assert {name: (stage.where(0) / name).read_bytes() for name in BYTES} == undisturbed(stage, 0)
+    assert read_json(stage.where(0) / store.LEDGER)["claims"] == 2
+
+
+def test_workers_that_end_at_once_are_started_a_few_times_and_then_quoted(stage: Stage) -> None:
+    toys.write(stage.path, runs=1)
+    cluster = Threads(broken=True)
+    with pytest.raises(UserError, match=r"ended 5 times before a run did: no module named levelfield"):
+        execute(stage, cluster)
+    assert (len(cluster.started), cluster.cancelled) == (pool.STARTS, 1)
+
+
+def test_a_run_whose_workers_are_lost_three_times_has_failed(stage: Stage) -> None:
+    toys.write(stage.path, runs=2)
+    cluster = Threads()
+    lost = stage.where(0)
+
+    def start(count: int) -> None:  # the losses are later than the order
+        disk = Folder(lost)
+        with claim(lost) as mine:
+            assert mine is not None
+            dead = replace(mine.owner, started="0")
+        for number in range(disk.last() + 1, disk.last() + 4):
+            assert disk.add(number, replace(disk.read(1), owner=replace(dead, token=str(number))))
+        Threads.start(cluster, count)
+
+    cluster.start = start  # type: ignore[method-assign]
+    outcome = execute(stage, cluster)
+    assert outcome.failed == {lost.name: "The run failed: its worker was lost 3 times."}
+    assert len(outcome.done) == 1
+
+
+def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:
+    toys.write(stage.path, runs=1)
+    cluster = Threads(broken=True)
+    own = Pool(cluster, 1)
+    with pytest.raises(UserError):
+        Driver(stage.job, own, stage.heard).execute(stage.runs())
+    known = read_json(own.place.path)
+    write_json(own.place.path, known | {"fingerprint": "another"})
+    cluster.alive = lambda: 1  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="go by other code"):
+        execute(stage, cluster)
+    with pytest.raises(UserError, match="is another one on this machine"):
+        pool.work(own.place.path)
+
+
+def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="share the folder"):
+        pool.work(tmp_path / "jobs" / "levelfield-0.json")

@@ -1,0 +1,116 @@
+"""The Slurm engine against a fake of ours: what it asks for, what it refuses, what it goes on with after losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import fake_slurm
+import pytest
+import toys
+from stages import BYTES, Stage, undisturbed, wait_for
+
+from levelfield.cli.app import main
+from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.placement import Placement, engine
+from levelfield.engine.pool import Workplace
+from levelfield.engine.slurm import Slurm
+from levelfield.runs import store
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    commands = fake_slurm.install(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return Stage(tmp_path)
+
+
+def test_jobs_are_one_array_that_can_be_requeued_and_is_told_of_its_time_limit(tmp_path: Path) -> None:
+    slurm = Slurm(Placement("slurm", partition="gpu", account="lab", time="4:00:00", gpus=2))
+    slurm.place = Workplace("levelfield-1", tmp_path / "jobs" / "levelfield-1.json", threads=2, cpus=4)
+    words = slurm.words(7)
+    assert words[:3] == ["sbatch", "--parsable", "--requeue"]
+    wanted = ("array=0-6", "partition=gpu", "account=lab", "time=4:00:00", "gres=gpu:2", "cpus-per-task=4")
+    assert {f"--{word}" for word in (*wanted, "job-name=levelfield-1", "signal=B:USR1@60")} <= set(words)
+    bare = Slurm(Placement("slurm"))
+    bare.place = slurm.place
+    assert not [word for word in bare.words(1) if word.startswith(("--partition", "--account", "--time", "--gres"))]
+    assert slurm.script().splitlines()[-1].startswith("exec ")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "toys.py", "--effort", "smoke", "--device", "cpu", *words])
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    return shown
+
+
+def test_bad_input_is_one_sentence_and_nothing_is_queued(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    state = stage.folder / "slurm" / "state"
+    assert "invalid partition" in refused(capsys, "--engine", "slurm", "--partition", "nowhere")
+    assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
+    assert "'slurm'" in refused(capsys, "--engine", "slum")
+    assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
+    (state / "away").touch()
+    assert "cannot be reached" in refused(capsys, "--engine", "slurm")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "no sbatch here" in refused(capsys, "--engine", "slurm")
+    assert list(state.glob("*.job")) == []
+
+
+def execute(stage: Stage, jobs: int) -> Outcome:
+    made = engine(Placement("slurm", jobs=jobs), stage.job, stage.runs())
+    return Driver(stage.job, made, stage.heard).execute(stage.runs())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_lost_and_requeued_tasks_end_with_the_bytes_of_an_undisturbed_run(stage: Stage) -> None:
+    """One task is killed as with its node, one is told of its time limit, and the driver is started again."""
+    toys.write(stage.path, runs=2, steps=400, pause=0.02)
+    state = stage.folder / "slurm" / "state"
+    outcomes: list[Outcome] = []
+    driver = threading.Thread(target=lambda: outcomes.append(execute(stage, 2)))
+    driver.start()
+    wait_for(lambda: all((stage.where(seed) / store.LOG).exists() for seed in range(2)), 110)
+    first, second = sorted(fake_slurm.running(state).items())
+    os.kill(first[1], signal.SIGKILL)
+    os.kill(second[1], signal.SIGUSR1)
+    wait_for(lambda: (state / f"{second[0]}.requeued").exists())
+    driver.join(300)
+    assert [len(outcome.done) for outcome in outcomes] == [2]
+    for seed in range(2):
+        found = {name: (stage.where(seed) / name).read_bytes() for name in BYTES}
+        assert found == undisturbed(stage, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_driver_that_is_started_again_finds_the_jobs_of_the_one_before(stage: Stage) -> None:
+    toys.write(stage.path, runs=1, steps=100, pause=0.02)
+    state = stage.folder / "slurm" / "state"
+
+    class Gone(Exception):
+        pass
+
+    class Dies:
+        def say(self, sentence: str) -> None: ...
+
+        def show(self, running: list[Path], done: int, failed: int, total: int) -> None:
+            if running:
+                raise Gone
+
+    made = engine(Placement("slurm", jobs=1), stage.job, stage.runs())
+    with pytest.raises(Gone):
+        Driver(stage.job, made, Dies()).execute(stage.runs())
+    assert len(fake_slurm.running(state)) == 1
+    assert len(execute(stage, 1).done) == 1
+    assert len(list(state.glob("*.job"))) == 1

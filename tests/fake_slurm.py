@@ -1,0 +1,92 @@
+"""A Slurm of one machine without limits, for tests: sbatch, squeue, scancel and scontrol requeue as one script.
+
+    install(folder)      puts the commands into folder/bin, and their state into folder/state
+
+A task is a process; it is RUNNING while that lives. Nothing is requeued by itself, as where a node dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def install(folder: Path) -> Path:
+    """Writes the commands, and returns the folder to put before PATH."""
+    (folder / "state").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for name in ("sbatch", "squeue", "scancel", "scontrol"):
+        path = folder / "bin" / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{__file__}" {name} "{folder}/state" "$@"\n')
+        path.chmod(0o755)
+    return folder / "bin"
+
+
+def flags(words: Sequence[str]) -> dict[str, str]:
+    return dict(word.removeprefix("--").split("=", 1) for word in words if "=" in word)
+
+
+def sbatch(state: Path, words: Sequence[str]) -> None:
+    given = flags(words)
+    if given.get("partition") == "nowhere":
+        sys.exit("sbatch: error: invalid partition specified: nowhere")
+    number = 1 + len(list(state.glob("*.job")))
+    (state / f"{number}.job").write_text("\n".join(words))
+    (state / f"{number}.sh").write_text(sys.stdin.read())
+    for index in range(int(given["array"].split("-")[1]) + 1):
+        begin(state, f"{number}_{index}")
+    print(number)
+
+
+def begin(state: Path, task: str) -> None:
+    number, index = task.split("_")
+    given = flags((state / f"{number}.job").read_text().splitlines())
+    output = given["output"].replace("%A", number).replace("%a", index)
+    names = {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
+    with open(output, "a") as log:
+        process = subprocess.Popen(
+            ["sh", str(state / f"{number}.sh")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | names,
+            start_new_session=True,
+        )
+    with (state / f"{task}.pids").open("a") as file:
+        file.write(f"{process.pid}\n")
+
+
+def running(state: Path) -> dict[str, int]:
+    """The process of each task that lives."""
+    newest = {path.stem: int(path.read_text().split()[-1]) for path in state.glob("*.pids")}
+    return {task: pid for task, pid in newest.items() if lives(pid)}
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def main(command: str, state: Path, words: Sequence[str]) -> None:
+    if (state / "away").exists():
+        sys.exit(f"{command}: error: Unable to contact slurm controller (connect failure)")
+    if command == "sbatch":
+        sbatch(state, words)
+    elif command == "squeue":
+        print("\n".join("RUNNING" for _ in running(state)))
+    elif command == "scancel":
+        for pid in running(state).values():
+            os.kill(pid, signal.SIGTERM)
+    elif words[0] == "requeue":  # the caller is the task itself, which has done its work
+        (state / f"{words[1]}.requeued").touch()
+        begin(state, words[1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
