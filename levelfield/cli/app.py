@@ -44,7 +44,7 @@ from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.looking_commands import check, doctor, list_, probe, results
-from levelfield.cli.model_commands import export_ruler, import_, ruler
+from levelfield.cli.model_commands import export_ruler, export_run, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
 from levelfield.cli.streams import ended, guarded, say
@@ -296,7 +296,11 @@ COMMANDS = Group(
         "audit": audit,
         "probe": probe,
         "ruler": ruler,
-        "export": Group("Write samples for other evaluators.", {"ruler": export_ruler}),
+        "export": Group(
+            "Write a run as a folder that stands by itself, or samples for other evaluators.",
+            {"run": export_run, "ruler": export_ruler},
+            otherwise=export_run,
+        ),
         "import": import_,
         "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
         "check": check,

@@ -35,10 +35,11 @@ RENAMED = {
 
 @dataclass(frozen=True)
 class Group:
-    """Commands by name, and what they are for."""
+    """Commands by name, and what they are for. otherwise: the command that a word means which is no name."""
 
     about: str
     commands: Mapping[str, Callable[..., None] | Group]
+    otherwise: Callable[..., None] | None = None
 
 
 def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
@@ -50,14 +51,20 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
         _parsed(lambda: subcommand_cli_from_dict(listed, prog=name, description=group.about, args=given), name)
         return
     word, *rest = words
+    if word not in group.commands and group.otherwise is not None:
+        _call(group.otherwise, name, words)
+        return
     if word not in group.commands:
         raise UserError(f"There is no command '{name} {word}': {closest(word, list(group.commands))}")
     command = group.commands[word]
     if isinstance(command, Group):
         dispatch(command, f"{name} {word}", rest)
         return
-    prog, given = f"{name} {word}", current(rest)
-    config = (tyro.conf.FlagCreatePairsOff,)
+    _call(command, f"{name} {word}", rest)
+
+
+def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:
+    given, config = current(words), (tyro.conf.FlagCreatePairsOff,)
     _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)()
 
 

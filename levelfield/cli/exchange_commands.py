@@ -1,5 +1,7 @@
-"""Implements `export` and `import`: samples for other evaluators, and the answers that those have stored.
+"""Implements `export` and `import`: runs as folders that stand by themselves; samples for other evaluators, and the
+answers that those have stored.
 
+levelfield export listops-s4-scratch-0-1a2b3c4d5e && levelfield import exported/listops-s4-scratch-0-1a2b3c4d5e
 levelfield export ruler --tokenizer models/pythia-160m --lengths 4096 --folder tasks
 levelfield import results/*/samples_*.jsonl --model pythia-160m
 """
@@ -23,8 +25,9 @@ from levelfield.longcontext.served.lengths import tokenizer_here
 from levelfield.longcontext.served.way import Way
 from levelfield.longcontext.served.wrappings import OWN, wrapping_for
 from levelfield.longcontext.survey import Checkpoint
-from levelfield.runs import store
+from levelfield.runs import share, store
 from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
 from levelfield.tokenizer import Tokenizer
 
 SUFFIX = "-imported"
@@ -81,3 +84,33 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             answers.append(each)
         answers.sync()
     ruler_command.conclude(folder, [], output.report_dir, say)
+
+
+def export_run(where: Path, target: Path, push: str, say: Say) -> None:
+    """Packs a run into a folder, and uploads that where `push` names a place on the hub. Raises UserError."""
+    files = share.pack(where, target)
+    say(f"Wrote {len(files)} files to {target}: read them back with `levelfield import {target}`.")
+    if push:
+        _push(target, push)
+        say(f"Uploaded {target} to {push}.")
+
+
+def _push(folder: Path, repository: str) -> None:
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise UserError("--push needs the package huggingface_hub: pip install 'levelfield[hub]'.") from error
+    try:
+        api = HfApi()
+        api.create_repo(repository, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=str(folder))
+    except Exception as error:  # of the network, of the account, or of the name
+        raise UserError(f"The hub did not take {folder} as {repository}: {format_error(error)}") from error
+
+
+def import_runs(folders: Sequence[str], runs_dir: Path, say: Say) -> None:
+    """Reads exported runs back. Raises UserError for a folder that is none, or that is not whole."""
+    for folder in map(Path, folders):
+        if not share.is_packed(folder):
+            raise UserError(f"{folder} is no exported run: `levelfield export RUN_ID` writes one.")
+        say(f"Read {share.unpack(folder, runs_dir)}")

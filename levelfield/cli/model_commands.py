@@ -1,4 +1,4 @@
-"""Defines the commands of language models: `ruler`, `export ruler` and `import`, without importing what they need.
+"""Defines the commands of language models: `ruler`, `export` and `import`, without importing what they need.
 
 levelfield ruler models/mamba2-2.7b --lengths 1024,2048
 levelfield import results/samples_niah_single_1_2026-11-22T21-30-02.jsonl --model mamba2-2.7b
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Folder, Names, Number, Text
+from levelfield.cli.arguments import File, Folder, Names, Number, Text
 from levelfield.cli.ruler_options import (
     ASKED,
     OUTPUT,
@@ -65,19 +65,42 @@ def export_ruler(
     exchange_commands.export(tokenizer, asked, texts, exchange_commands.Target(form, folder), say)
 
 
-def import_(
-    files: Annotated[Positional[Names], arg(metavar="FILE ...")],
-    model: Text,
-    length: Annotated[Number, arg(help_behavior_hint="")] = 0,
-    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+def export_run(
+    run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
+    runs_dir: Folder = Path("runs"),
+    folder: File = None,
+    push: Text = "",
 ) -> None:
-    """Read answers that RULER or lm-evaluation-harness has stored, then write their report.
+    """Write a complete run as a folder that stands by itself: weights, spec, ledger, rows, a card and a loader.
 
     Args:
-        files: prediction files of RULER (4096/pred/vt.jsonl), or logs of samples of lm-eval (samples_TASK_DATE.jsonl)
-        model: the name under which they are reported
-        length: in tokens, where neither a file nor its folder says it
+        run_id: name of the run's directory
+        runs_dir: folder of run directories
+        folder: where it is written (default: exported, and the name of the run)
+        push: also upload it to the hub of Hugging Face, as OWNER/NAME; needs levelfield[hub]
     """
     from levelfield.cli import exchange_commands
 
+    exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say)
+
+
+def import_(
+    files: Annotated[Positional[Names], arg(metavar="FILE ...")],
+    model: Text = "",
+    length: Annotated[Number, arg(help_behavior_hint="")] = 0,
+    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+) -> None:
+    """Read an exported run, or answers that RULER or lm-evaluation-harness has stored, whose report is then written.
+
+    Args:
+        files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), or logs of samples of
+            lm-eval (samples_TASK_DATE.jsonl)
+        model: the name under which answers are reported
+        length: in tokens, where neither a file of answers nor its folder says it
+    """
+    from levelfield.cli import exchange_commands
+
+    if files and all(Path(file).is_dir() for file in files):
+        exchange_commands.import_runs(files, output.runs_dir, say)
+        return
     exchange_commands.import_(files, model, length or None, output, say)

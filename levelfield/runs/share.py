@@ -1,0 +1,153 @@
+"""Packs a complete run into a folder that stands by itself, and reads such a folder back, byte for byte.
+
+    pack(Path("runs") / run_id, Path("exported") / run_id)         # weights, spec, ledger, rows, log, a card, a loader
+    unpack(Path("exported") / run_id, Path("other_runs"))          # other_runs / run_id, with the same bytes
+
+The list of files in `MANIFEST` holds the SHA-256 of each, so that whoever gets the folder knows that it is whole.
+Nothing in it is executed or unpickled here; `load.py` is for people who have torch and not levelfield.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+from levelfield.files import atomic_folder, disk_errors, locked, read_json, sha256, write_json, write_text
+from levelfield.runs import store
+from levelfield.spec import Row, UserError
+from levelfield.spec.shapes import fault
+
+
+class Manifest(TypedDict):
+    """What the manifest of a folder holds. files: name -> SHA-256."""
+
+    format: int
+    run: str
+    files: dict[str, str]
+
+
+MANIFEST = "levelfield-run.json"
+FORMAT = 1
+KEPT = (store.SPEC, store.LEDGER, store.ROWS, store.LOG, store.WEIGHTS, store.SCORES, store.DONE)
+FILE = re.compile(r"probe-[\w.-]+\.jsonl|" + "|".join(map(re.escape, KEPT)))
+LOADER = Path(__file__).with_name("load_weights.py")
+
+
+def pack(where: Path, target: Path) -> list[Path]:
+    """Writes the folder `target` of the complete run in `where`, and returns its files. Raises UserError."""
+    if not store.complete(where):
+        raise UserError(f"{where.name} is not complete in {where.parent}: run its study first.")
+    if target.exists() and any(target.iterdir()) and not (target / MANIFEST).exists():
+        raise UserError(f"{target} holds other things: give another --folder.")
+    if (where / store.WEIGHTS).exists():
+        store.checked_weights(where)
+    files = [path for path in sorted(where.iterdir()) if FILE.fullmatch(path.name)]
+    with disk_errors(target.parent, "--folder"), atomic_folder(target) as partial:
+        for path in files:
+            shutil.copyfile(path, partial / path.name)
+        shutil.copyfile(LOADER, partial / "load.py")
+        write_text(partial / "README.md", card(where))
+        sums = {path.name: sha256(partial / path.name) for path in files}
+        write_json(partial / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
+    return sorted(target.iterdir())
+
+
+def is_packed(folder: Path) -> bool:
+    """Tells whether a folder is one that `pack` writes."""
+    return (folder / MANIFEST).is_file()
+
+
+def unpack(folder: Path, runs_dir: Path) -> Path:
+    """Copies the run of a packed folder into `runs_dir`, and returns its folder there.
+
+    A run that is there already stays. Raises UserError where the folder is not whole, and where the run that is there
+    has other rows.
+    """
+    name, sums = _manifest(folder)
+    for file, expected in sums.items():
+        if not (folder / file).is_file() or sha256(folder / file) != expected:
+            raise UserError(f"{folder / file} is missing or has changed since it was exported: get the folder again.")
+    where = runs_dir / name
+    with disk_errors(runs_dir, "--runs-dir"):
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with locked(runs_dir / f".{name}.import", "--runs-dir"):
+            if store.complete(where):
+                if sha256(where / store.ROWS) != sums[store.ROWS]:
+                    raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
+                return where
+            with atomic_folder(where) as partial:
+                for file in sums:
+                    shutil.copyfile(folder / file, partial / file)
+    return where
+
+
+def _manifest(folder: Path) -> tuple[str, dict[str, str]]:
+    """Returns the run's name and the SHA-256 of each file. Raises UserError for a name that leads out of its folder."""
+    found: Any = read_json(folder / MANIFEST)
+    if wrong := fault(found, Manifest) or _wrong(found):
+        raise UserError(f"{folder / MANIFEST} is damaged ({wrong}): get the folder again.")
+    return found["run"], found["files"]
+
+
+def _wrong(found: Manifest) -> str | None:
+    if found["format"] != FORMAT:
+        return f"its format is {found['format']}, and this version of levelfield reads {FORMAT}"
+    if not re.fullmatch(r"\w[\w.+-]{0,199}", found["run"]):
+        return "the name of its run cannot be one"
+    if not all(map(FILE.fullmatch, found["files"])):
+        return "it lists files that no run has"
+    missing = {store.SPEC, store.ROWS, store.LEDGER, store.LOG, store.DONE} - found["files"].keys()
+    return f"it lists no {min(missing)}" if missing else None
+
+
+def card(where: Path) -> str:
+    """Returns the page of a run, in Markdown with the head that model hubs read: scores, cost and how to use it."""
+    spec, ledger, rows = (
+        read_json(where / store.SPEC),
+        read_json(where / store.LEDGER),
+        store.run_rows(where / store.ROWS),
+    )
+    lines = [
+        "---",
+        "library_name: levelfield",
+        "tags: [levelfield, long-sequences]",
+        "---",
+        "",
+        f"# {where.name}",
+        "",
+        f"A run of levelfield {ledger.get('version', '')}: a model, trained and scored on a task by a stated protocol.",
+        "",
+        *_table(("split", "metric", "value", "n"), list(_scores(rows))),
+        "",
+        *_table(("what it cost", ""), [(key, _number(ledger[key])) for key in COSTS if ledger.get(key) is not None]),
+        "",
+        "`spec.json` says what was trained, field by field; its id hashes all of it. `rows.jsonl` has every number,",
+        "`ledger.json` the whole cost, `log.jsonl` the curve of training, `scores.npy` the score of each test example.",
+        "",
+        "    levelfield import FOLDER                   # into runs/, where reports and probes find it",
+        "",
+    ]
+    if (where / store.WEIGHTS).exists():
+        lines += ["With torch alone, `load.py` reads the weights:", "", "    from load import weights", ""]
+    return "\n".join([*lines, f"The model: `{json.dumps(spec['model'], sort_keys=True)}`", ""])
+
+
+COSTS = ("parameters", "steps", "examples", "tokens", "flops", "wall_s", "tuning_trials", "device", "numerics", "torch")
+
+
+def _scores(rows: list[Row]) -> Iterator[tuple[str, str, str, str]]:
+    for row in rows:
+        if "at" not in row and "value" in row:
+            yield row.get("split", ""), row.get("metric", ""), f"{row['value']:.4g}", str(row.get("n", ""))
+
+
+def _number(value: object) -> str:
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]

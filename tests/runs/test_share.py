@@ -1,0 +1,147 @@
+"""Exported runs: read back byte for byte, refused where they are not whole, and read with torch alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from repository import ROOT
+from safetensors.torch import load_file, save_file
+
+from levelfield.cli.app import main
+from levelfield.engine.find import Source, choose
+from levelfield.engine.worker import Job, attempt
+from levelfield.runs import load_weights, share, store
+from levelfield.spec import UserError
+from levelfield.spec.row_schema import row_schema
+
+PYTHON = {"string": str, "integer": int, "number": (int, float)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete toy run."""
+    folder = tmp_path_factory.mktemp("share")
+    toys.write(folder / "toys.py", runs=1)
+    job = Job(Source(str(folder / "toys.py")), "minutes", folder / "runs", folder / "data")
+    (made,) = choose(job.source.load(), "minutes")
+    assert attempt(made, job, ()) == ("done", "")
+    return store.directory(job.out, made)
+
+
+@pytest.fixture
+def packed(run: Path, tmp_path: Path) -> Path:
+    share.pack(run, tmp_path / "packed")
+    return tmp_path / "packed"
+
+
+def test_a_run_comes_back_byte_for_byte(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["export", run.name, "--runs-dir", str(run.parent), "--folder", str(tmp_path / "out")])
+    assert f"levelfield import {tmp_path / 'out'}" in capsys.readouterr().out
+    main(["import", str(tmp_path / "out"), "--runs-dir", str(tmp_path / "runs")])
+    again = tmp_path / "runs" / run.name
+    names = {path.name for path in run.iterdir() if share.FILE.fullmatch(path.name)}
+    assert names >= {"weights.safetensors", "rows.jsonl", "spec.json", "ledger.json", "log.jsonl", "done.json"}
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {n: (run / n).read_bytes() for n in names}
+    assert store.checked_weights(again) and store.run_rows(again / "rows.jsonl")
+    assert share.unpack(tmp_path / "out", tmp_path / "runs") == again, "a second time nothing is to be done"
+
+
+def test_the_loader_needs_torch_alone(packed: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from load import weights; found = weights(); "
+    code += "assert not {'levelfield', 'safetensors'} & set(sys.modules); print(sorted(found))"
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(packed)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted(load_file(packed / "weights.safetensors")))
+
+
+def test_the_loader_reads_what_safetensors_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    kinds = [getattr(torch, name) for name in load_weights.KINDS.values()]
+    given = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
+    given |= {"none": torch.empty(0, 4), "one": torch.tensor(2.5)}
+    save_file(given, tmp_path / "weights.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr(load_weights, "__file__", str(tmp_path / "load.py"))
+    found = load_weights.weights()
+    assert found.keys() == given.keys()
+    assert all(torch.equal(found[k], v) and found[k].dtype == v.dtype for k, v in given.items())
+
+
+def test_the_card_says_scores_cost_and_how_to_read_it_back(run: Path, packed: Path) -> None:
+    card = (packed / "README.md").read_text()
+    rows = [row for row in store.run_rows(run / "rows.jsonl") if row.get("split") == "test"]
+    assert rows
+    for row in rows:
+        assert f"| test | accuracy | {row['value']:.4g} | {row['n']} |" in card
+    assert "levelfield import" in card and "| parameters |" in card
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda at, m: (at / "rows.jsonl").write_text("{}\n"), "rows.jsonl is missing or has changed"),
+        (lambda at, m: (at / "weights.safetensors").unlink(), "weights.safetensors is missing or has changed"),
+        (lambda at, m: m.update(run="../out"), "the name of its run cannot be one"),
+        (lambda at, m: m["files"].update({"../x.jsonl": ""}), "it lists files that no run has"),
+        (lambda at, m: m["files"].pop("spec.json"), "it lists no spec.json"),
+        (lambda at, m: m.update(format=9), "its format is 9"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused(packed: Path, tmp_path: Path, change: Any, sentence: str) -> None:
+    manifest = json.loads((packed / share.MANIFEST).read_text())
+    change(packed, manifest)
+    (packed / share.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=sentence):
+        share.unpack(packed, tmp_path / "runs")
+    assert not [path for path in (tmp_path / "runs").glob("*") if path.is_dir()]
+
+
+def test_what_is_there_is_not_overwritten(run: Path, packed: Path, tmp_path: Path) -> None:
+    where = share.unpack(packed, tmp_path / "runs")
+    (where / "rows.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match="is there with other rows"):
+        share.unpack(packed, tmp_path / "runs")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(UserError, match="holds other things"):
+        share.pack(run, tmp_path / "mine")
+    with pytest.raises(UserError, match="is not complete"):
+        share.pack(run.parent / "nothing", tmp_path / "other")
+
+
+def test_it_is_pushed_only_where_the_hubs_package_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["export", run.name, "--runs-dir", str(run.parent), "--folder", str(tmp_path / "out"), "--push", "me/mine"]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2 and "pip install 'levelfield[hub]'" in capsys.readouterr().err
+    asked: list[Any] = []
+
+    class Hub:
+        def create_repo(self, name: str, exist_ok: bool) -> None:
+            asked.append(name)
+
+        def upload_folder(self, repo_id: str, folder_path: str) -> None:
+            asked.append((repo_id, folder_path))
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(HfApi=Hub))
+    main(words)
+    assert asked == ["me/mine", ("me/mine", str(tmp_path / "out"))]
+
+
+def test_the_schema_of_rows_is_published_and_rows_keep_to_it(run: Path) -> None:
+    schema = row_schema()
+    assert json.loads((ROOT / "docs" / "rows.schema.json").read_text()) == schema, "run python docs/schema.py"
+    kept = [json.loads(line) for line in (run / "rows.jsonl").read_text().splitlines()]
+    assert kept
+    for row in kept:
+        for key, value in row.items():
+            assert isinstance(value, PYTHON[schema["properties"][key]["type"]]), (key, value)
