@@ -109,13 +109,20 @@ class StateTracking(Task):
 
 @dataclass(frozen=True)
 class GroupWords(StateTracking):
-    """The running product of elements of a group, each drawn uniformly: all elements are symbols, all are answers."""
+    """The running product of elements of a group, each drawn uniformly from the symbols; all elements are answers.
+
+    All are symbols, too, where a subclass does not say otherwise.
+    """
 
     @property
     @abstractmethod
     def table(self) -> np.ndarray:
-        """The state after a symbol: (states, symbols) int64, the same elements in the same order; the first is the
-        neutral one."""
+        """The state after an element: (states, elements) int64, in the same order; the first is the neutral one."""
+
+    @property
+    def alphabet(self) -> np.ndarray:
+        """The elements that are symbols: (symbols,) int64."""
+        return np.arange(self.order)
 
     @property
     def order(self) -> int:
@@ -124,7 +131,7 @@ class GroupWords(StateTracking):
 
     @property
     def input(self) -> Tokens:
-        return Tokens(self.order)
+        return Tokens(len(self.alphabet))
 
     @property
     def output(self) -> StepLabels:
@@ -135,11 +142,12 @@ class GroupWords(StateTracking):
         return 1 / self.order
 
     def sequences(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        x = rng.integers(0, self.order, (count, self.length), dtype=narrow(self.order - 1))
+        after = self.table[:, self.alphabet]
+        x = rng.integers(0, after.shape[1], (count, self.length), dtype=narrow(after.shape[1] - 1))
         y = np.empty(x.shape, narrow_label(self.order))
         state = np.zeros(count, np.int64)
         for step in range(self.length):
-            state = self.table[state, x[:, step]]
+            state = after[state, x[:, step]]
             y[:, step] = state
         return x, y
 
@@ -147,7 +155,10 @@ class GroupWords(StateTracking):
         """Returns the best expected score of a rule that sees an asked step and those before it, `steps` in all.
 
         It knows the answer where it sees all steps so far; one that it does not see leaves all answers equally likely.
+        Raises UserError where not all elements are symbols, since then they are not.
         """
+        if len(self.alphabet) < self.order:
+            raise UserError(f"What a window allows on {self.name} is known where all elements are symbols.")
         first = self.unasked + 1
         known = max(0, min(steps, self.length) - first + 1)
         asked = self.length - self.unasked

@@ -5,12 +5,13 @@
 Which groups a model follows at any length tells what it can compute. S3, A4 and S4 are solvable; A5 and S5 are not, and
 their word problem is complete for NC1 (Barrington 1989). Attention and recurrences with diagonal transitions are in
 TC0, so they cannot follow these unless TC0 = NC1, however large (Merrill et al. 2024, "The Illusion of State", whose
-task this is). Symbols are all elements of the group, so that answers are uniform at every step.
+task this is). Symbols are all elements of the group, so that answers are uniform at every step; or a few that generate
+it, which is learnt sooner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, permutations
 from typing import ClassVar, Literal, get_args
@@ -29,11 +30,13 @@ class Words(GroupWords):
     """The product of every prefix of random elements.
 
     group: all (S) or all even (A) permutations of 3 to 5 places; they are numbered in lexical order, so that 0 is the
-    neutral one. length: elements. asked: how many of the last steps have a label; None is all. train, val, test:
-    sequences.
+    neutral one. generators: symbols are the neutral element and two that generate the group: an exchange of places 0
+    and 1 (S) or a cycle of places 0, 1 and 2 (A), and a cycle of all places, or for A4 of places 1, 2 and 3. length:
+    elements. asked: how many of the last steps have a label; None is all. train, val, test: sequences.
     """
 
     group: Group = "S3"
+    generators: bool = field(default=False, metadata={"added": True})
 
     source: ClassVar[str] = "generated; after Merrill et al. 2024 (arXiv:2404.08819)"
 
@@ -48,7 +51,11 @@ class Words(GroupWords):
 
     @property
     def settings(self) -> tuple[object, ...]:
-        return (self.group,)
+        return (self.group, "generators") if self.generators else (self.group,)
+
+    @property
+    def alphabet(self) -> np.ndarray:
+        return _generators(self.group) if self.generators else super().alphabet
 
     @property
     def table(self) -> np.ndarray:
@@ -62,9 +69,9 @@ class Words(GroupWords):
         number[known @ base] = np.arange(len(known))
         places = np.tile(np.arange(known.shape[1]), (len(x), 1))
         y = np.empty(x.shape, np.int64)
-        for step in range(x.shape[1]):
-            places = np.take_along_axis(known[x[:, step]], places, axis=1)
-            y[:, step] = number[places @ base]
+        for symbol, column in zip(x.T, y.T, strict=True):
+            places = np.take_along_axis(known[self.alphabet[symbol]], places, axis=1)
+            column[:] = number[places @ base]
         return y
 
 
@@ -73,6 +80,15 @@ def elements(group: Group) -> np.ndarray:
     every = list(permutations(range(int(group[1]))))
     even = [g for g in every if sum(g[i] > g[j] for i, j in combinations(range(len(g)), 2)) % 2 == 0]
     return np.array(even if group[0] == "A" else every)
+
+
+def _generators(group: Group) -> np.ndarray:
+    """Returns the numbers of the neutral element and of two that generate the group: (3,)."""
+    places = int(group[1])
+    first = (1, 0, *range(2, places)) if group[0] == "S" else (1, 2, 0, *range(3, places))
+    around = (0, 2, 3, 1) if group == "A4" else (*range(1, places), 0)
+    known = elements(group).tolist()
+    return np.array([0, known.index(list(first)), known.index(list(around))])
 
 
 @cache
@@ -89,4 +105,5 @@ TASKS: dict[str, Task] = {task.name: task for task in (Words(group=group) for gr
 EXAMPLES: tuple[Task, ...] = (
     Words(8, train=60, val=20, test=20),
     Words(6, asked=2, train=60, val=20, test=20, seed=3, group="A5"),
+    Words(14, train=60, val=20, test=20, group="A5", generators=True),
 )

@@ -77,6 +77,24 @@ def test_tables_are_those_of_groups(task: GroupWords) -> None:
     assert (table[table] == table[order[:, None, None], table]).all()
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_few_symbols_generate_the_whole_group(group: Group) -> None:
+    task = Words(12, None, 40, 10, 60, group=group, generators=True)
+    reached, size = {0}, 0
+    while len(reached) > size:
+        size = len(reached)
+        reached |= {int(task.table[g, s]) for g in reached for s in task.alphabet}
+    assert len(reached) == ORDERS[group] and task.input.symbols == 3 and task.output.classes == ORDERS[group]
+    known = elements(group)
+    for x, y in rows(task, task.build(None)["test"]):
+        state = list(range(int(group[1])))
+        for symbol, label in zip(x, y, strict=True):
+            state = [int(known[task.alphabet[symbol]][place]) for place in state]
+            assert state == known[label].tolist()
+    with pytest.raises(UserError, match="where all elements are symbols"):
+        task.bounded(3)
+
+
 def test_answers_are_uniform_at_every_step() -> None:
     task = Words(4, train=1, val=1, test=600)
     y = task.build(None)["test"].y.reshape(-1, 4)
