@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -78,6 +77,7 @@ def plan(
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
+    own: Own = NO_FILE,
 ) -> None:
     """Show the runs of a study, their cost, what their arms share, and missing data; this trains nothing.
 
@@ -93,7 +93,7 @@ def plan(
     from levelfield.engine.find import Source, choose, matches
     from levelfield.longcontext.survey import Survey
 
-    loaded = Source.of(study, trials, numerics.numerics(), options.options()).find()
+    loaded = Source.of(study, trials, numerics.numerics(), own.added(options.options())).find()
     if isinstance(loaded, Survey):
         from levelfield.cli import survey_commands
 
@@ -127,6 +127,7 @@ def run(
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
+    own: Own = NO_FILE,
 ) -> None:
     """Train, evaluate and probe all runs of a study that are not done yet.
 
@@ -143,7 +144,7 @@ def run(
     from levelfield.engine.worker import Job
 
     places = (execution.runs_dir, execution.data)
-    source = Source.of(study, trials, numerics.numerics(), options.options())
+    source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
     job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
     declared, placement = job.source.load(), cluster.placement(engine, execution.jobs)
     tuned = train_commands.tune(job, declared, placement, say)
@@ -177,9 +178,7 @@ def compare(
     from levelfield.presets import by_name
 
     by_name.mixer(mixer)  # or the reason why there is none
-    chosen = options.options()
-    chosen = replace(chosen, tasks=(*chosen.tasks, *own.words()))
-    source = Source("compare", mixer, chosen, trials, numerics.numerics())
+    source = Source("compare", mixer, own.added(options.options()), trials, numerics.numerics())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made

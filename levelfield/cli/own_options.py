@@ -8,12 +8,13 @@ Whatever is given becomes one `OwnData`, whose text form is what the rest of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 from tyro.conf import arg
 
 from levelfield.cli.arguments import Names, Number, Share, Text
+from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
 
@@ -88,8 +89,15 @@ class OwnFile(OwnColumns):
 
     own: Text = ""
 
-    def words(self) -> tuple[str, ...]:
-        """Returns what stands for the file in text; () where none is given. Raises UserError for columns without it."""
+    def added(self, options: Options) -> Options:
+        """Returns the options of a comparison with the file, where one is given, among its tasks.
+
+        Raises UserError for columns without a file, and for whatever is wrong with it.
+        """
+        return replace(options, tasks=(*options.tasks, *self._words()))
+
+    def _words(self) -> tuple[str, ...]:
+        """Returns what stands for the file in text; () where none is given."""
         if self.own:
             return (OwnColumns(**{f.name: getattr(self, f.name) for f in fields(OwnColumns)}).word(self.own),)
         if self != NO_FILE:

@@ -209,3 +209,16 @@ def test_leaks_of_a_users_file_are_remarks_and_no_errors(here: Path, capsys: pyt
     main(["data", "prepare", *flags])
     main(["data", "verify", *flags])
     assert "examples are in both train+test" in capsys.readouterr().out
+
+
+def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--own", write(here / "reviews.csv"), "--text", "body", "--label", "stars", "--effort", "smoke"]
+    main(["plan", "linear", *own, "--protocols", "scratch", "--baselines", "conv", "--json"])
+    planned = json.loads(capsys.readouterr().out)
+    assert len(planned["runs"]) == 2 and all("own_reviews" in run["id"] for run in planned["runs"])
+    with pytest.raises(SystemExit) as end:
+        main(["run", "demo", *own])
+    assert end.value.code == 2 and "--tasks cannot change it" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "linear", "--text", "body"])
+    assert end.value.code == 2 and "no file: give it with --own" in capsys.readouterr().err
