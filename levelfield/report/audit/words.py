@@ -97,16 +97,20 @@ def _window_interval(found: Reading) -> Iterator[str]:
 def _order(found: Reading) -> Iterator[str]:
     shares = found.of_kind(DISORDERED)
     if "unordered" in shares:
-        yield f"With the steps of every sequence shuffled, {shares['unordered'].percent()} is left."
+        yield f"With the steps of every sequence shuffled, {_left(shares['unordered'])}."
     for name, share in shares.items():
         if name.startswith("within"):
-            yield f"Shuffled within blocks of {name[6:]} steps, {share.percent()} is left."
+            yield f"Shuffled within blocks of {name[6:]} steps, {_left(share)}."
         if name.startswith("across"):
-            yield f"With blocks of {name[6:]} steps shuffled whole, {share.percent()} is left."
+            yield f"With blocks of {name[6:]} steps shuffled whole, {_left(share)}."
     rules = found.of_kind(RULE)
     if rules and not found.simplest:
         best = max(rules, key=lambda name: rules[name].value)
         yield f"The best rule without a sequence model knows {rule_words(best)}: {rules[best].percent()}."
+
+
+def _left(share: Number) -> str:
+    return f"{share.percent()} is left" if share.high > 0 else "nothing is left"
 
 
 def _faults(found: Reading) -> Iterator[str]:
