@@ -1,5 +1,6 @@
-"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results` and `doctor`; each imports only
-what it needs.
+"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results`, `cite` and `doctor`.
+
+Each imports only what it needs.
 
     levelfield list mixers
     levelfield check mine.py:Mine
@@ -14,7 +15,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Device, File, Folder, Kind, Number, Text
+from levelfield.cli.arguments import Device, File, Folder, Kind, Number, StudyName, Text
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
@@ -26,6 +27,17 @@ def doctor() -> None:
 
     for line in shown.lines():
         say(line)
+
+
+def cite(study: StudyName) -> None:
+    """Print BibTeX of what a study uses: levelfield, the papers it answers to, those of its mixers, sources of data.
+
+    Args:
+        study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
+    """
+    from levelfield.cli import cite_command
+
+    say("\n\n".join(cite_command.entries(study)))
 
 
 def list_(kind: Kind = "", json: bool = False) -> None:

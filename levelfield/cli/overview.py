@@ -46,6 +46,7 @@ COMMANDS = {
     "data": "prepare the arrays of a task, or check them",
     "check": "check a mixer, task, probe or study of your own, rule by rule",
     "results": "query numbers with SQL",
+    "cite": "print BibTeX of what a study uses",
     "doctor": "show what is installed here, and what is missing for what",
 }
 """Every command, in the order of the list, with a line about it."""

@@ -2,6 +2,7 @@
 
     results.csv   one row per printed cell: paper, table, model, protocol, task, at, metric, unit, value, status, origin
     papers.csv    what the keys in `paper` and `origin` stand for
+    library.csv   papers of mixers, none of whose numbers stand in results.csv
     aliases.csv   the papers' names for models, protocols and places, our name for each, and what still differs
 
     published.rows("miralles2025", "1")[0]
@@ -35,6 +36,14 @@ class Paper:
     url: str
 
     @property
+    def bibtex(self) -> str:
+        """The entry of the paper, under its key; "others" among the authors stands for those that are not listed."""
+        kind, where = ("misc", "howpublished") if self.venue == "arXiv preprint" else ("inproceedings", "booktitle")
+        authors = self.authors.replace("; ", " and ")
+        given = {"title": f"{{{self.title}}}", "author": authors, where: self.venue, "year": self.year, "url": self.url}
+        return "\n".join([f"@{kind}{{{self.key},", *(f"  {name} = {{{value}}}," for name, value in given.items()), "}"])
+
+    @property
     def citation(self) -> str:
         """One line: first author, year, title, venue."""
         first, *others = self.authors.split("; ")
@@ -62,6 +71,12 @@ def _records(name: str) -> Iterator[dict[str, str]]:
 def papers() -> dict[str, Paper]:
     """Returns key -> paper, in the order of the file."""
     return {record["key"]: _paper(**record) for record in _records("papers.csv")}
+
+
+@cache
+def library() -> dict[str, Paper]:
+    """Returns key -> paper, of all papers that are known: those with printed numbers, then those of mixers."""
+    return papers() | {record["key"]: _paper(**record) for record in _records("library.csv")}
 
 
 def _paper(year: str, **text: str) -> Paper:
