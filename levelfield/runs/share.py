@@ -4,7 +4,7 @@
     unpack(Path("exported") / run_id, Path("other_runs"))          # other_runs / run_id, with the same bytes
 
 The list of files in `MANIFEST` holds the SHA-256 of each, so that whoever gets the folder knows that it is whole.
-Nothing in it is executed or unpickled here; `load.py` is for people who have torch and not levelfield.
+Nothing in it is executed or unpickled here; the loader in it is for people who have torch and not levelfield.
 """
 
 from __future__ import annotations
