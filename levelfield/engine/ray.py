@@ -9,6 +9,7 @@ with their driver; a driver that is started again goes on from the folder of run
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,11 +50,12 @@ class Ray:
 
     def open(self, place: Workplace) -> None:
         self.place, self.ray = place, _ray()
-        address = os.environ.get("RAY_ADDRESS")
+        address = os.environ.get("RAY_ADDRESS", "")
+        _knock(address)
         variables = environment(place.threads)
         try:
             self.ray.init(
-                address=address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level="ERROR"
+                address=address or None, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level="ERROR"
             )
         except Exception as error:  # Ray raises many kinds, by what is wrong with the address
             where = f"at {address}" if address else "on this machine"
@@ -93,6 +95,16 @@ class Ray:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises UserError where nothing listens at an address, for which Ray itself would wait for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=10.0).close()
+        except OSError as error:
+            raise UserError(f"Ray cannot be reached at {address}: {error.strerror or error}.") from error
 
 
 def _task(path: str) -> str:

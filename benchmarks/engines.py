@@ -1,0 +1,170 @@
+"""Measures what executing costs besides training: the lease of a run, an engine's overhead, and studies of many runs.
+
+    python benchmarks/engines.py                  the lease, and plan, claim, status and report of many simulated runs
+    python benchmarks/engines.py local slurm ray  also a study of eight runs of a second, on engines that are here
+
+Slurm is a real one of two nodes, started on this machine (`tests/real_slurm.py`); Ray starts one on this machine.
+The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included; all else is
+given in CPU time. Rows are added to results/speed-engines.csv, each with the load of the machine, which wall times are
+longer by.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path += [str(ROOT / "tests")]
+
+import toys  # noqa: E402
+
+from levelfield.engine import status  # noqa: E402
+from levelfield.engine.find import Source, choose  # noqa: E402
+from levelfield.files import locked, write_json, write_rows  # noqa: E402
+from levelfield.runs import store  # noqa: E402
+from levelfield.runs.claims import claim  # noqa: E402
+from levelfield.runs.results import StudyIndex  # noqa: E402
+
+PAGE = ROOT / "results" / "speed-engines.csv"
+COLUMNS = ("what", "size", "wall_s", "cpu_s", "per_run_s", "load")
+RUNS, STEPS, PAUSE, WORKERS = 8, 50, 0.02, 2
+SIZES = (100, 1_000, 10_000)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds on the wall, and of processors, those of processes that were started included."""
+
+    wall: float
+    cpu: float
+
+
+def timed(work: Callable[[], object]) -> Cost:
+    begun = os.times()
+    work()
+    ended = os.times()
+    return Cost(ended.elapsed - begun.elapsed, sum(ended[:4]) - sum(begun[:4]))
+
+
+def note(what: str, size: int, cost: Cost, per_run: float) -> None:
+    """Adds a row, and prints it. per_run: seconds for each run."""
+    new = not PAGE.exists()
+    row = {"what": what, "size": size, "wall_s": f"{cost.wall:.2f}", "cpu_s": f"{cost.cpu:.2f}"}
+    with PAGE.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row | {"per_run_s": f"{per_run:.6f}", "load": f"{os.getloadavg()[0]:.1f}"})
+    print(f"{what:<28} {size:>7}  {cost.wall:8.2f} s  {cost.cpu:8.2f} s CPU  {per_run:10.6f} s a run", flush=True)
+
+
+def lease(folder: Path, count: int = 200) -> None:
+    """Claim, commit of five staged files and release, beside staging alone, and beside the lock that it replaced."""
+
+    def files(where: Path) -> None:
+        where.mkdir(parents=True, exist_ok=True)
+        for name in ("weights", "scores", "rows", "ledger", "done.json"):
+            (where / name).write_text(name)
+
+    def leased(number: int) -> None:
+        with claim(folder / "leased" / str(number)) as mine:
+            assert mine is not None
+            files(mine.staging)
+            mine.commit()
+
+    def flocked(number: int) -> None:
+        where = folder / "flocked" / str(number)
+        where.mkdir(parents=True)
+        with locked(where / ".claim"):
+            files(where)
+
+    for what, one in (("lease of a run", leased), ("flock of a run", flocked)):
+        cost = timed(lambda one=one: [one(number) for number in range(count)])
+        note(what, count, cost, cost.cpu / count)
+
+
+def simulated(folder: Path, size: int) -> Path:
+    """Writes a study of so many runs, and what each of them left when it was done."""
+    path = folder / f"study{size}.py"
+    toys.write(path, runs=size)
+    runs = choose(Source(str(path)).load(), "smoke")
+    out = folder / f"runs{size}"
+    store.write_index(out, StudyIndex.of("toys", "smoke", runs))
+    phase = {"steps": 3, "examples": 24, "tokens": 144, "flops": 1e6, "wall_s": 1.0, "stopped": ""}
+    for run in runs:
+        where = store.directory(out, run)
+        row = {"run": run.id, "task": "toy", "model": "trap", "protocol": "scratch", "seed": run.seed, "split": "test"}
+        write_rows(where / store.ROWS, [row | {"metric": "accuracy", "unit": "fraction", "value": 0.5, "n": 16}])
+        write_json(where / store.LEDGER, {**phase, "parameters": 10, "device": "cpu", "phases": [phase]})
+        write_json(where / store.DONE, {"version": "0"})
+    return path
+
+
+def growth(folder: Path, size: int) -> None:
+    """The time of each command that goes over all runs of a study, in a process that has imported everything."""
+    path, out = simulated(folder, size), folder / f"runs{size}"
+    runs = choose(Source(str(path)).load(), "smoke")
+    work: dict[str, Callable[[], object]] = {
+        "load the study": lambda: choose(Source(str(path)).load(), "smoke"),
+        "what is done": lambda: [store.complete(store.directory(out, run)) for run in runs],
+        "write the index": lambda: store.write_index(out, StudyIndex.of("toys", "smoke", runs)),
+        "status": lambda: status.study_status(out, "toys", "smoke"),
+        "read all rows": lambda: store.read(out, "toys", "smoke"),
+    }
+    for what, one in work.items():
+        cost = timed(one)
+        note(what, size, cost, cost.cpu / size)
+    for command in ("plan", "report"):
+        words = [sys.executable, "-m", "levelfield", command, str(path), "--effort", "smoke", "--runs-dir", str(out)]
+        words += ["--report-dir", str(folder / "report")] if command == "report" else ["--data", str(folder / "data")]
+        cost = timed(lambda words=words: _quiet(words, folder, os.environ))
+        note(f"levelfield {command}", size, cost, cost.cpu / size)
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    import real_slurm
+
+    with real_slurm.cluster(folder / "slurm") as environment:
+        yield environment
+
+
+def overhead(engine: str, folder: Path) -> None:
+    """A study of runs that sleep most of a second each, with as many workers as there are cores here."""
+    here = folder / engine
+    here.mkdir()
+    toys.write(here / "toys.py", runs=RUNS, steps=STEPS, pause=PAUSE)
+    words = [sys.executable, "-m", "levelfield", "run", "toys.py", "--effort", "smoke", "--device", "cpu"]
+    words += ["--engine", engine, "--jobs", str(WORKERS)]
+    with slurm(here) if engine == "slurm" else nullcontext({}) as environment:
+        cost = timed(lambda: _quiet(words, here, os.environ | environment))
+    own = [json.loads(path.read_text())["wall_s"] for path in here.glob("runs/toy-*/ledger.json")]
+    note(f"engine {engine}, {WORKERS} workers", RUNS, cost, (cost.wall * WORKERS - sum(own)) / RUNS)
+
+
+def _quiet(words: list[str], folder: Path, environment: dict[str, str] | os._Environ[str]) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(words, cwd=folder, env={**environment, "PYTHONPATH": path}, check=True, stdout=subprocess.DEVNULL)
+
+
+def main(engines: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        lease(folder)
+        for engine in engines:
+            overhead(engine, folder)
+        for size in SIZES:
+            growth(folder, size)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
