@@ -11,7 +11,7 @@ import pytest
 
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
-from levelfield.report.audit.shares import FREE, RULE, WINDOW, Scored, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
 from levelfield.spec import Row
 
 WINDOWS = (1, 5, 9, 17, 33)
@@ -26,7 +26,9 @@ def audited(windows: list[float], free: float, rules: dict[str, float], tested: 
     return Reading.of(rows_of(windows, free, rules, tested, seed))
 
 
-def rows_of(windows: list[float], free: float, rules: dict[str, float], tested: int, seed: int) -> list[Row]:
+def rows_of(
+    windows: list[float], free: float, rules: dict[str, float], tested: int, seed: int, shuffled: float | None = None
+) -> list[Row]:
     rng = np.random.default_rng(seed)
     hard = rng.random(tested)  # arms fail on the same examples, as real ones do
 
@@ -37,6 +39,7 @@ def rows_of(windows: list[float], free: float, rules: dict[str, float], tested: 
 
     arms = [arm(f"window{w}", WINDOW, p, 2, str(w)) for w, p in zip(WINDOWS, windows, strict=True)]
     arms += [arm("s4", FREE, free, 2), *(arm(name, RULE, p, 1) for name, p in rules.items())]
+    arms += [arm("unordered", DISORDERED, shuffled, 2)] if shuffled else []
     found = findings(arms, (rng.random(tested) < 0.5).astype(float))
     facts = [row("steps", 200, "test", "place=median"), row("examples", tested, "test")]
     return [each | Row(task="mine", effort="minutes") for each in [*facts, *found]]
@@ -54,6 +57,13 @@ def test_what_windows_have_is_said_with_its_interval() -> None:
     assert found.enough.steps == 9 and found.enough.least <= 9 <= found.enough.most
     assert found.shares["s4"].value > 0.95 and abs(found.shares["window5"].value - 0.5) < 0.1
     assert words.badge(found).text.endswith("from 9 steps")
+
+
+@pytest.mark.parametrize("learnt, said", [(0.9, "% (.*) is left"), (0.55, "too little for shuffled steps")])
+def test_shuffled_order_says_something_only_of_a_model_that_has_learnt(learnt: float, said: str) -> None:
+    found = Reading.of(rows_of([0.9] * 5, learnt, {"length": 0.5}, tested=1_000, seed=0, shuffled=0.7))
+    text = " ".join(words.details(found))
+    assert re.search(said, text) and ("too little" in text) == (learnt < 0.6)
 
 
 def test_what_takes_more_than_any_window_is_no_short_range() -> None:

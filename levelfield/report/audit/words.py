@@ -17,6 +17,7 @@ from levelfield.report.audit.reading import GRAMS, MOST, Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
+HALF = 0.5  # the least that the model to be shuffled must have learnt
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
 RULES = {
@@ -96,6 +97,9 @@ def _window_interval(found: Reading) -> Iterator[str]:
 
 def _order(found: Reading) -> Iterator[str]:
     shares = found.of_kind(DISORDERED)
+    if shares and (plain := next(iter(found.of_kind(FREE).items()), None)) and plain[1].low < HALF:
+        yield f"In order, {plain[0]} has {plain[1].percent()}: too little for shuffled steps to say anything."
+        shares = {}
     if "unordered" in shares:
         yield f"With the steps of every sequence shuffled, {_left(shares['unordered'])}."
     for name, share in shares.items():
