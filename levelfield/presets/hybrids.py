@@ -1,0 +1,81 @@
+"""Names the patterns of published hybrids, as values that any model takes.
+
+    Model(hybrids.pattern("griffin", heads=4, window=1_024), depth=6, width=64, causal=True)
+    hybrids.pattern("qwen3_next", heads=4)      # three Gated DeltaNets, then attention
+
+A pattern says which layers follow each other, with the settings of ours that are nearest. Sizes other than heads and
+the window are the mixers' own defaults. What a pattern leaves out stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.mamba import Mamba
+from levelfield.mixers.rglru import RGLRU
+from levelfield.spec import MixerConfig, UserError, closest
+
+Pattern = tuple[MixerConfig, ...]
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A published pattern.
+
+    source: where it is printed, and what it is. without: what of it is not here. make: heads and window -> mixers.
+    """
+
+    source: str
+    without: str
+    make: Callable[[int, int], Pattern]
+
+
+def _jamba(heads: int, window: int) -> Pattern:
+    attention = Attention(heads, bias=False)
+    return tuple(attention if layer == 4 else Mamba() for layer in range(8))
+
+
+def _samba(heads: int, window: int) -> Pattern:
+    return (Mamba(), Attention(heads, rotary="per_head", window=window, bias=False))
+
+
+def _qwen3_next(heads: int, window: int) -> Pattern:
+    return (*(GatedDeltaNet(heads) for _ in range(3)), Attention(heads, rotary="per_head", bias=False))
+
+
+def _griffin(heads: int, window: int) -> Pattern:
+    attention = Attention(heads, rotary="per_head", kv_heads=1, window=window, bias=False)
+    return (RGLRU(heads), RGLRU(heads), attention)
+
+
+HYBRIDS: dict[str, Hybrid] = {
+    "jamba": Hybrid("Lieber et al. 2024: one attention layer in eight", "mixtures of experts", _jamba),
+    "samba": Hybrid("Ren et al. 2024: Mamba and attention to a window in turn", "nothing", _samba),
+    "qwen3_next": Hybrid(
+        "Qwen3-Next's configuration: attention is every fourth layer",
+        "attention's output gate, rotation of a quarter of its channels alone, and mixtures of experts",
+        _qwen3_next,
+    ),
+    "griffin": Hybrid(
+        "De et al. 2024: two recurrent blocks, then attention to a window with one head of keys",
+        "rotation of half of a head's channels alone, which RecurrentGemma has",
+        _griffin,
+    ),
+}
+"""The patterns by name. Those of Kimi Linear and Hymba need layers that are not here: KDA, and parallel heads."""
+
+
+def pattern(name: str, heads: int = 4, window: int = 2_048) -> Pattern:
+    """Returns the mixers of a published hybrid, in their order; a model repeats them to its depth.
+
+    heads: of attention, Gated DeltaNet and the RG-LRU. window: steps that attention sees, where the hybrid bounds it.
+    Raises UserError for an unknown name, and for no heads or no window.
+    """
+    if name not in HYBRIDS:
+        raise UserError(f"There is no hybrid '{name}': {closest(name, list(HYBRIDS))}")
+    if heads < 1 or window < 1:
+        raise UserError(f"A hybrid needs at least one head and a window of one step, not {heads} and {window}.")
+    return HYBRIDS[name].make(heads, window)

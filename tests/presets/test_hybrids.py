@@ -1,0 +1,40 @@
+"""Patterns of published hybrids: their order, and that a model of each runs and sees no later step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from levelfield.mixers.attention import Attention
+from levelfield.model import Network
+from levelfield.presets.hybrids import HYBRIDS, pattern
+from levelfield.spec import Model, Tokens, UserError
+
+ORDERS = {
+    "jamba": "mamba mamba mamba mamba attention mamba mamba mamba",
+    "samba": "mamba attention",
+    "qwen3_next": "gated_deltanet gated_deltanet gated_deltanet attention",
+    "griffin": "rglru rglru attention",
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_layers_follow_each_other_as_printed_and_the_model_is_causal(name: str) -> None:
+    mixers = pattern(name, heads=2, window=5)
+    assert " ".join(mixer.label for mixer in mixers) == ORDERS[name]
+    bounded = {mixer.window for mixer in mixers if isinstance(mixer, Attention)}
+    assert bounded == ({5} if name in ("samba", "griffin") else {None})
+    net = Network(Model(mixers, len(mixers), 16, causal=True), Tokens(7), (), mask_flag=False, seed=0).eval()
+    x = torch.randint(2, 9, (2, 12), generator=torch.Generator().manual_seed(0))
+    changed = torch.cat([x[:, :8], (x[:, 8:] - 1) % 7 + 2], 1)
+    with torch.no_grad():
+        before, after = net.hidden_states(x, None), net.hidden_states(changed, None)
+    torch.testing.assert_close(before[:, :8], after[:, :8])
+    assert not torch.allclose(before[:, 8:], after[:, 8:])
+
+
+def test_bad_names_and_sizes_are_one_sentence() -> None:
+    with pytest.raises(UserError, match="did you mean 'griffin'"):
+        pattern("grifin")
+    with pytest.raises(UserError, match="at least one head"):
+        pattern("jamba", heads=0)
