@@ -265,6 +265,7 @@ def test_ledger_rows_and_description_say_how_a_run_was_computed(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore")  # torch's compiler uses parts of torch that are deprecated
 def test_compiled_blocks_train_as_plain_ones_do() -> None:
     plain, compiled = state_of(Numerics()), state_of(Numerics(compile=True))
     compiled.net.compile_blocks(ragged=True)

@@ -140,12 +140,17 @@ def run(
         trials: recipes to try for every arm first, equally many (default: as the study says)
     """
     from levelfield.cli import train_commands
+    from levelfield.engine import member
     from levelfield.engine.find import Source
     from levelfield.engine.worker import Job
 
     places = (execution.runs_dir, execution.data)
-    source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
+    numbers = member.together(numerics.numerics())
+    source = Source.of(study, trials, numbers, own.added(options.options()))
     job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
+    if member.world_size() > 1:
+        ended(member.take_part(job))
+        return
     declared, placement = job.source.load(), cluster.placement(engine, execution.jobs)
     tuned = train_commands.tune(job, declared, placement, say)
     complete = tuned and train_commands.execute(job, declared, placement, say)

@@ -1,6 +1,7 @@
 """Runs one of several processes of a run, which find each other by what torchrun tells them in the environment.
 
     python -m levelfield.engine.member JOB RUN_ID           (only torchrun calls this, which `torchrun.execute` starts)
+    torchrun ... -m levelfield run STUDY --filter RUN       (`take_part`, for whoever places processes by torchrun)
 
 The exit code is 0 where the run is complete, and where another process has it. Else why it failed lies in its folder,
 unless the process was killed.
@@ -14,11 +15,15 @@ import threading
 import time
 import traceback
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
+from levelfield.engine.find import choose
 from levelfield.engine.worker import Job
+from levelfield.files import made
 from levelfield.runs import store
 from levelfield.runs.claims import Lost, claim
-from levelfield.spec import UserError
+from levelfield.runs.results import StudyIndex
+from levelfield.spec import Numerics, UserError
 from levelfield.spec.errors import format_error
 
 FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
@@ -30,8 +35,44 @@ def device_of(name: str, rank: int) -> str:
     return name if kind != "cuda" else f"cuda:{int(first or 0) + rank}"
 
 
-def work(job: Job, run_id: str) -> None:
-    """Does this process's part of a run. Raises UserError as `run.execute` does, and where the study has changed."""
+def world_size() -> int:
+    """Returns how many processes torchrun has started for this command, with this one; 1 where it has started none."""
+    return int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def together(numerics: Numerics) -> Numerics:
+    """Returns the numerics for as many processes as there are. Raises UserError where they ask for another number."""
+    count = world_size()
+    if numerics.nproc not in (1, count):
+        raise UserError(f"torchrun has started {count} processes, not {numerics.nproc}: leave --nproc out.")
+    return replace(numerics, nproc=count)
+
+
+def take_part(job: Job) -> bool:
+    """Executes the one run of a job together with the processes that torchrun has started, of which this is one.
+
+    Returns whether the run is complete. Raises UserError as `work` does, and where the job has another number of runs:
+    each run is a group of its own.
+    """
+    from levelfield.run import check, pick_device
+
+    study, runs = job.load()
+    if len(runs) != 1:
+        raise UserError(f"torchrun trains one run at a time, and this names {len(runs)}: choose one by --filter.")
+    check(runs[0])
+    if os.environ["RANK"] == "0":
+        made(job.out, "--runs-dir")
+        index = StudyIndex.of(study.name, job.effort, choose(study, job.effort))
+        store.write_index(job.out, index, adds=bool(job.source.mixer))
+    device = pick_device("auto").type if job.device == "auto" else job.device
+    return work(replace(job, device=device), runs[0].id)
+
+
+def work(job: Job, run_id: str) -> bool:
+    """Does this process's part of a run, and returns whether the run is complete, which another process may have.
+
+    Raises UserError as `run.execute` does, and where the study has changed.
+    """
     import torch
 
     from levelfield.run import execute, pick_device
@@ -50,6 +91,7 @@ def work(job: Job, run_id: str) -> None:
     ):
         if group.agreed(mine is not None):
             execute(run, where, job.data, device, probes, tested=not job.trial, claim=mine, group=group)
+        return group.agreed(store.complete(where))
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,8 @@ import dataclasses
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -15,10 +17,13 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
 from levelfield.data.batches import Batch, SplitOnDevice
+from levelfield.engine import member
+from levelfield.engine.driver import Driver
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
 from levelfield.engine.worker import Job
@@ -157,7 +162,7 @@ def test_torchrun_starts_all_again_where_one_is_killed(undisturbed: Path, tmp_pa
     study = Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2))
     job = Job(study, "smoke", tmp_path / "runs", tmp_path / "data")
     runs, screen = choose(study.load(), "smoke"), Heard()
-    outcome = Local(job, ["cpu"]).execute(runs, screen)
+    outcome = Driver(job, Local(["cpu"]), screen).execute(runs)
     assert (outcome.done, outcome.failed, screen.said) == ((runs[0].id,), {}, [])
     assert (tmp_path / "died").exists()
     ledger = read_json(job.out / runs[0].id / store.LEDGER)
@@ -171,5 +176,32 @@ def test_what_fails_in_one_process_is_the_reason_of_all(tmp_path: Path) -> None:
     study = Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2))
     job = Job(study, "smoke", tmp_path / "runs", tmp_path / "data")
     runs = choose(study.load(), "smoke")
-    outcome = Local(job, ["cpu"]).execute(runs, Heard())
+    outcome = Driver(job, Local(["cpu"]), Heard()).execute(runs)
     assert outcome.failed == {runs[0].id: "ValueError: no such luck"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_torchrun_itself_trains_a_run_of_the_command_line(tmp_path: Path) -> None:
+    """Its run is the one of --nproc 2, which then finds it complete."""
+    toys.write(tmp_path / "toys.py", runs=2)
+    words = ["levelfield", "run", "toys.py", "--effort", "smoke", "--filter", "*-0-*", "--device", "cpu"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", *words]
+    subprocess.run(launch, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    run, _ = choose(Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2)).load(), "smoke")
+    assert read_json(tmp_path / "runs" / run.id / store.LEDGER)["processes"] == 2
+    assert store.complete(tmp_path / "runs" / run.id)
+
+
+def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert member.together(Numerics()).nproc == 1, "the variable alone may be of another launcher"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert member.together(Numerics("bf16")) == Numerics("bf16", nproc=8)
+    with pytest.raises(UserError, match="has started 8 processes, not 2: leave --nproc out"):
+        member.together(Numerics(nproc=2))
+    toys.write(tmp_path / "toys.py", runs=2)
+    job = Job(Source.of(str(tmp_path / "toys.py")), "smoke", tmp_path / "runs", tmp_path / "data")
+    with pytest.raises(UserError, match="one run at a time, and this names 2: choose one by --filter"):
+        member.take_part(job)
+    assert not job.out.exists()
