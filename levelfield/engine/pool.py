@@ -120,11 +120,11 @@ class Pool:
         if time.monotonic() - self.polled < POLL_S:
             return ()
         self.polled = time.monotonic()
-        since = self.place.path.stat().st_mtime
+        since, alive = self.place.path.stat().st_mtime, self.cluster.alive()  # before a look at what they have done
         ended = [event for run_id in sorted(self.units) if (event := self._ended(run_id, since))]
         self.units.difference_update(event.run_id for event in ended)
         self.starts = 0 if ended else self.starts
-        if self.units and not self.cluster.alive():
+        if self.units and not alive:
             self._start()
         return ended
 
