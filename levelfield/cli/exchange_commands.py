@@ -97,7 +97,7 @@ def export_run(where: Path, target: Path, push: str, say: Say) -> None:
 
 def _push(folder: Path, repository: str) -> None:
     try:
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError("--push needs the package huggingface_hub: pip install 'levelfield[hub]'.") from error
     try:

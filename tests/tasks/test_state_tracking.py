@@ -212,7 +212,7 @@ def test_rules_that_look_at_one_step_are_scored() -> None:
         (lambda: Dyck(2), "at least 3 steps"),
         (lambda: Parity(4, train=20).build(None), "too few different sequences"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "made",
 )
 def test_bad_settings_are_one_sentence(make, sentence: str) -> None:  # pyright: ignore[reportMissingParameterType]
     with pytest.raises(UserError, match=sentence):
