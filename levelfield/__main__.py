@@ -12,8 +12,8 @@ def main() -> None:
         if sys.argv[1:] in ([], ["--help"], ["-h"]):  # answered at once, without what reads other words
             from levelfield.cli.overview import text
 
-            print(text())
-            return
+            if _print(text()):
+                return
         from levelfield.cli.app import main as command
 
         command()
@@ -22,6 +22,15 @@ def main() -> None:
 
         print(f"\n{STOPPED}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _print(text: str) -> bool:
+    """Prints a text, and tells whether it could; where not, the command says why, as it guards its streams."""
+    try:
+        print(text, flush=True)
+    except (OSError, ValueError):
+        return False
+    return sys.stdout is not None
 
 
 if __name__ == "__main__":

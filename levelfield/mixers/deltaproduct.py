@@ -154,6 +154,7 @@ class DeltaProductLayer(RecurrentLayer):
             gate = self.g_proj(x).unflatten(-1, (self.config.heads, -1))
             y = gated_norm(y, gate, self.o_norm.weight, first=False)
         else:
+            # In float32: the mean of squares is a sum over all channels of a head, as in every other norm.
             with torch.autocast(x.device.type, enabled=False):
                 y = F.rms_norm(y, y.shape[-1:], self.o_norm.weight.to(y.dtype), 1e-5)
         return self.o_proj(y.flatten(-2).to(x.dtype))

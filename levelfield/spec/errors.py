@@ -10,7 +10,7 @@ class UserError(Exception):
     """Something the user can mend. The message is one sentence that says how; the command line exits with 2."""
 
 
-READABLE = 60  # names that an error still lists whole
+READABLE = 80  # names that an error still lists whole
 SOME = 10
 
 
