@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
+from levelfield.cli.app import main
 from levelfield.engine.driver import Driver, Engine, Outcome, Screen
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
@@ -62,9 +64,11 @@ def undisturbed(stage: Stage, seed: int) -> dict[str, bytes]:
     return {name: (alone.out / run.id / name).read_bytes() for name in BYTES}
 
 
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Returns the sentence with which the toy study of the current folder is refused on an engine."""
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "toys.py", "--effort", "smoke", "--device", "cpu", *words])
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    return shown

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from paced import slow_down
 from safetensors.torch import load_file
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
 from levelfield import run as running
-from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
 from levelfield.probes.reach import Reach
@@ -59,14 +59,7 @@ def start(out: Path, pace: float) -> ForkServerProcess:
 
 
 def perform(out: Path, pace: float) -> None:
-    torch.set_num_threads(1)
-    gather = SplitOnDevice.gather
-
-    def slow(self: SplitOnDevice, indices: torch.Tensor) -> Batch:
-        time.sleep(pace)
-        return gather(self, indices)
-
-    journal.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
+    slow_down(pace)
     execute(SPT, store.directory(out, SPT), out / "data", "cpu")
 
 

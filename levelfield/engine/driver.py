@@ -131,11 +131,12 @@ class Driver:
         """Executes the runs until each is complete or failed. Raises UserError where no unit can start."""
         study, _ = self.job.load()
         check_folder(self.job.out)
-        probes, most = {run.id: study.probes(run) for run in runs}, max(run.numerics.nproc for run in runs)
-        self.order = Order(self.job, self.job.source.fingerprint(runs), probes, most)
+        probes = {run.id: study.probes(run) for run in runs}
+        self.order = Order(self.job, self.job.source.fingerprint(runs), probes, processes(runs))
         try:
-            left = [run.id for run in runs if not self.order.finished(run.id)]
-            self.done = [run.id for run in runs if run.id not in set(left)]
+            left: list[str] = []
+            for run in runs:
+                (self.done if self.order.finished(run.id) else left).append(run.id)
             if left:
                 self.under_way = set(self.engine.open(self.order)) & set(left)
                 self.waiting.extend(run_id for run_id in left if run_id not in self.under_way)
@@ -190,6 +191,11 @@ class Driver:
         write_text(self.order.where(run_id) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
         self.failed[run_id] = why
         self.screen.say(f"{run_id} failed: {why}.")
+
+
+def processes(runs: Sequence[Run]) -> int:
+    """Returns the most processes that one of these runs is trained by."""
+    return max((run.numerics.nproc for run in runs), default=1)
 
 
 def check_folder(out: Path) -> None:

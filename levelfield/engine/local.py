@@ -24,11 +24,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO, Any
 
-from levelfield.engine.driver import Event, Order
-from levelfield.engine.placement import Placement, processes
+from levelfield.engine.driver import Event, Order, processes
+from levelfield.engine.environment import environment
+from levelfield.engine.placement import Placement
 from levelfield.engine.worker import Job
 from levelfield.spec import Run, UserError
 
@@ -204,10 +204,3 @@ def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Local:
     """Returns the engine for these runs. Raises UserError for a device that is not here."""
     placement.refuse("gpus", "partition", "account", "time")
     return Local(devices(job.device, placement.jobs, processes(runs))[: len(runs)])
-
-
-def environment(threads: int) -> dict[str, str]:
-    """Returns the variables that a worker needs besides: where this package lies, and how many threads it has."""
-    folder = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
-    return {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}

@@ -44,11 +44,6 @@ class Placement:
 HERE = Placement()
 
 
-def processes(runs: Sequence[Run]) -> int:
-    """Returns the most processes that one of these runs is trained by."""
-    return max((run.numerics.nproc for run in runs), default=1)
-
-
 def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Engine:
     """Returns the engine for these runs of a job. Raises UserError for an unknown one or one that is not here."""
     if placement.engine not in ENGINES:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from levelfield.engine.local import environment
+from levelfield.engine.environment import environment
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace, work
 from levelfield.engine.worker import Job

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from levelfield.engine.local import environment
+from levelfield.engine.environment import environment
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace
 from levelfield.engine.worker import Job

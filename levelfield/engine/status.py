@@ -93,7 +93,7 @@ def run_status(where: Path, now: float) -> RunStatus:
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None
     if entry is not None and entry.kind != "free":
-        silent_s = max(0.0, now - disk.heard(number)) if number else 0.0
+        silent_s = max(0.0, now - disk.heard(number))
         ended = claims.ended(entry.owner) or silent_s >= entry.owner.deadline_s
         return RunStatus(
             "silent" if ended else "running",

@@ -18,6 +18,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from levelfield.engine.environment import environment
 from levelfield.files import disk_errors, write_text
 from levelfield.runs import store
 from levelfield.spec import Run
@@ -30,10 +31,11 @@ def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> t
 
     words: what `member.py` is told. threads: of each process. Raises UserError where the folder cannot be written to.
     """
+    variables = os.environ | environment(threads)
     for _ in range(ATTEMPTS):
         with disk_errors(where):
             (where / store.ERROR).unlink(missing_ok=True)
-        with subprocess.Popen(_command(run, words), stdin=subprocess.PIPE, env=_environment(threads)) as started:
+        with subprocess.Popen(_command(run, words), stdin=subprocess.PIPE, env=variables) as started:
             code = started.wait()
         if code == 0:  # also where another process had the run
             return ("done" if store.complete(where) else "busy"), ""
@@ -47,9 +49,3 @@ def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> t
 def _command(run: Run, words: tuple[str, str]) -> list[str]:
     launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={run.numerics.nproc}", "--no-python"]
     return [sys.executable, "-P", "-m", *launch, sys.executable, "-P", "-m", "levelfield.engine.member", *words]
-
-
-def _environment(threads: int) -> dict[str, str]:
-    folder = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(p for p in (folder, os.environ.get("PYTHONPATH", "")) if p)
-    return os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}

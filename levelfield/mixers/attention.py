@@ -251,14 +251,18 @@ class AttentionLayer(RecurrentLayer):
         form = {"base": c.rotary_base, "half": c.rotary_half, "turned": c.rotary_width, "scale": c.rotary_scale}
         return rotate(part, groups, start=start, last=last, **form)
 
+    def _heads(self, part: Tensor) -> Tensor:
+        """Queries, keys or values, (B, T, channels), head by head: (B, heads, T, channels of a head)."""
+        return part.unflatten(-1, (-1, self.rows[0] // self.config.heads)).transpose(1, 2)
+
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int, mask: Tensor | None) -> Tensor:
         """Returns (B, Q, D) for queries (B, Q, channels) not yet rotated, the first of them at position `past`, rotated
         keys and values (B, K, channels), and mask (B, K) or None."""
         c, dim = self.config, self.rows[0] // self.config.heads
-        near, far = self._rotated(q, past), self._rotated(q, past, c.sinks + (c.window or 1) - 1) if c.sinks else None
-        q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (near, k, v))
-        if far is not None and c.window is not None:
-            q, k, v = _apart(q, far.unflatten(-1, (-1, dim)).transpose(1, 2), k, v, c.sinks)
+        asked, (q, k, v) = q, (self._heads(part) for part in (self._rotated(q, past), k, v))
+        if c.window is not None and c.sinks:
+            far = self._heads(self._rotated(asked, past, last=c.sinks + c.window - 1))
+            q, k, v = _apart(q, far, k, v, c.sinks)
             y = attend_window(q, k, v, mask, causal=self.causal, window=c.window, first=c.sinks)[..., :dim]
         elif c.window is not None:
             y = attend_window(q, k, v, mask, causal=self.causal, window=c.window)

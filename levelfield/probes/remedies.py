@@ -15,7 +15,6 @@ so their scores can be compared sequence by sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -61,11 +60,10 @@ def helped(model: Model) -> bool:
 
 def with_settings(net: Network, model: Model) -> Network:
     """Returns a copy of a network, in eval mode, whose mixers have the settings of `model`, of equal shapes."""
-    fresh = type(net)(model, net.encoder.spec, tuple(net.kinds.values()), mask_flag=False, seed=0)
-    other = deepcopy(net).eval()
-    other.model, other.blocks = model, fresh.blocks.to(next(net.parameters()).device).eval()
-    other.blocks.load_state_dict(net.blocks.state_dict())
-    return other
+    given, flag = tuple(net.kinds.values()), net.encoder.hidden is not None
+    other = type(net)(model, net.encoder.spec, given, mask_flag=flag, seed=0, numerics=net.numerics)
+    other.load_state_dict(net.state_dict())
+    return other.to(next(net.parameters()).device).eval()
 
 
 def changed(model: Model, factor: int, trained: int) -> dict[str, Model]:

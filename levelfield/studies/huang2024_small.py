@@ -196,11 +196,12 @@ def _remedied(table: Table, trained: int) -> Iterator[tuple[str, Claim]]:
         start = f"{FAR * trained},remedy="
         asked = [key for key in table.cells if key.model == model and key.place.startswith(start)]
         cells = {key.place.removeprefix(start): table.cells[key] for key in asked}
-        if "none" not in cells or not _able(short, table):
+        plain = cells.pop("none", None)
+        if plain is None or not _able(short, table):
             continue
-        for name in [name for name in cells if name != "none"]:
-            gain = Contrast(((1.0, cells[name]), (-1.0, cells["none"])), paired=True)
-            facts = f"{model} at {FAR * trained} steps: {cells['none']} as it is, {cells[name]} with {name}."
+        for name, cell in cells.items():
+            gain = Contrast(((1.0, cell), (-1.0, plain)), paired=True)
+            facts = f"{model} at {FAR * trained} steps: {plain} as it is, {cell} with {name}."
             yield f"{name} helps {model}", Claim(gain, facts)
 
 

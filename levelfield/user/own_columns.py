@@ -1,7 +1,7 @@
 """Turns the cells of a user's data into sequences and targets, and says what is missing or wrong in one sentence.
 
-    inputs(rows, Choice(text="body"))       # UTF-8 bytes of each text
-    classes(rows, "stars")                  # (("1", "2", ..., "5"), number of the class of each row)
+    texts(cells.column("body", "--text"), longest=4_096)        # UTF-8 bytes of each text
+    classes(cells.column("stars", "--label"), "stars")          # (("1", "2", ..., "5"), class of each row)
 
 A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only
 and a number that is none are refused.

@@ -1,7 +1,7 @@
 """Divides a user's rows into train, val and test: as files or a column say, and by a recorded rule where they do not.
 
-    assigned(["train", "", "test"])           # what is given stays; where there is no val, a share of train becomes it
     carve(keys, shares={"test": 0.2}, seed=0)
+    completed(given, keys, shares, seed=0)    # what is given stays; where there is no val, a share of train becomes it
 
 Rows with one key, which is their group or else the content of their input, stay together, so that neither a duplicate
 nor a patient is on both sides. Keys are ordered by a hash of the seed and the key, and the first of them are taken
@@ -13,10 +13,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
-from levelfield.spec import UserError
+from levelfield.spec import SPLITS, UserError
 
 
 def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
@@ -59,6 +60,5 @@ def completed(given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, flo
 
 def shared(split: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
     """Counts groups with rows in both of two splits: {"train+test": 3, ...}."""
-    of = {name: {g for g, s in zip(groups, split, strict=True) if s == name} for name in ("train", "val", "test")}
-    pairs = (("train", "val"), ("train", "test"), ("val", "test"))
-    return {f"{a}+{b}": len(of[a] & of[b]) for a, b in pairs}
+    of = {name: {g for g, s in zip(groups, split, strict=True) if s == name} for name in SPLITS}
+    return {f"{a}+{b}": len(of[a] & of[b]) for a, b in combinations(SPLITS, 2)}

@@ -17,8 +17,9 @@ from unittest.mock import Mock
 
 import pytest
 import toys
+from paced import wait_for
 from repository import TESTS
-from stages import Heard, Stage, wait_for
+from stages import Heard, Stage
 
 from levelfield.engine.driver import Outcome, check_folder
 from levelfield.engine.find import Source

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import toys
+from paced import wait_for
 from repository import TESTS
-from stages import BYTES, Stage, undisturbed, wait_for
+from stages import BYTES, Stage, refused, undisturbed
 
-from levelfield.cli.app import main
 from levelfield.files import read_json
 from levelfield.runs import store
 from levelfield.runs.claims import holder
@@ -30,22 +30,13 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(tmp_path)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "toys.py", "--effort", "smoke", "--device", "cpu", "--engine", "ray", *words])
-    assert stop.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1, shown
-    return shown
-
-
 def test_without_the_package_the_extra_is_named(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.write(stage.path, runs=1)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "pip install 'levelfield[ray]'" in refused(capsys)
-    assert "--partition is not for --engine ray" in refused(capsys, "--partition", "gpu")
+    assert "pip install 'levelfield[ray]'" in refused(capsys, "--engine", "ray")
+    assert "--partition is not for --engine ray" in refused(capsys, "--engine", "ray", "--partition", "gpu")
 
 
 def driver(stage: Stage, *words: str) -> subprocess.Popen[str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import real_slurm
 import toys
-from stages import BYTES, Stage, undisturbed, wait_for
+from paced import wait_for
+from stages import BYTES, Stage, undisturbed
 
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine

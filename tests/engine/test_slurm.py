@@ -10,9 +10,9 @@ from pathlib import Path
 import fake_slurm
 import pytest
 import toys
-from stages import BYTES, Stage, undisturbed, wait_for
+from paced import wait_for
+from stages import BYTES, Stage, refused, undisturbed
 
-from levelfield.cli.app import main
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
 from levelfield.engine.pool import Workplace
@@ -39,15 +39,6 @@ def test_jobs_are_one_array_that_can_be_requeued_and_is_told_of_its_time_limit(t
     bare.place = slurm.place
     assert not [word for word in bare.words(1) if word.startswith(("--partition", "--account", "--time", "--gres"))]
     assert slurm.script().splitlines()[-1].startswith("exec ")
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "toys.py", "--effort", "smoke", "--device", "cpu", *words])
-    assert stop.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1, shown
-    return shown
 
 
 def test_bad_input_is_one_sentence_and_nothing_is_queued(

@@ -8,8 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -17,11 +16,11 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+from paced import slow_down, wait_for
 from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
-from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.engine import member
 from levelfield.engine.driver import Driver
 from levelfield.engine.find import Source, choose
@@ -29,7 +28,7 @@ from levelfield.engine.local import Local
 from levelfield.engine.worker import Job
 from levelfield.files import read_json, read_rows
 from levelfield.run import execute
-from levelfield.runs import journal, store
+from levelfield.runs import store
 from levelfield.runs.processes import joined
 from levelfield.spec import Numerics, Run, UserError
 
@@ -79,14 +78,7 @@ def start(run: Run, out: Path, pace: float = 0.0) -> list[ForkServerProcess]:
 
 
 def perform(run: Run, out: Path, pace: float, rank: int, port: int) -> None:
-    torch.set_num_threads(1)
-    gather = SplitOnDevice.gather
-
-    def slow(self: SplitOnDevice, indices: torch.Tensor) -> Batch:
-        time.sleep(pace)
-        return gather(self, indices)
-
-    journal.SAVE_EVERY_S, SplitOnDevice.gather = 3 * pace, slow
+    slow_down(pace)
     told = {"RANK": rank, "WORLD_SIZE": run.numerics.nproc, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in told.items()}
     with joined(run.numerics.nproc, CPU) as group:
@@ -140,13 +132,6 @@ def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
     assert not store.complete(where)
     finish(run, tmp_path)
     assert contents(where) == contents(wanted)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_a_run_of_two_processes_is_refused_by_one(tmp_path: Path) -> None:
