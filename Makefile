@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN = .venv/bin/python -m
 WORKERS ?= auto
 
-.PHONY: help setup demo test slow lint format types check pages clean
+.PHONY: help setup demo test slow lint format types check pages docs clean
 
 help:  ## what this file can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -38,5 +38,8 @@ pages: setup  ## the report that is kept in docs, from the rows that are kept in
 	@$(RUN) levelfield report demo --runs-dir results --report-dir build
 	@cp build/demo-minutes/report.html docs/reports/demo.html
 
+docs:  ## the documentation as a site, build/site/index.html; needs nothing of .venv
+	@"$(PYTHON)" docs/website.py
+
 clean:  ## remove the environment and the caches; runs and data stay
-	rm -rf .venv .setup.lock .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .setup.lock .pytest_cache .ruff_cache .hypothesis

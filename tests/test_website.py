@@ -1,0 +1,138 @@
+"""The site of the documentation: each page is in its navigation, links and anchors lead somewhere, nothing is local."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+USERS = ["Start", "Tutorials", "How-to", "Reference", "Concepts", "Glossary", "Gallery", "Findings"]
+LOCAL = re.compile(r"/(?:home|root|Users|tmp)/\w|file://\w")
+ANCHOR = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
+
+
+@cache
+def website() -> ModuleType:
+    """The script `docs/website.py` as a module."""
+    spec = importlib.util.spec_from_file_location("docs_website", ROOT / "docs" / "website.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_website"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return website().staged()
+
+
+def listed(entry: Any) -> Iterator[str]:
+    """The pages below one entry of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from listed(inner)
+
+
+def test_every_page_is_in_the_navigation_once(pages: dict[str, str]) -> None:
+    """Data cards are many and have a page that lists them."""
+    navigation = tomllib.loads(website().settings())["project"]["nav"]
+    assert [name for entry in navigation for name in entry] == USERS
+    named = list(listed(navigation))
+    assert len(named) == len(set(named))
+    assert set(named) == {name for name in pages if not name.startswith("cards/")} | {"cards/index.md"}
+    for name in pages:
+        if name.startswith("cards/") and name != "cards/index.md":
+            assert f"({name.removeprefix('cards/')})" in pages["cards/index.md"]
+
+
+def test_links_lead_to_pages_to_files_and_into_the_repository(pages: dict[str, str]) -> None:
+    repository = website().PROJECT["urls"]["Repository"]
+    assert f"]({repository}/levelfield/train.py)" in pages["architecture.md"]
+    assert "](contributing.md)" in pages["architecture.md"] and "](docs/" not in pages["index.md"]
+    assert "](cards/index.md)" in pages["index.md"] and "](reports/demo.html)" in pages["index.md"]
+    assert f"]({repository}/docs/figures/pathfinder.py)" not in pages["index.md"]
+
+
+def test_a_link_that_leads_nowhere_is_an_error_and_code_is_left_alone(tmp_path: Path) -> None:
+    site, page = website(), ROOT / "docs" / "imagined.md"
+    with pytest.raises(site.Broken, match=re.escape("docs/imagined.md: 'nowhere.md' leads nowhere")):
+        site.address("nowhere.md", page, {page: "imagined.md"})
+    with pytest.raises(site.Broken):
+        site.address("../../elsewhere.md", page, {page: "imagined.md"})
+    code = "`x[0](nowhere.md)`\n\n```\na](nowhere.md)\n```\n"
+    written = tmp_path / "page.md"
+    written.write_text(code)
+    assert site.linked(written, {written: "page.md"}) == code
+
+
+def test_every_anchor_is_a_heading(pages: dict[str, str]) -> None:
+    """A heading's anchor is its text in small letters, without punctuation, with a hyphen for each blank."""
+    lost = []
+    for name, text in pages.items():
+        for target, anchor in ANCHOR.findall(text):
+            if target.startswith("http"):
+                continue
+            inner = (Path(name).parent / target).as_posix() if target else name
+            if anchor not in anchors(pages[inner]):
+                lost.append(f"{name}: {target}#{anchor}")
+    assert lost == []
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "") for heading in headings]
+    slugs = {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}
+    return slugs | set(re.findall(r'\b(?:id|name)="([^"]+)"', text))
+
+
+def test_no_page_names_a_path_of_a_machine(pages: dict[str, str]) -> None:
+    assert [f"{name}: {found[0]}" for name, text in pages.items() for found in LOCAL.finditer(text)] == []
+    assert [name for name, text in pages.items() if str(ROOT) in text] == []
+
+
+def test_the_reference_is_of_modules_that_are_there() -> None:
+    for _, modules in website().REFERENCE.values():
+        for module in modules:
+            path = ROOT.joinpath(*module.split("."))
+            assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), module
+
+
+def test_what_builds_the_site_is_pinned_without_an_address() -> None:
+    pins = (ROOT / "docs" / "constraints.txt").read_text().split()
+    assert [pin for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", pin)] == []
+    names = {pin.partition("==")[0] for pin in pins}
+    assert {"zensical", "mkdocstrings", "mkdocstrings-python"} <= names
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_can_be_searched(tmp_path: Path) -> None:
+    """The builder's own check of links and anchors, then what it wrote, of a copy of the pages."""
+    if not (ROOT / ".venv-docs" / ".ready").exists():
+        pytest.skip("the site's own environment is not there: make docs makes it")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("levelfield", "results", "benchmarks", "tests", ".venv-docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    done = subprocess.run([sys.executable, "docs/website.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = tmp_path / "build" / "site"
+    found = json.loads((site / "search.json").read_text())
+    assert {"mixers.html", "verdicts.html"} <= {item["location"].partition("#")[0] for item in found["items"]}
+    assert 'id="levelfield.spec.run.Run"' in (site / "reference" / "runs.html").read_text()
+    assert str(tmp_path) not in (site / "reference" / "runs.html").read_text()
