@@ -52,6 +52,7 @@ PAPERS: dict[str, str] = {
     "Linear Attention. ICML.",
     "kitaev2020": "Kitaev et al. (2020). Reformer: The Efficient Transformer. ICLR.",
     "li2022": "Li et al. (2022). What Makes Convolutional Models Great on Long Sequence Modeling? arXiv preprint.",
+    "lin2025": "Lin et al. (2025). Forgetting Transformer: Softmax Attention with a Forget Gate. ICLR.",
     "liu2021": "Liu et al. (2021). Pay Attention to MLPs. NeurIPS.",
     "ma2024": "Ma et al. (2024). Megalodon: Efficient LLM Pretraining and Inference with Unlimited Context Length. "
     "NeurIPS.",

@@ -12,6 +12,7 @@ from levelfield.spec import MixerConfig, UserError, closest
 NAMES = (
     "attention",
     "alibi",
+    "fox",
     "longformer",
     "bigbird",
     "conv",
