@@ -37,7 +37,7 @@ from levelfield.runs.results import StudyIndex  # noqa: E402
 PAGE = ROOT / "results" / "speed-engines.csv"
 COLUMNS = ("what", "size", "wall_s", "cpu_s", "per_run_s", "load")
 RUNS, STEPS, PAUSE, WORKERS = 8, 50, 0.02, 2
-SIZES = (100, 1_000, 10_000)
+SIZES = (100, 1_000, 10_000, 100_000)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
     rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
         spent = cost(runs[0], root)
-        seeds = " ".join(str(run.seed) for run in runs)
+        seeds = _seeds([run.seed for run in runs])
         whole = "" if spent.total is None else flops(spent.total)
         useful = f"{spent.useful / spent.flops:.0%}" if spent.useful < spent.flops else ""
         rows.append((str(arm), f"{spent.parameters:,}", flops(spent.flops), useful, whole, phases(runs[0]), seeds))
@@ -190,6 +190,13 @@ def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
             rows = [(*row[:column], *row[column + 1 :]) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "   ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Writes seeds one by one, and many that follow one another as the first and the last of them."""
+    if len(seeds) > 9 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return " ".join(map(str, seeds))
 
 
 def _shared(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:

@@ -236,20 +236,33 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
         ledgers = tuple(results.ledgers[run] for run in runs if run in results.ledgers)
         cells.append(Cell(arm, unit, tuple(scores), floor, ledgers, within=bounds(unit, metric)))
     # An arm of another metric only (a regression beside classifications) belongs to another table, failed or not.
-    other = {run for run in arms if metric not in (_metrics(run, arms[run].task, results) or {metric})}
+    metrics = _metrics(arms, results)
+    other = {run for run in arms if metric not in (metrics[run] or {metric})}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
     return Cells(metric, unit, tuple(cells), baselines)
 
 
-def _metrics(run: str, task: str, results: Results) -> set[str]:
-    """Returns the metrics of a run: those of its rows, else those of its objective, else all of its task."""
-    whole = [r for r in results.rows if is_test(r) and not r.get("at") and r.get("metric") != "chance"]
-    own = {r.get("metric", "") for r in whole if r.get("run") == run and not is_baseline(r)}
-    phases = results.specs.get(run, {}).get("protocol", {}).get("phases", [])
+def _metrics(arms: Mapping[str, Arm], results: Results) -> dict[str, set[str]]:
+    """Returns run -> its metrics: those of its rows, else those of its objective, else all of its task."""
+    own: dict[str, set[str]] = {}
+    of_task: dict[str, set[str]] = {}
+    for row in results.rows:
+        if is_test(row) and not row.get("at") and row.get("metric") != "chance":
+            of_task.setdefault(row.get("task", ""), set()).add(row.get("metric", ""))
+            if not is_baseline(row):
+                own.setdefault(row.get("run", ""), set()).add(row.get("metric", ""))
+    return {
+        run: own.get(run) or _objective_metrics(results.specs.get(run, {})) or of_task.get(arm.task, set())
+        for run, arm in arms.items()
+    }
+
+
+def _objective_metrics(spec: Mapping[str, Any]) -> set[str]:
+    """Returns the metrics of the objective of a run's last phase; of a sum, the first part is scored."""
+    phases = spec.get("protocol", {}).get("phases", [])
     objective = phases[-1].get("objective", {}) if phases else {}
-    objective = objective.get("of", [objective])[0]  # of a sum, the first part is scored
-    kind = objective.get("kind", "") + objective.get("loss_kind", "")
-    return own or set(SCORED_BY.get(kind, ())) or {r.get("metric", "") for r in whole if r.get("task") == task}
+    objective = objective.get("of", [objective])[0]
+    return set(SCORED_BY.get(objective.get("kind", "") + objective.get("loss_kind", ""), ()))
 
 
 def _score(run: str, row: Row | None, results: Results) -> Score:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from levelfield.spec.identity import digest
 from levelfield.spec.model import Model
@@ -21,8 +22,11 @@ class Run:
     seed: int
     numerics: Numerics = field(default=PLAIN, metadata={"added": True})
 
-    @property
+    @cached_property
     def id(self) -> str:
-        """Readable names, then ten hexadecimal digits of a hash over every field and version."""
+        """Readable names, then ten hexadecimal digits of a hash over every field and version, and of files it reads.
+
+        It is taken once, for a study of many thousand runs asks for it again and again.
+        """
         names = f"{self.task.name}-{self.model.label}-{self.protocol.name}-{self.seed}"
         return f"{names}-{digest(self)[:10]}"

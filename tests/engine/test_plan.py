@@ -52,6 +52,15 @@ def test_a_plan_says_totals_time_gpu_hours_and_memory(here: Path, capsys: pytest
     assert "Most memory: " in said and "What all arms of " in said and "lr " in said.partition("share:")[2]
 
 
+@pytest.mark.parametrize(("seeds", "shown"), [(3, "0 1 2"), (12, "0 to 11")])
+def test_many_seeds_are_told_by_the_first_and_the_last(
+    here: Path, capsys: pytest.CaptureFixture[str], seeds: int, shown: str
+) -> None:
+    toys.write(here / "toys.py", runs=seeds)
+    main(["plan", "toys.py", "--effort", "smoke"])
+    assert f"label 3 steps   {shown}\n" in capsys.readouterr().out
+
+
 def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here: Path) -> None:
     """Twice the batch keeps twice the activations, and the weights once."""
     run = Run(
