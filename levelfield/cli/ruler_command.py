@@ -44,9 +44,10 @@ class Loaded(NamedTuple):
 
 
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
-    """Finds tasks by name, or "all", "needles", "sweep" and "beyond". "all" has no questions whose file is not given.
+    """Finds tasks by name, or "all", "needles", "sweep" and "beyond", or one set of the last, such as "walks".
 
-    Raises UserError for an unknown name, and for questions without their file.
+    "all" has no questions whose file is not given. Raises UserError for an unknown name, and for questions without
+    their file.
     """
     groups: dict[str, tuple[RulerTask, ...]] = {
         "all": _at_hand(RULER, texts),
@@ -54,6 +55,9 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
         "sweep": sweep(),
         "beyond": BEYOND,
     }
+    for task in BEYOND:
+        family = task.name.partition("_")[0]
+        groups[family] = (*groups.get(family, ()), task)
     found = [task for part in names(words) for task in (groups[part] if part in groups else (named(part),))]
     for task in found:
         if isinstance(task, Questions) and not _files(texts)[task.dataset]:

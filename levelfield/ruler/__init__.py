@@ -12,15 +12,18 @@ how its three variants (`FLAVOURS`) differ.
 
 from __future__ import annotations
 
+from levelfield.ruler.beyond import BEYOND as BEYOND
+from levelfield.ruler.beyond.stories import Stories as Stories
+from levelfield.ruler.beyond.walks import Walk as Walk
 from levelfield.ruler.generation import PromptOptions as PromptOptions
 from levelfield.ruler.generation import generate as generate
 from levelfield.ruler.prompt.flavours import FLAVOURS as FLAVOURS
 from levelfield.ruler.prompt.templates import TEMPLATES as TEMPLATES
+from levelfield.ruler.question_set import QuestionSet as QuestionSet
+from levelfield.ruler.question_set import Score as Score
 from levelfield.ruler.sample import Sample as Sample
-from levelfield.ruler.scores import Score as Score
 from levelfield.ruler.scores import score as score
 from levelfield.ruler.sources import Sources as Sources
-from levelfield.ruler.tasks import BEYOND as BEYOND
 from levelfield.ruler.tasks import RULER as RULER
 from levelfield.ruler.tasks import CommonWords as CommonWords
 from levelfield.ruler.tasks import FrequentWords as FrequentWords
@@ -28,7 +31,6 @@ from levelfield.ruler.tasks import Needle as Needle
 from levelfield.ruler.tasks import Questions as Questions
 from levelfield.ruler.tasks import RulerTask as RulerTask
 from levelfield.ruler.tasks import Tracking as Tracking
-from levelfield.ruler.tasks import Walk as Walk
 from levelfield.ruler.tasks import named as named
 from levelfield.ruler.tasks import sweep as sweep
 from levelfield.ruler.trivial_baselines import baselines as baselines

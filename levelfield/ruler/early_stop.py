@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from levelfield.ruler.scores import CONTROL, SHAPES, score, shape
-from levelfield.ruler.tasks import Questions, RulerTask, Walk
+from levelfield.ruler.question_set import CONTROL, QuestionSet
+from levelfield.ruler.scores import SHAPES, score, shape
+from levelfield.ruler.tasks import Questions, RulerTask
 
 
 def is_final(task: RulerTask, text: str, references: Sequence[str]) -> bool:
     """Whether `text`, generated so far, already has the scores of every longer answer. False if that is uncertain."""
-    if isinstance(task, Walk) or score(task, text, references).match < 1:
-        return False  # a walk's later nodes, or a later list, could still lower its score
+    if isinstance(task, QuestionSet):
+        return task.is_final(text)
+    if score(task, text, references).match < 1:
+        return False
     text = CONTROL.sub("\n", text.lstrip()).lstrip()  # cleaned but for its end, which may still grow
     if isinstance(task, Questions):
         return "\n" in text  # the first line, which the strict score reads, is complete

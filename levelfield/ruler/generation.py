@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -21,16 +21,16 @@ from levelfield.ruler.builders.frequent_words import CodedTexts
 from levelfield.ruler.builders.needles import Needles
 from levelfield.ruler.builders.questions import Documents
 from levelfield.ruler.builders.tracking import Trackings
-from levelfield.ruler.builders.walks import Walks
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.compose import Composer, TokenBoundaryError, merged, text_of
 from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.prompt.templates import split
+from levelfield.ruler.question_set import Builder, QuestionSet
 from levelfield.ruler.sample import Sample
 from levelfield.ruler.sources import Sources
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, Walk
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
 from levelfield.spec import UserError
 from levelfield.tokenizer import SlowTokenizer, Tokenizer
 
@@ -50,12 +50,6 @@ class PromptOptions:
 
 
 DEFAULTS = PromptOptions()
-
-
-class Builder(Protocol):
-    """Drafts samples of one task at one length."""
-
-    def draft(self, index: int, room: int) -> PromptDraft: ...
 
 
 def generate(
@@ -159,8 +153,8 @@ def _builder(task: RulerTask, setting: Setting) -> Builder:
             return CodedTexts(setting, task)
         case Questions():
             return Documents(setting, task)
-        case Walk():
-            return Walks(setting, task)
+        case QuestionSet():
+            return task.builder(setting)
 
 
 def _composed(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray] | None:

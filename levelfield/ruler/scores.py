@@ -5,8 +5,8 @@
 `match` is RULER's, exactly: the prediction with control characters as newlines, stripped, is searched for each
 reference, letter case aside. Order does not matter, text around it never hurts, and a list of everything in the prompt
 gets the full score. `strict` reads only as many answers as were asked for, the first ones of the right form (a number,
-a UUID, a word, a variable), and requires them whole; for questions it is SQuAD's exact match of the first line. Sets of
-nodes have scores of their own (`walk_score`).
+a UUID, a word, a variable), and requires them whole; for questions it is SQuAD's exact match of the first line. The
+sets beside RULER's have scores of their own (`QuestionSet.score`).
 """
 
 from __future__ import annotations
@@ -14,32 +14,19 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, Walk, named
+from levelfield.ruler.question_set import CONTROL as CONTROL
+from levelfield.ruler.question_set import QuestionSet, clean
+from levelfield.ruler.question_set import Score as Score
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, named
 
-CONTROL = re.compile(r"[\x00-\x1f]")
 SHAPES: dict[str, re.Pattern[str]] = {
     "number": re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)"),
     "uuid": re.compile(r"(?<![\w-])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![\w-])", re.I),
     "word": re.compile(r"(?<![\w-])[^\W\d_]+(?:-[^\W\d_]+)+(?![\w-])"),  # adjective-noun
     "variable": re.compile(r"(?<![\w])[A-Z]{3,}(?![\w])"),
-    "node": re.compile(r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{4,8}(?!\w)"),
     "plain": re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*"),
 }
-
-
-@dataclass(frozen=True)
-class Score:
-    """Shares in [0, 1] of the references found."""
-
-    match: float
-    strict: float
-
-
-def clean(prediction: str) -> str:
-    """Cleans a prediction as RULER does before scoring it: control characters become line ends."""
-    return CONTROL.sub("\n", prediction.strip()).strip()
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
@@ -55,7 +42,7 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
 
 
 def shape(task: RulerTask) -> str:
-    """Names the pattern of this task's answers in `SHAPES`; "" for questions, which have none."""
+    """Names the pattern of this task's answers in `SHAPES`; "" for those that have none."""
     match task:
         case Needle():
             return task.value
@@ -63,10 +50,8 @@ def shape(task: RulerTask) -> str:
             return "variable"
         case CommonWords() | FrequentWords():
             return "plain"
-        case Questions():
+        case Questions() | QuestionSet():
             return ""
-        case Walk():
-            return "node"
 
 
 def candidates(task: RulerTask, text: str) -> list[str]:
@@ -81,24 +66,12 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
         first = clean(prediction).partition("\n")[0]
         exact = any(normalised(first) == normalised(r) for r in references)
         return Score(string_match_part(prediction, references), float(exact))
-    if isinstance(task, Walk):
-        return walk_score(prediction, references)
+    if isinstance(task, QuestionSet):
+        return task.score(prediction, references)
     given = list(dict.fromkeys(c.lower() for c in candidates(task, clean(prediction))))[: len(references)]
     return Score(
         string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
     )
-
-
-def walk_score(prediction: str, references: Sequence[str]) -> Score:
-    """Scores a set of nodes: match is F1 of the set, strict whether it is the very set.
-
-    The set is read from what follows the last "Final Answer", up to the end of its list; an answer in any other form is
-    all its nodes. GraphWalks reads the last line alone, which gives nothing to a model that goes on after its answer.
-    """
-    text = clean(prediction).rpartition("Final Answer")[2].partition("]")[0]
-    given, wanted = set(SHAPES["node"].findall(text)), set(references)
-    found = len(given & wanted)
-    return Score(2 * found / (len(given) + len(wanted)), float(given == wanted))
 
 
 def normalised(answer: str) -> str:

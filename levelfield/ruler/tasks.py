@@ -1,4 +1,4 @@
-"""Defines RULER's 13 tasks, and some beside them, as values, so that a sweep is a comprehension over them.
+"""Defines RULER's 13 tasks as values, so that a sweep is a comprehension over them, and finds tasks by name.
 
     RULER                                             # the 13, in the order of the papers' tables
     named("niah_multikey_3")                          # Needle(haystack="needles", key="uuid", value="uuid")
@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar, Literal, get_args
 
+from levelfield.ruler.beyond import BEYOND
+from levelfield.ruler.question_set import QuestionSet
 from levelfield.spec import UserError, closest
 
 HaystackName = Literal["essay", "noise", "needles"]
@@ -124,33 +126,7 @@ class Questions:
         return 1
 
 
-@dataclass(frozen=True)
-class Walk:
-    """Edges of a directed graph: which nodes lead to one, or are reached from it by so many edges and no fewer?
-
-    After GraphWalks; not one of RULER's thirteen, and not in their average.
-    """
-
-    answer_tokens: ClassVar[int] = 96
-    operation: Literal["bfs", "parents"] = "bfs"
-    hops: int = 2  # edges from the node to the answer; of bfs alone
-
-    def __post_init__(self) -> None:
-        if self.operation not in ("bfs", "parents"):
-            raise UserError(f"There is no walk '{self.operation}': {closest(self.operation, ('bfs', 'parents'))}")
-        if not 1 <= self.hops <= 8:
-            raise UserError(f"A walk has 1 to 8 hops, not {self.hops}.")
-
-    @property
-    def name(self) -> str:
-        hops = f"_{self.hops}" if self.operation == "bfs" and self.hops != 2 else ""
-        return f"walks_{self.operation}{hops}"
-
-    def version(self, flavour: str) -> int:
-        return 1
-
-
-RulerTask = Needle | Tracking | CommonWords | FrequentWords | Questions | Walk
+RulerTask = Needle | Tracking | CommonWords | FrequentWords | Questions | QuestionSet
 
 _NEEDLES: dict[str, Needle] = {
     "niah_single_1": Needle(haystack="noise"),
@@ -170,10 +146,6 @@ RULER: tuple[RulerTask, ...] = (
     Questions("squad"),
     Questions("hotpot"),
 )
-
-
-BEYOND: tuple[RulerTask, ...] = (Walk("parents"), Walk("bfs"))
-"""Tasks beside RULER's 13, with the same store, scores and report."""
 
 
 def named(name: str) -> RulerTask:

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from levelfield.ruler.question_set import QuestionSet
 from levelfield.ruler.sample import Sample
 from levelfield.ruler.scores import candidates, score
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Walk
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask
 from levelfield.spec import derive_seed
 
 NAME = re.compile(r"\d[\d,.]*\d|\d|[A-Z][\w-]+(?: [A-Z][\w-]+)*")
@@ -25,7 +26,6 @@ MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mar
     Needle: ("\n", "\nWhat "),
     CommonWords: ("most often.\n", "\nQuestion: "),
     FrequentWords: ("coded words. ", "\nQuestion: "),
-    Walk: ("following edges:\n", "\n\nOperation: "),
     Questions: ("given documents.\n\n", "\n\nAnswer the question"),
 }
 
@@ -34,7 +34,7 @@ def context(task: RulerTask, text: str) -> str:
     """Cuts the context out of the prompt: no instruction, no question, and no solved example before it."""
     first, last = MARKS.get(type(task), ("\n\n", "\nQuestion: "))
     text = text[: text.rfind(last)]
-    if isinstance(task, Needle | Questions | FrequentWords | Walk):
+    if isinstance(task, Needle | Questions | FrequentWords):
         return text.partition(first)[2]
     return text[text.rfind(first) + len(first) :]
 
@@ -48,13 +48,17 @@ def _candidates(task: RulerTask, text: str) -> list[str]:
 
 def guess(task: RulerTask, text: str, count: int, seed: int) -> str:
     """Draws `count` different candidates of the context, all equally likely."""
-    found = list(dict.fromkeys(_candidates(task, text)))
     rng = np.random.default_rng(derive_seed(seed, "ruler", "guess"))
+    if isinstance(task, QuestionSet):
+        return task.guess(text, count, rng)
+    found = list(dict.fromkeys(_candidates(task, text)))
     return ", ".join(found[i] for i in rng.permutation(len(found))[:count])
 
 
 def copy_last(task: RulerTask, text: str, count: int) -> str:
     """Takes the last `count` different candidates of the context."""
+    if isinstance(task, QuestionSet):
+        return task.copy_last(text, count)
     return ", ".join(list(dict.fromkeys(reversed(_candidates(task, text))))[:count])
 
 

@@ -11,11 +11,11 @@ import string
 
 import numpy as np
 
-from levelfield.ruler.builders.walks import MOST, names
 from levelfield.ruler.prompt.draws import KeyValueSampler, random_words, variables
 from levelfield.ruler.prompt.flavours import Flavour
+from levelfield.ruler.question_set import QuestionSet
 from levelfield.ruler.sources import wonderwords
-from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, Walk
+from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
 from levelfield.tokenizer import Tokenizer
 
 DRAWS = 64
@@ -46,5 +46,5 @@ def _answer(task: RulerTask, rng: np.random.Generator) -> str:
             return " " + " ".join(random_words(3, 6, rng, string.ascii_lowercase))
         case Questions():
             return " on the twenty-fourth of May"
-        case Walk():
-            return ", ".join(names(MOST, rng)) + "]"
+        case QuestionSet():
+            return task.answer(rng)

@@ -11,14 +11,18 @@ they cannot change it, whatever the length. Edges are added until the length is 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from levelfield.ruler.prompt.compose import Order, Table
 from levelfield.ruler.prompt.fit import PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
-from levelfield.ruler.tasks import Walk
+from levelfield.ruler.question_set import QuestionSet, Score, clean
+from levelfield.spec import UserError, closest
 
 TASK = (
     "Below is a directed graph, one edge a line: a -> b leads from node a to node b. Answer the question after it with "
@@ -39,8 +43,53 @@ FEWEST, MOST = 2, 5  # nodes of an answer
 EDGES_PER_NODE = 2.5
 PARENTS = 0.3  # chance that a reached node is reached from a second node, too
 LAST = 24  # edges that are tried to fill what is left
+NODE = re.compile(r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{4,8}(?!\w)")
 
 Edge = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Walk(QuestionSet):
+    """Edges of a directed graph: which nodes lead to one, or are reached from it by so many edges and no fewer?"""
+
+    answer_tokens: ClassVar[int] = 96
+    operation: Literal["bfs", "parents"] = "bfs"
+    hops: int = 2  # edges from the node to the answer; of bfs alone
+
+    def __post_init__(self) -> None:
+        if self.operation not in QUESTIONS:
+            raise UserError(f"There is no walk '{self.operation}': {closest(self.operation, list(QUESTIONS))}")
+        if not 1 <= self.hops <= 8:
+            raise UserError(f"A walk has 1 to 8 hops, not {self.hops}.")
+
+    @property
+    def name(self) -> str:
+        hops = f"_{self.hops}" if self.operation == "bfs" and self.hops != 2 else ""
+        return f"walks_{self.operation}{hops}"
+
+    def builder(self, setting: Setting) -> Walks:
+        return Walks(setting, self)
+
+    def answer(self, rng: np.random.Generator) -> str:
+        return ", ".join(names(MOST, rng)) + "]"
+
+    def score(self, prediction: str, references: Sequence[str]) -> Score:
+        return walk_score(prediction, references)
+
+    def candidates(self, text: str) -> list[str]:
+        return NODE.findall(text[: text.rfind("\n\nOperation: ")].partition("following edges:\n")[2])
+
+
+def walk_score(prediction: str, references: Sequence[str]) -> Score:
+    """Scores a set of nodes: match is F1 of the set, strict whether it is the very set.
+
+    The set is read from what follows the last "Final Answer", up to the end of its list; an answer in any other form is
+    all its nodes. GraphWalks reads the last line alone, which gives nothing to a model that goes on after its answer.
+    """
+    text = clean(prediction).rpartition("Final Answer")[2].partition("]")[0]
+    given, wanted = set(NODE.findall(text)), set(references)
+    found = len(given & wanted)
+    return Score(2 * found / (len(given) + len(wanted)), float(given == wanted))
 
 
 @dataclass(frozen=True)

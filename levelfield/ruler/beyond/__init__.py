@@ -1,0 +1,15 @@
+"""Lists the sets of questions beside RULER's thirteen, one file each; docs/beyond-ruler.md has their cards."""
+
+from __future__ import annotations
+
+from levelfield.ruler.beyond.stories import Stories
+from levelfield.ruler.beyond.story_worlds import KINDS
+from levelfield.ruler.beyond.walks import Walk
+from levelfield.ruler.question_set import QuestionSet
+
+BEYOND: tuple[QuestionSet, ...] = (
+    Walk("parents"),
+    Walk("bfs"),
+    *(Stories(kind) for kind in KINDS),
+)
+"""The tasks of `--tasks beyond`, with the same store, baselines and report as RULER's."""
