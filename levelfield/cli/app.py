@@ -42,7 +42,7 @@ from levelfield.cli.arguments import (
 from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
-from levelfield.cli.looking_commands import check, cite, doctor, list_, probe, results
+from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results
 from levelfield.cli.model_commands import export_ruler, export_run, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
@@ -309,6 +309,7 @@ COMMANDS = Group(
         "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
         "check": check,
         "results": results,
+        "leaderboard": leaderboard,
         "cite": cite,
         "doctor": doctor,
     },

@@ -88,6 +88,18 @@ def _one(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec[A
 
 
 Folder = Annotated[Path, _one("FOLDER", files.folder)]
+Folders = Annotated[
+    tuple[Path, ...],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="FOLDER ...",
+        instance_from_str=lambda words: tuple(files.folder(word) for word in words),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(path) for path in value],
+    ),
+    arg(help_behavior_hint=""),
+]
+Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
 Number = Annotated[int, _one("N", whole)]
 Trials = Annotated[int, _one("N", whole), arg(help_behavior_hint="")]

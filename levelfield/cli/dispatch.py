@@ -9,10 +9,11 @@ Only the command that was named reads its options, so that a misspelt one is com
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial, wraps
+from inspect import signature
 from io import StringIO
 from typing import Any, TypeVar
 
@@ -64,7 +65,7 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
 
 
 def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:
-    given, config = current(words), (tyro.conf.FlagCreatePairsOff,)
+    given, config = current(words, flags(command)), (tyro.conf.FlagCreatePairsOff,)
     _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)()
 
 
@@ -90,14 +91,23 @@ def _parsed(parse: Callable[[], T], command: str) -> T:
         raise
 
 
-def current(words: Sequence[str]) -> list[str]:
-    """Returns the words with flags of earlier versions under their new names, and says so on standard error."""
+def flags(command: Callable[..., None]) -> set[str]:
+    """Returns the flags that a command has by the names of its own parameters."""
+    return {f"--{name.replace('_', '-')}" for name in signature(command).parameters}
+
+
+def current(words: Sequence[str], kept: Container[str] = ()) -> list[str]:
+    """Returns the words with flags of earlier versions under their new names, and says so on standard error.
+
+    kept: flags that the command has itself, under a name that was another's.
+    """
     found: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
-        if flag in RENAMED:
+        renamed = flag in RENAMED and flag not in kept
+        if renamed:
             print(f"{flag} is called {RENAMED[flag]} now; the next release drops the old name.", file=sys.stderr)
-        found.append(RENAMED.get(flag, flag) + equals + value)
+        found.append((RENAMED[flag] if renamed else flag) + equals + value)
     return found
 
 

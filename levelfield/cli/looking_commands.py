@@ -1,4 +1,5 @@
-"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results`, `cite` and `doctor`.
+"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results`, `leaderboard`, `cite` and
+`doctor`.
 
 Each imports only what it needs.
 
@@ -15,7 +16,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Device, File, Folder, Kind, Number, StudyName, Text
+from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, StudyName, Text
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
@@ -136,3 +137,15 @@ def results(
     from levelfield.cli import query_command
 
     query_command.answer(sql, runs_dir, json)
+
+
+def leaderboard(folders: Positional[Folders] = (), out: Page = Path("leaderboard.html")) -> None:
+    """Write one page of tasks by models from results folders, such as results/ of the repository.
+
+    Args:
+        folders: results folders, as levelfield report writes them, or folders of them (default: results)
+        out: the page, one file that loads nothing; its links to rows are relative to where it lies
+    """
+    from levelfield.cli import leaderboard_command
+
+    leaderboard_command.write(folders, out, say)

@@ -46,6 +46,7 @@ COMMANDS = {
     "data": "prepare the arrays of a task, or check them",
     "check": "check a mixer, task, probe or study of your own, rule by rule",
     "results": "query numbers with SQL",
+    "leaderboard": "write one page of tasks by models from results folders",
     "cite": "print BibTeX of what a study uses",
     "doctor": "show what is installed here, and what is missing for what",
 }
@@ -58,7 +59,7 @@ def text() -> str:
     for who, *commands in USES:
         lines += [f"{who}:", *(f"  {command:<34}  {gives}".rstrip() for command, gives in commands), ""]
     lines += ["All commands, each with --help of its own:"]
-    lines += [f"  {name:<8}  {about}" for name, about in COMMANDS.items()]
+    lines += [f"  {name:<11}  {about}" for name, about in COMMANDS.items()]
     return "\n".join(
         [*lines, "", "levelfield demo shows all of it in minutes. levelfield --version prints the version."]
     )

@@ -18,7 +18,7 @@ from typing import Any
 from levelfield.report import axis_curves, heatmaps, plots, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, gather, is_baseline, is_test, unequal
+from levelfield.report.cells import Cells, gather, is_baseline, metrics_of, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
 from levelfield.report.write import write
@@ -41,7 +41,7 @@ def build(
     if not any(not is_baseline(row) for row in results.rows):
         failed = next((f" One of {len(results.failures)} failures: {why}" for why in results.failures.values()), "")
         raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.{failed}")
-    by_metric = [gather(results, metric) for metric in _metrics(results)]
+    by_metric = [gather(results, metric) for metric in metrics_of(results)]
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
     measured = _Measured(study, effort, results, tables=by_metric, printed=printed, counterparts=counterparts)
@@ -71,18 +71,8 @@ def build(
 
 def remarks(results: Results) -> list[str]:
     """Returns what whoever reads scores in a terminal must know too: whether parameter counts are unequal."""
-    found = unequal(gather(results, metric) for metric in _metrics(results))
+    found = unequal(gather(results, metric) for metric in metrics_of(results))
     return [found] if found else []
-
-
-def _metrics(results: Results) -> list[str]:
-    """Returns the metrics that runs have whole test scores by, accuracy first."""
-    found = dict.fromkeys(
-        row.get("metric", "")
-        for row in results.rows
-        if not is_baseline(row) and is_test(row) and not row.get("at") and row.get("metric") != "chance"
-    )
-    return sorted(found, key=lambda metric: metric != "accuracy") or ["accuracy"]
 
 
 def _verdict(study: Study, results: Results) -> str | None:

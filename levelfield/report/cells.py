@@ -194,6 +194,16 @@ def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {run: ", ".join(texts) for run, texts in parts.items()}
 
 
+def metrics_of(results: Results) -> list[str]:
+    """Returns the metrics that runs have whole test scores by, accuracy first."""
+    found = dict.fromkeys(
+        row.get("metric", "")
+        for row in results.rows
+        if not is_baseline(row) and is_test(row) and not row.get("at") and row.get("metric") != "chance"
+    )
+    return sorted(found, key=lambda metric: metric != "accuracy") or ["accuracy"]
+
+
 def check_ledgers(results: Results) -> None:
     """Raises UserError if some measured run has no ledger: a table without its ledger does not render."""
     for row in results.rows:

@@ -10,7 +10,7 @@ changed since, they are not known, and no printed number stands beside its score
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -28,7 +28,7 @@ def find(out: Path, study: str, effort: str) -> Path | None:
 
 def read(folder: Path, study: Study, effort: Effort) -> Results:
     """Returns what the folder holds. Raises UserError for a damaged file, and for rows of another study or effort."""
-    rows = [_row(folder / ROWS, record) for record in _records(folder / ROWS)]
+    rows = read_rows(folder)
     mine = [row for row in rows if (row.get("study", study.name), row.get("effort", effort)) == (study.name, effort)]
     if not mine:
         there = sorted({f"{row.get('study')} at effort {row.get('effort')}" for row in rows}) or ["nothing"]
@@ -38,11 +38,16 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
         )
     names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
     specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
-    return Results(mine, _ledgers(folder, mine), specs=specs, trials=[*_records(folder / TRIALS)])
+    return Results(mine, ledgers(folder, mine), specs=specs, trials=[*records(folder / TRIALS)])
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines by column, numbers as numbers, empty cells absent; nothing where there is no file."""
+def read_rows(folder: Path) -> list[Row]:
+    """Returns every row of the folder. Raises UserError for a damaged file."""
+    return [_row(folder / ROWS, record) for record in records(folder / ROWS)]
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields lines by column, numbers as numbers, empty cells absent; nothing where there is no file."""
     if not path.is_file():
         return
     try:
@@ -70,10 +75,10 @@ def _row(path: Path, record: Mapping[str, Any]) -> Row:
         raise UserError(f"{path} holds a line that is no row ({error}): take it from the repository again.") from error
 
 
-def _ledgers(folder: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
-    """Run id -> what a run of its arm cost. Raises UserError where an arm has none."""
+def ledgers(folder: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Returns run id -> what a run of its arm cost, with its arm's line. Raises UserError where an arm has none."""
     keys = ("task", "model", "protocol")
-    arms = {tuple(record.get(key) for key in keys): record for record in _records(folder / SUMMARY)}
+    arms = {tuple(record.get(key) for key in keys): record for record in records(folder / SUMMARY)}
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         run, arm = row.get("run", ""), tuple(row.get(key) for key in keys)

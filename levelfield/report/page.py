@@ -95,16 +95,21 @@ def page(data: PageData) -> str:
     return document(f"{study.name}, effort {data.effort}", sections)
 
 
-def document(title: str, parts: Iterable[str]) -> str:
-    """Returns a page that loads nothing, with its style in it. parts: HTML; empty ones are left out."""
+def document(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:
+    """Returns a page that loads nothing, with its style in it.
+
+    parts: HTML; empty ones are left out. style, script: CSS and JavaScript that this page has besides.
+    """
     css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}: levelfield</title>\n"
-        f"<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        f"<style>\n{css}{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
-        + "\n</main>\n</body>\n</html>\n"
+        + "\n</main>\n"
+        + (f"<script>\n{script}</script>\n" if script else "")
+        + "</body>\n</html>\n"
     )
 
 

@@ -118,12 +118,12 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 3600:.3g} h"
 
 
-def _decimals(unit: str) -> int:
+def decimals(unit: str) -> int:
     return 1 if unit == "percent" else 3
 
 
 def _range(low: float, high: float, unit: str) -> str:
-    return f"{number(low, _decimals(unit))} to {number(high, _decimals(unit))}"
+    return f"{number(low, decimals(unit))} to {number(high, decimals(unit))}"
 
 
 def interval_text(cell: Cell) -> str:
@@ -177,12 +177,12 @@ def _score_columns(cells: Cells, printed: PrintedColumns) -> tuple[Column, ...]:
 
 
 def _baseline_row(name: str, value: float, width: int, unit: str) -> tuple[str, ...]:
-    cells = [name, "no training", number(value, _decimals(unit)), DASH, DASH]
+    cells = [name, "no training", number(value, decimals(unit)), DASH, DASH]
     return (*cells, *[""] * (width - len(cells)))
 
 
 def _score_row(cell: Cell, matches: Sequence[Counterpart], printed: PrintedColumns) -> tuple[str, ...]:
-    summary, digits = cell.summary, _decimals(cell.unit)
+    summary, digits = cell.summary, decimals(cell.unit)
     done = sum(s.value is not None for s in cell.scores)
     ours = (
         cell.arm.model_label,

@@ -1,0 +1,186 @@
+"""Reads results folders into the tables of a leaderboard, and tells which folders have none.
+
+    find([Path("results")]).folders         # (results/amos2025_small-overnight, results/demo-minutes, ...)
+    board = read(Path("results/demo-minutes"))
+    board.study, board.effort, board.tasks  # "demo", "minutes", {"listops": "accuracy", "reach": "accuracy"}
+    board.standings[0].cell.summary.median  # from the rows alone; `summary.csv` says what each run cost
+
+What `rows.csv` and `summary.csv` say of one arm must agree, or the folder is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from levelfield.report import committed
+from levelfield.report.arms import Arm
+from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_test, metrics_of
+from levelfield.runs.results import Results
+from levelfield.spec import Row, UserError
+
+REMEDY = "write its report again with `levelfield report`"
+
+
+class Found(NamedTuple):
+    """Folders that have results, and a sentence for each that was looked at and has none."""
+
+    folders: tuple[Path, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One cell of the leaderboard with the rows that it is made from.
+
+    rows: of whole splits, of all seeds. elsewhere: how many more rows its runs have, of slices and probes. planned:
+    seeds.
+    """
+
+    cell: Cell
+    rows: tuple[Row, ...]
+    elsewhere: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """One results folder: a study at an effort. tasks: task -> the metric that its column shows."""
+
+    folder: Path
+    study: str
+    effort: str
+    tasks: Mapping[str, str]
+    standings: tuple[Standing, ...]
+    baselines: Mapping[str, Mapping[str, float]]  # task -> rule -> score
+    baseline_rows: tuple[Row, ...]
+    units: Mapping[str, str]  # of each task's metric
+
+
+def find(folders: Sequence[Path]) -> Found:
+    """Returns the results folders among these and directly inside them, each once.
+
+    Raises UserError for one that is not there, and for one that neither is a results folder nor holds any.
+    """
+    found: dict[Path, Path] = {}
+    left_out: list[str] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"There is no folder {folder}: name folders of results, such as report/demo-minutes.")
+        inside = [folder] if _holds_rows(folder) else sorted(path for path in folder.iterdir() if _holds_rows(path))
+        reasons = {path: why for path in inside if (why := unsuited(path))}
+        if len(reasons) == len(inside):
+            why = next(
+                iter(reasons.values()), f"{folder} holds no rows.csv, nor does a folder in it: {REMEDY}, and name"
+            )
+            raise UserError(why if reasons else f"{why} the folder that it writes, such as report/demo-minutes.")
+        left_out += reasons.values()
+        found |= {path.resolve(): path for path in inside if path not in reasons}
+    return Found(tuple(found.values()), tuple(dict.fromkeys(left_out)))
+
+
+def _holds_rows(folder: Path) -> bool:
+    return (folder / committed.ROWS).is_file()
+
+
+def unsuited(folder: Path) -> str:
+    """Returns why a folder of rows has no cell of a leaderboard, one sentence; "" where it has. Raises UserError."""
+    rows = committed.read_rows(folder)
+    whole = [row for row in rows if _is_score(row)]
+    if not whole:
+        return f"{folder} has no score of a run on a whole test split, which is what a leaderboard shows."
+    if not (folder / committed.SUMMARY).is_file():
+        return f"{folder} has no {committed.SUMMARY}, so what its runs cost is not known: {REMEDY}."
+    arms = {(row.get("task"), row.get("model"), row.get("protocol")) for row in whole}
+    for record in committed.records(folder / committed.SUMMARY):
+        model, variant, _ = str(record.get("model")).partition(" (")
+        if variant and (record.get("task"), model, record.get("protocol")) in arms:
+            return (
+                f"{folder} tells variants of {model} apart in {committed.SUMMARY} and not in {committed.ROWS}, so no "
+                "cell can be led back to its rows."
+            )
+    return ""
+
+
+def _is_score(row: Row) -> bool:
+    scored = row.get("metric") != "chance" and not row.get("at")
+    return not is_baseline(row) and is_test(row) and scored
+
+
+def read(folder: Path) -> Board:
+    """Returns the table of a results folder. Raises UserError where its files are damaged or do not agree."""
+    rows = committed.read_rows(folder)
+    named = {(row.get("study", ""), row.get("effort", "")) for row in rows if _is_score(row)}
+    if len(named) != 1:
+        several = ", ".join(sorted(f"{study} at effort {effort}" for study, effort in named))
+        raise UserError(f"{folder / committed.ROWS} holds rows of {several}: keep one study and effort in a folder.")
+    ((study, effort),) = named
+    results = Results(rows, committed.ledgers(folder, rows))
+    tables = _by_task([gather(results, metric) for metric in metrics_of(results)])
+    standings = [_standing(cell, rows) for task, cells in tables.items() for cell in cells.of(task)]
+    for standing in standings:
+        _check(folder, standing, tables[standing.cell.arm.task].metric)
+    standings += _unfinished(folder, {standing.cell.arm for standing in standings}, tables)
+    return Board(
+        folder,
+        study,
+        effort,
+        tasks={task: cells.metric for task, cells in tables.items()},
+        standings=tuple(standings),
+        baselines={task: cells.baselines.get(task, {}) for task, cells in tables.items()},
+        baseline_rows=tuple(row for row in rows if is_baseline(row) and not row.get("at")),
+        units={task: cells.unit for task, cells in tables.items()},
+    )
+
+
+def _by_task(tables: Iterable[Cells]) -> dict[str, Cells]:
+    """Returns task -> the cells of one metric, in the order of tasks; of a regression's two metrics R2 is shown."""
+    found: dict[str, Cells] = {}
+    for cells in sorted(tables, key=lambda table: table.metric == "negative_mse"):
+        for task in cells.tasks:
+            if cells.of(task):
+                found.setdefault(task, cells)
+    return found
+
+
+def _standing(cell: Cell, rows: Sequence[Row]) -> Standing:
+    runs = {score.run for score in cell.scores}
+    mine = [row for row in rows if row.get("run") in runs and not is_baseline(row)]
+    whole = tuple(row for row in mine if not row.get("at"))
+    planned = cell.cost("planned")
+    if planned is None or not math.isfinite(planned):
+        planned = len(runs)
+    return Standing(cell, whole, len(mine) - len(whole), int(planned))
+
+
+def _check(folder: Path, standing: Standing, metric: str) -> None:
+    """Raises UserError where the line of an arm and the rows of its runs do not tell the same."""
+    cell, summary = standing.cell, standing.cell.summary
+    count, median = (summary.n, summary.median) if summary else (0, None)
+    line = cell.ledgers[0]
+    told = line.get("n", 0)
+    said = line.get("median") if line.get("metric") == metric else median  # else it is of the run's other metric
+    alike = said == median
+    if isinstance(said, int | float) and median is not None:
+        alike = math.isclose(said, median, rel_tol=1e-9)
+    if told != count or not alike or standing.planned < count:
+        raise UserError(
+            f"{folder}: {committed.SUMMARY} has {told} scores of {cell.arm} on {cell.arm.task} with the median {said}, "
+            f"and {committed.ROWS} has {count} with {median}: {REMEDY}."
+        )
+
+
+def _unfinished(folder: Path, seen: Collection[Arm], tables: Mapping[str, Cells]) -> Iterator[Standing]:
+    """Yields the arms that were planned and of which no seed has a row, so that none is passed over."""
+    for record in committed.records(folder / committed.SUMMARY):
+        arm = Arm(*(str(record.get(key, "")) for key in ("task", "model", "protocol")))
+        cells = tables.get(arm.task)
+        if cells and arm.protocol != NONE and arm not in seen and record.get("metric") == cells.metric:
+            planned = record.get("planned")
+            cell = Cell(arm, cells.unit, (), None, (record,))
+            standing = Standing(cell, (), 0, planned if isinstance(planned, int) else 0)
+            _check(folder, standing, cells.metric)
+            yield standing

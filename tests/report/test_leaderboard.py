@@ -1,0 +1,268 @@
+"""The leaderboard shows the medians of the rows, each cell leads to them, and no folder is misread in silence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import fixtures_rows as fixtures
+import pytest
+from repository import ROOT
+
+from levelfield.cli.app import main
+from levelfield.cli.dispatch import current
+from levelfield.report import leaderboard, tables
+from levelfield.report.cells import gather
+from levelfield.report.leaderboard.reading import find, read
+from levelfield.runs.results import Results
+from levelfield.spec import Study, UserError
+
+ARM = ("task", "model", "protocol")
+Key = tuple[str, str, str, str, str]  # study, effort, task, model, protocol
+
+
+class Page(HTMLParser):
+    """The cells of a page by what they are of, its ids, and where its links lead."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.cells: dict[Key, tuple[float, str]] = {}  # value, and the ledger that is told
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.board = self.line = self.cell = dict[str, str]()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = {name: value or "" for name, value in attrs}
+        self.tags.append(tag)
+        self.ids += [facts["id"]] if "id" in facts else []
+        self.links += [facts["href"]] if "href" in facts else []
+        if facts.get("class") == "board":
+            self.board = facts
+        elif tag == "tr":
+            self.line = facts
+        elif tag == "td":
+            self.cell = facts
+        elif tag == "a" and "title" in facts:
+            task, model, protocol = self.cell["data-task"], self.line["data-model"], self.line["data-protocol"]
+            key = (self.board["data-study"], self.board["data-effort"], task, model, protocol)
+            assert key not in self.cells
+            self.cells[key] = float(self.cell["data-value"] or "nan"), facts["title"]
+
+
+def folder_of(fixture: Callable[[], tuple[Study, Results]], to: Path) -> Path:
+    """A results folder, as a report writes it, without its figures."""
+    study, results = fixture()
+    to.mkdir(parents=True)
+    named = [{**row, "study": study.name, "effort": "minutes"} for row in results.rows]
+    (to / "rows.csv").write_text(tables.to_csv(named))
+    records = tables.summary_records(gather(results), {}, study.name, "minutes")
+    (to / "summary.csv").write_text(tables.to_csv(records))
+    return to
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def medians(folder: Path) -> dict[Key, float]:
+    """What the cells must be, from the file alone: percent, over the seeds that have a score."""
+    found: dict[Key, dict[str, float]] = {}
+    for row in lines(folder / "rows.csv"):
+        whole = row["split"] == "test" and not row.get("at") and row["protocol"] != "none" and row["run"]
+        if whole and row["metric"] not in ("chance", "negative_mse") and row["value"]:
+            key = (row["study"], row["effort"], row["task"], row["model"], row["protocol"])
+            factor = 100 if row["metric"] != "r2" else 1
+            found.setdefault(key, {})[row["run"]] = factor * float(row["value"])
+    return {key: statistics.median(values.values()) for key, values in found.items()}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of what is committed."""
+    out = tmp_path_factory.mktemp("page") / "leaderboard.html"
+    leaderboard.build([ROOT / "results"], out)
+    return out
+
+
+def test_cells_are_the_medians_of_the_committed_rows(kept: Path) -> None:
+    expected: dict[Key, float] = {}
+    for folder in find([ROOT / "results"]).folders:
+        expected |= medians(folder)
+    cells = Page(kept).cells
+    assert {key: value for key, (value, _) in cells.items()} == pytest.approx(expected, rel=1e-12)
+    told = cells["demo", "minutes", "reach", "conv17", "scratch"][1]
+    assert (
+        "Parameters: 103 k" in told and "Steps: " in told and "FLOPs: 614 G" in told and "Seeds: 0, 1, 2, 3, 4" in told
+    )
+    assert (
+        "earlier rule" not in told
+        and "earlier rule" in cells["every_task", "minutes", "mqar", "attention", "scratch"][1]
+    )
+
+
+def test_the_page_loads_nothing_and_every_cell_leads_to_its_rows(kept: Path) -> None:
+    page, text = Page(kept), kept.read_text()
+    assert len(page.ids) == len(set(page.ids)) and not {"link", "img", "iframe"} & set(page.tags)
+    assert not re.search(r"src=|@import|url\(|https?:", text)
+    inside = [link[1:] for link in page.links if link.startswith("#")]
+    assert len(inside) > len(page.cells) > 70 and set(inside) <= set(page.ids)
+    files = {(kept.parent / unquote(link)).resolve() for link in page.links if not link.startswith("#")}
+    assert files >= {ROOT / "results" / "demo-minutes" / "rows.csv"} and all(path.is_file() for path in files)
+    run = lines(ROOT / "results/demo-minutes/rows.csv")[0]
+    assert (
+        f'<th scope=row>{run["run"]}</th><td>val</td><td>accuracy (fraction)</td><td class="number">{run["value"]}<'
+        in text
+    )
+
+
+def test_seeds_that_failed_or_are_missing_are_counted(tmp_path: Path) -> None:
+    folder = folder_of(fixtures.gap, tmp_path / "a 'folder'")
+    out = tmp_path / "pages" / "board.html"
+    leaderboard.build([folder], out)
+    page = Page(out)
+    assert {key: value for key, (value, _) in page.cells.items()} == pytest.approx(medians(folder))
+    planned = [line for line in lines(folder / "summary.csv") if int(line["planned"] or 0)]
+    short = [line for line in planned if line["n"] != line["planned"]]
+    assert short and all(
+        f"n {line['n']} of {line['planned']}, {line['failed']} failed" in out.read_text() for line in short
+    )
+    assert all((out.parent / unquote(link)).is_file() for link in page.links if not link.startswith("#"))
+
+
+def test_an_arm_of_which_no_seed_finished_has_its_cell(tmp_path: Path) -> None:
+    folder = folder_of(fixtures.gap, tmp_path / "gap")
+    first = next(line for line in lines(folder / "summary.csv") if line["planned"])
+    arm = [first[key] for key in ARM]
+    others = [line for line in lines(folder / "rows.csv") if [line[key] for key in ARM] != arm]
+    (folder / "rows.csv").write_text(tables.to_csv(others))
+    with pytest.raises(UserError, match=r"summary.csv has \d scores of .* and rows.csv has 0"):
+        read(folder)
+    emptied = {key: "" for key in first if key in ("n", "median")}
+    known = [line | (emptied if [line[key] for key in ARM] == arm else {}) for line in lines(folder / "summary.csv")]
+    (folder / "summary.csv").write_text(tables.to_csv(known))
+    (missing,) = [each for each in read(folder).standings if not each.rows]
+    assert (missing.cell.arm.model, missing.planned, missing.cell.summary) == (first["model"], 3, None)
+
+
+def test_names_that_try_to_break_out_are_text(tmp_path: Path) -> None:
+    out = tmp_path / "board.html"
+    leaderboard.build([folder_of(fixtures.hostile, tmp_path / "hostile")], out)
+    page, text = Page(out), out.read_text()
+    assert page.tags.count("script") == 1 and "&lt;script&gt;alert" in text and "<script>alert" not in text
+
+
+def test_a_folder_of_folders_is_taken_and_what_has_no_place_is_named(tmp_path: Path) -> None:
+    folder_of(fixtures.gap, tmp_path / "gap")
+    folder_of(fixtures.gap, tmp_path / "uncosted")
+    (tmp_path / "uncosted" / "summary.csv").unlink()
+    variants = folder_of(fixtures.gap, tmp_path / "variants") / "summary.csv"
+    variants.write_text(variants.read_text().replace(",attention,", ",attention (heads=4),"))
+    found = find([tmp_path, tmp_path / "gap"])
+    assert found.folders == (tmp_path / "gap",)
+    assert [re.search(r"no summary.csv|variants of attention", why)[0] for why in found.left_out] == [  # type: ignore[index]
+        "no summary.csv",
+        "variants of attention",
+    ]
+
+
+def broken(folder: Path, name: str, change: Callable[[str], str]) -> Path:
+    (folder / name).write_text(change((folder / name).read_text()))
+    return folder
+
+
+SENTENCES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing": (lambda at: at / "nowhere", "There is no folder"),
+    "empty": (lambda at: at, "holds no rows.csv"),
+    "no rows": (lambda at: broken(folder_of(fixtures.gap, at / "x"), "rows.csv", lambda _: ""), "no score of a run"),
+    "foreign": (
+        lambda at: broken(folder_of(fixtures.gap, at / "x"), "rows.csv", lambda _: "a,b\n1,2\n"),
+        "no score of a run",
+    ),
+    "damaged": (
+        lambda at: broken(
+            folder_of(fixtures.gap, at / "x"), "rows.csv", lambda text: text.replace(",test,", ',"te"st,')
+        ),
+        "cannot be read",
+    ),
+    "cut off": (
+        lambda at: broken(folder_of(fixtures.gap, at / "x"), "rows.csv", lambda text: text[: 2 * len(text) // 3]),
+        "write its report again|cannot be read|is no row",
+    ),
+    "of two efforts": (
+        lambda at: broken(
+            folder_of(fixtures.gap, at / "x"), "rows.csv", lambda text: text.replace("minutes", "hours", 40)
+        ),
+        "keep one study and effort in a folder",
+    ),
+    "no ledger": (
+        lambda at: broken(
+            folder_of(fixtures.gap, at / "x"), "summary.csv", lambda text: text.replace(",s4,scratch,", ",x,y,")
+        ),
+        "has no line for",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_a_folder_that_is_none_is_one_sentence(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make, sentence = SENTENCES[case]
+    with pytest.raises(SystemExit) as stop:
+        main(["leaderboard", str(make(tmp_path)), "--out", str(tmp_path / "page.html")])
+    said = capsys.readouterr().err.strip()
+    assert stop.value.code == 2 and re.search(sentence, said) and said.count("\n") == 0
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_without_a_folder_the_results_here_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder_of(fixtures.gap, tmp_path / "results" / "gap")
+    monkeypatch.chdir(tmp_path)
+    main(["leaderboard"])
+    assert capsys.readouterr().out == "Wrote leaderboard.html\n"
+    assert "results/gap/rows.csv" in Page(tmp_path / "leaderboard.html").links
+
+
+def test_a_flag_that_was_anothers_name_is_kept_where_a_command_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert current(["--out", "x"], {"--out"}) == ["--out", "x"] and capsys.readouterr().err == ""
+    assert current(["--out=x"]) == ["--runs-dir=x"] and "is called --runs-dir now" in capsys.readouterr().err
+
+
+@pytest.mark.browser
+def test_filters_and_sorting_work_in_a_browser(kept: Path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium or Chrome found: install one to see the filters work")
+    steps = """
+      const form = document.forms[0], all = (what) => [...document.querySelectorAll(what)];
+      form.task.value = "listops"; form.effort.value = "overnight";
+      form.dispatchEvent(new Event("change", {bubbles: true}));
+      const board = document.querySelector("section.board:not([hidden])");
+      const head = board.querySelector("th[data-task=listops] button");
+      const found = () => [...board.querySelectorAll("td[data-task=listops]")].map((cell) => cell.dataset.value);
+      head.click(); const down = found(); head.click(); const up = found();
+      const boards = all("section.board:not([hidden]) h2").map((each) => each.textContent);
+      location.hash = board.querySelector("td a[title]").hash;
+      setTimeout(() => { document.title = JSON.stringify([form.querySelector("output").textContent, boards, down, up,
+        document.querySelector(location.hash).parentElement.open]); }, 50);
+    """
+    probe = kept.with_name("probe.html")
+    probe.write_text(kept.read_text().replace("</body>", f"<script>{{{steps}}}</script></body>"))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={kept.parent / 'profile'}"]
+    command += ["--virtual-time-budget=2000", "--dump-dom", probe.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=90).stdout
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    (count, boards, down, up, opened) = json.loads(title[1].replace("&quot;", '"'))
+    assert count == "12 cells" and boards == ["amos2025_small · overnight", "miralles2025_small · overnight"] and opened
+    assert down == sorted(down, key=lambda text: -float(text)) and up == sorted(up, key=float) and len(up) == 9
