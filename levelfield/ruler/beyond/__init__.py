@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from levelfield.ruler.beyond.associations import Association
 from levelfield.ruler.beyond.stories import Stories
 from levelfield.ruler.beyond.story_worlds import KINDS
 from levelfield.ruler.beyond.walks import Walk
@@ -11,5 +12,7 @@ BEYOND: tuple[QuestionSet, ...] = (
     Walk("parents"),
     Walk("bfs"),
     *(Stories(kind) for kind in KINDS),
+    Association(1),
+    Association(2),
 )
 """The tasks of `--tasks beyond`, with the same store, baselines and report as RULER's."""
