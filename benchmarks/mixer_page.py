@@ -131,6 +131,9 @@ def page(rows: list[Row]) -> str:
         "",
         "![Time per token against length](figures/speed-mixers.png)",
         "",
+        "On this page: [Ours](#ours) · [Theirs](#theirs) · [Limits of the machine in the same run]"
+        "(#limits-of-the-machine-in-the-same-run) · [Targets](#targets)",
+        "",
         "## Ours",
         "",
         "Times faster: the fastest peer's time over ours, at the same length.",

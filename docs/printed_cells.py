@@ -256,7 +256,15 @@ def _waits(found: Sequence[Cell]) -> Iterator[str]:
 def page(studies: Iterable[Study | Survey]) -> str:
     """Returns the whole page."""
     found = cells(studies)
-    return "\n".join((INTRODUCTION, _summary(found), *_sections(found)))
+    sections = list(_sections(found))
+    return "\n".join((INTRODUCTION, _contents(sections), _summary(found), *sections))
+
+
+def _contents(sections: Iterable[str]) -> str:
+    """Returns a paragraph of links to the sections, whose anchors are their titles without punctuation."""
+    titles = [section.splitlines()[0].removeprefix("## ") for section in sections]
+    links = [f"[{title}](#{title.replace(',', '').replace(' ', '-')})" for title in titles]
+    return f"On this page: {' · '.join(links)}\n"
 
 
 if __name__ == "__main__":

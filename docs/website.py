@@ -31,6 +31,7 @@ SETTINGS = DOCS / "zensical.toml"
 
 FROM_THE_TOP = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 TAKEN = (".md", ".png", ".svg", ".html", ".json")  # of docs/: pages, and what they show or hand out
+CONTENTS = re.compile(r"<!-- contents -->.*?<!-- end -->\n\n", re.DOTALL)  # of docs/contents.py; the site has its own
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -67,7 +68,7 @@ def linked(page: Path, sources: Mapping[Path, str]) -> str:
     def moved(found: re.Match[str]) -> str:
         return f"]({address(found[1], page, sources)}{found[2] or ''})"
 
-    text, made, end = page.read_text(encoding="utf-8"), [], 0
+    text, made, end = CONTENTS.sub("", page.read_text(encoding="utf-8")), [], 0
     for code in CODE.finditer(text):
         made += [LINK.sub(moved, text[end : code.start()]), code[0]]
         end = code.end()

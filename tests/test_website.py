@@ -24,14 +24,17 @@ ANCHOR = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
 
 
 @cache
-def website() -> ModuleType:
-    """The script `docs/website.py` as a module."""
-    spec = importlib.util.spec_from_file_location("docs_website", ROOT / "docs" / "website.py")
+def script(name: str) -> ModuleType:
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_website"] = module
     spec.loader.exec_module(module)
     return module
+
+
+def website() -> ModuleType:
+    return script("website")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,33 @@ def test_a_link_that_leads_nowhere_is_an_error_and_code_is_left_alone(tmp_path: 
     written = tmp_path / "page.md"
     written.write_text(code)
     assert site.linked(written, {written: "page.md"}) == code
+
+
+def test_a_page_of_more_than_two_screens_has_contents(pages: dict[str, str]) -> None:
+    """All links to its sections stand before the first one; on the site, where each page has its own, no such lines."""
+    contents, long = script("contents"), []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        if page.name not in contents.WRITTEN:
+            assert contents.filled(text) == text, "run python docs/contents.py"
+        if contents.BLOCK.sub("", text).count("\n") > contents.SCREENS:
+            long.append(page.name)
+            sections = contents.sections(text)
+            opening = text[: text.index(f"\n## {sections[0]}\n")]
+            assert [s for s in sections if f"](#{contents.anchor(s)})" not in opening] == []
+            assert len(sections) >= 3
+    assert {"mixers.md", "coverage.md", "ruler.md", "studies.md"} <= set(long)
+    assert not any("<!-- contents -->" in text for text in pages.values())
+
+
+def test_contents_come_and_go_with_the_length_of_a_page() -> None:
+    contents = script("contents")
+    short = "# A\n\n## One `b`, and (two)\n\n```\n## no section\n```\n\n## Three\n\n"
+    assert contents.filled(short) == short
+    made = contents.filled(short + "line\n" * 120)
+    assert "[One b, and (two)](#one-b-and-two) ·\n[Three](#three)\n" in made and "no-section" not in made
+    assert contents.filled(made) == made
+    assert contents.filled(made.replace("line\n" * 120, "")) == short
 
 
 def test_every_anchor_is_a_heading(pages: dict[str, str]) -> None:
