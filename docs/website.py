@@ -11,6 +11,7 @@ sources of the reference, so that neither torch nor the rest is needed to build 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -30,7 +31,7 @@ CONSTRAINTS = DOCS / "constraints.txt"
 SETTINGS = DOCS / "zensical.toml"
 
 FROM_THE_TOP = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-TAKEN = (".md", ".png", ".svg", ".html", ".json")  # of docs/: pages, and what they show or hand out
+TAKEN = (".md", ".png", ".svg", ".html", ".json", ".ipynb")  # of docs/: pages, and what they show or hand out
 CONTENTS = re.compile(r"<!-- contents -->.*?<!-- end -->\n\n", re.DOTALL)  # of docs/contents.py; the site has its own
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
@@ -57,6 +58,7 @@ def staged() -> dict[str, str]:
     """Returns the text of every page by its path on the site. Raises Broken for links that lead nowhere."""
     sources = {ROOT / name: target for name, target in FROM_THE_TOP.items()}
     sources |= {path: path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))}
+    sources |= {path: f"{path.stem}.md" for path in sorted(DOCS.glob("*.ipynb"))}
     pages = {target: linked(path, sources) for path, target in sources.items()}
     pages["cards/index.md"] = cards(pages)
     return pages | {f"reference/{name}.md": reference(*parts) for name, parts in REFERENCE.items()}
@@ -68,7 +70,8 @@ def linked(page: Path, sources: Mapping[Path, str]) -> str:
     def moved(found: re.Match[str]) -> str:
         return f"]({address(found[1], page, sources)}{found[2] or ''})"
 
-    text, made, end = CONTENTS.sub("", page.read_text(encoding="utf-8")), [], 0
+    text = notebook(page) if page.suffix == ".ipynb" else CONTENTS.sub("", page.read_text(encoding="utf-8"))
+    made, end = [], 0
     for code in CODE.finditer(text):
         made += [LINK.sub(moved, text[end : code.start()]), code[0]]
         end = code.end()
@@ -89,6 +92,14 @@ def address(target: str, page: Path, sources: Mapping[Path, str]) -> str:
     else:
         return f"{PROJECT['urls']['Repository'].rstrip('/')}/{path.relative_to(ROOT).as_posix()}"
     return Path(os.path.relpath(inner, Path(sources[page]).parent)).as_posix()
+
+
+def notebook(path: Path) -> str:
+    """Returns a notebook as a page, cell after cell, with a link to itself beneath its title."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
+    first, *others = [f"```python\n{text}\n```" if code else text for text, code in texts]
+    return "\n\n".join([first, f'<a href="{path.name}">This page as a notebook</a>', *others])
 
 
 def cards(pages: Mapping[str, str]) -> str:

@@ -68,7 +68,8 @@ def test_links_lead_to_pages_to_files_and_into_the_repository(pages: dict[str, s
     assert f"]({repository}/levelfield/train.py)" in pages["architecture.md"]
     assert "](contributing.md)" in pages["architecture.md"] and "](docs/" not in pages["index.md"]
     assert "](cards/index.md)" in pages["index.md"] and "](reports/demo.html)" in pages["index.md"]
-    assert f"]({repository}/docs/figures/pathfinder.py)" not in pages["index.md"]
+    assert "](first_look.md)" in pages["index.md"] and "](tutorial-proposer.md)" in pages["first_look.md"]
+    assert '<a href="first_look.ipynb">' in pages["first_look.md"]
 
 
 def test_a_link_that_leads_nowhere_is_an_error_and_code_is_left_alone(tmp_path: Path) -> None:
