@@ -36,6 +36,7 @@ from levelfield.studies import (
     demo,
     every_task,
     huang2024_small,
+    miralles2025_enriched,
     miralles2025_small,
     miralles2025_table1,
     miralles2025_table2,
@@ -171,6 +172,13 @@ def cases() -> Iterator[Case]:
         for k, v in [*wide, ("all", LEVEL)]
     )
     yield Case("miralles2025_small", "short kernels at the margin", near, findings(miralles2025_small))
+    level = tuple(
+        Cell(t, m, p, LEVEL)
+        for t in six[:2]
+        for m in ("transformer_rotary", "transformer", f"conv{miralles2025_small.SHORT}", "s4")
+        for p in ("scratch", "enriched")
+    )
+    yield Case("miralles2025_enriched", "all arms equal", level, findings(miralles2025_enriched))
     half = GUESS + huang2024_small.CLIFF * (LEVEL - GUESS)
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
     places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]

@@ -12,41 +12,20 @@ steps at most, score exactly one half. So the same models show what is local and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
 from levelfield.presets import efforts
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
-from levelfield.protocols import DENOISE, enriched
 from levelfield.report.verdicts import Finding, Table, capped, judged, power, told
-from levelfield.spec import Duration, Effort, Model, Protocol, ReportView, Row, Run, Search, Study, Task
+from levelfield.spec import Effort, Model, ReportView, Row, Run, Search, Study
 from levelfield.studies._miralles2025 import claims
-from levelfield.tasks.image import Image
+from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
 
 TASKS = ("listops", "reach", "image")  # what needs official files comes last
 KERNELS = (3, 5, 11, 31, 61)
-GROUPS = 8  # of channels, so that wide kernels cost little
-SHORT = 11  # steps of the widest kernel that the claim is about: two layers see 21
 NEARLY = 0.9  # share of the gain over guessing that counts as "nearly all"
-
-
-def task(name: str, effort: Effort) -> Task:
-    """Returns the generated task of the effort, or pictures, pooled where a CPU trains on them."""
-    if name != "image":
-        return efforts.task(name, effort)
-    return Image(side=8) if effort in ("minutes", "overnight") else Image()
-
-
-def protocol(name: str, effort: Effort) -> Protocol:
-    """Pictures are augmented and the arguments of ListOps reordered; marks have no such change, and are denoised."""
-    recipe = efforts.recipe(effort)
-    if effort == "overnight":
-        recipe = replace(recipe, budget=Duration(12_000, "steps"))
-    if name == "reach":
-        return enriched(recipe, denoise=DENOISE)
-    return enriched(recipe, augment=True)
 
 
 def models(name: str, effort: Effort) -> Iterator[Model]:

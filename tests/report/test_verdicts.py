@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from printed_rows import GUESSES, LARGE, measured, printed
 
 from levelfield import published
 from levelfield.engine import find
-from levelfield.report.against_printed import match, pairs
-from levelfield.report.arms import Arm
 from levelfield.report.decisions import Seeds, difference, holm, resolution
-from levelfield.report.verdicts import Finding, Key, Table, capped, power, told
-from levelfield.spec import Row, Study, describe
+from levelfield.report.verdicts import Finding, Key, Table, power, told
+from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_figure2,
     amos2025_small,
@@ -26,6 +25,7 @@ from levelfield.studies import (
     demo,
     every_task,
     huang2024_small,
+    miralles2025_enriched,
     miralles2025_small,
     miralles2025_table1,
     miralles2025_table2,
@@ -48,9 +48,6 @@ TRAINED = {
         miralles2025_table4,
     )
 }
-GUESSES = {"listops": 17.1, "pathfinder": 50, "pathx": 50, "pathx256": 50, "text": 50, "retrieval": 50, "image": 10}
-GUESSES |= {"scifar": 10, "speech": 100 / 35}
-LARGE = 10_000  # test examples, as of most of the benchmark's tasks
 DEALS = 40
 FIVE = ("image", "text", "retrieval", "listops", "pathfinder")
 SAYS = {
@@ -76,44 +73,6 @@ SAYS = {
         f"{question} ({task})": 1 for question in ("positions decide", "enriched training decides") for task in FIVE
     },
 }
-
-
-def printed(study: Study) -> dict[Key, tuple[str, float]]:
-    """Printed percents (of R2, of the variance) in the places of the study's own arms, with their metric.
-
-    A cross is chance.
-    """
-    found: dict[Key, tuple[str, float]] = {}
-    rows = [row for p in study.published for row in published.rows(p.paper, p.table)]
-    rows = [row for row in rows if "value" in row or row.get("status") == "chance"]
-    for run in (run for run in study.runs("paper") if run.seed == 0):
-        arm, spec = Arm(run.task.name, run.model.label, run.protocol.name), describe(run)
-        for row in (row for row in rows if row.get("metric") in ("accuracy", "r2")):
-            if match(arm, spec, row) is not None:
-                whole = study.name == "miralles2025_table1" and run.model.label == "gmlp"  # the end of its axis
-                at = pairs(row.get("at", "")).get("kernel_size", "all" if whole else "")
-                model = {"": run.model.label, "all": "gmlp"}.get(at, "conv")
-                key = Key(arm.task, model, arm.protocol, at)
-                value = row.get("value", GUESSES.get(arm.task, 0.0))
-                value *= 100 if row.get("unit") == "fraction" else 1
-                found[key] = (row.get("metric", ""), value)
-    return found
-
-
-def measured(cells: dict[Key, tuple[str, float]], spread: Sequence[float] = (0.0,)) -> list[Row]:
-    """As rows of runs, a seed for each shift of the score in points, and like print without validation scores."""
-    rows = [
-        Row(
-            task=task, protocol="none", model="label_prior", metric="accuracy", split="test", value=value / 100, n=LARGE
-        )
-        for task, value in GUESSES.items()
-    ]
-    for key, (metric, value) in cells.items():
-        for seed, shift in enumerate(spread):
-            row = Row(run=f"{key}{seed}", task=key.task, model=key.model, protocol=key.protocol, seed=seed, n=LARGE)
-            row |= Row(metric=metric, split="test", value=(value + shift) / 100)
-            rows.append(row | Row(at=f"kernel={key.place}") if key.place else row)
-    return rows
 
 
 def seen(name: str, rows: Sequence[Row]) -> dict[str, int]:
@@ -172,8 +131,8 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
-    unprinted = (amos2025_small, demo, every_task, huang2024_small, miralles2025_small, precision, reach)
-    own = {study.study.name for study in unprinted} | {"state_tracking"}
+    small_tasks = (amos2025_small, demo, every_task, huang2024_small, miralles2025_enriched, miralles2025_small)
+    own = {study.study.name for study in (*small_tasks, precision, reach)} | {"state_tracking"}
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged
     assert {name for name, study in studies.items() if study.verdict is not None} == fed
@@ -203,65 +162,6 @@ def test_printed_averages_give_the_claim_and_exchanged_ones_do_not() -> None:
 def test_an_average_over_a_task_that_nobody_learnt_says_nothing() -> None:
     rows = [row | Row(value=0.1) if "run" in row and row.get("task") == "image" else row for row in averages()]
     assert amos2025_figure2.verdict(rows).count("No arm beat the best simple rule on image.") == 3
-
-
-QUESTIONS = (
-    "self-pretraining lifts the Transformer",
-    "and at equal steps",
-    "self-pretraining lifts S4",
-    "the gap narrows",
-)
-
-
-def small(longer: float) -> list[Row]:
-    """Table 2 of amos2025 as rows of five close seeds; printed numbers have no arm with added steps."""
-    cells = {key: value for key, value in printed(amos2025_table2.study).items() if key.task != "pathx256"}
-    added = {key: value for key, value in cells.items() if key.protocol == "scratch"}
-    cells |= {key._replace(protocol="scratch_matched"): (m, value + longer) for key, (m, value) in added.items()}
-    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
-
-
-def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() -> None:
-    found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(0.0))}
-    tasks = ("listops", "pathfinder", "pathx", "text", "retrieval", "image")
-    lifts = [name for name in QUESTIONS if not name.endswith("S4")]
-    assert {found[f"{question} ({task})"] for task in tasks for question in lifts} == {1}
-    own = {task: found[f"self-pretraining lifts S4 ({task})"] for task in tasks}
-    assert own["retrieval"] == -1, "printed: 90.90, and 88.74 self-pretrained"
-    assert own["pathx"] == own["image"] == 0, "printed: by less than the noise of the test examples"
-    assert min(own[task] for task in tasks if task != "retrieval") >= 0
-    found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(60.0))}
-    assert {found[f"and at equal steps ({task})"] for task in tasks} == {-1}
-
-
-def test_short_kernels_are_held_against_whatever_sees_more() -> None:
-    """Table 1 as printed: kernels 5, 7 and 11 against 21 to 61 and the gMLP."""
-    rows = measured(printed(miralles2025_table1.study), (-0.1, -0.05, 0, 0.05, 0.1))
-    found = {finding.subject: (finding.decided, finding.facts) for finding in miralles2025_small.findings(rows)}
-    assert {name: decided for name, (decided, _) in found.items()} == {
-        "image": -1,
-        "text": 1,
-        "retrieval": 1,
-        "listops": -1,
-        "pathfinder": -1,
-    }
-    assert "On text, kernel" in found["text"][1] and "the unbounded model" in found["pathfinder"][1]
-
-
-def test_runs_that_were_cut_short_come_first() -> None:
-    ended = [Row(run=f"r{i}", metric="phases_at_cap", value=share) for i, share in enumerate([0.5, 0, 0, 0, 0, 0, 0])]
-    assert capped(ended).startswith("1 of 7 runs had not stopped improving")
-    assert amos2025_small.verdict([*ended, *small(0.0)]).startswith("1 of 7 runs")
-    assert capped([*ended, *(Row(run=f"s{i}", metric="phases_at_cap", value=0) for i in range(3))]) == ""
-
-
-def test_what_is_proved_to_be_out_of_range_is_a_no_and_elsewhere_nothing_is_said() -> None:
-    places = {"3": 50.0, "11": 50.0, "31": 99.0, "all": 99.0}
-    for task, decided, seen_ in (("reach", -1, -1), ("listops", 0, 0)):
-        half = Row(task=task, protocol="none", model="chance", metric="accuracy", split="test", value=0.5, n=LARGE)
-        cells = {Key(task, "m", "enriched", place): ("accuracy", value) for place, value in places.items()}
-        (found,) = miralles2025_small.findings([half, *measured(cells, (-0.1, 0, 0.1))])
-        assert (found.subject, found.decided, found.seen) == (task, decided, seen_)
 
 
 def test_nothing_is_said_where_nothing_was_learnt() -> None:

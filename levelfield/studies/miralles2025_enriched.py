@@ -1,0 +1,126 @@
+"""Does enriched training lift every architecture, and does attention live by its positions?
+
+    levelfield run miralles2025_enriched --effort overnight
+    levelfield report miralles2025_enriched --effort overnight
+
+miralles2025 augments the training data and sees attention come close to what is built for long sequences, and finds
+that position encodings decide how far. Here attention with rotary positions and without any, a bounded convolution and
+S4 learn from the plain labels of a task and from its augmented inputs, each until it stops improving. Plain rotary
+attention and S4 are the arms from scratch of `amos2025_small`, and the augmented convolution is one of
+`miralles2025_small`: their runs are the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.protocols import scratch
+from levelfield.report.decisions import Narrower, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, capped, judged, power, told
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study
+from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
+
+TASKS = ("listops", "image")  # what needs official files comes last
+ROTARY, WITHOUT, BOUNDED, SSM = "transformer_rotary", "transformer", f"conv{SHORT}", "s4"
+SCRATCH, ENRICHED = "scratch", "enriched"
+HEADS = 4
+
+
+def models(name: str, effort: Effort) -> tuple[Model, ...]:
+    """Returns attention with and without positions, a bounded convolution, and S4."""
+    mixers = {
+        ROTARY: Attention(HEADS, rotary="per_head"),
+        WITHOUT: Attention(HEADS),
+        BOUNDED: Conv(SHORT, hidden=efforts.SIZES[effort].width, groups=GROUPS),
+        SSM: S4(),
+    }
+    return tuple(efforts.model(name, mixer, effort, label) for label, mixer in mixers.items())
+
+
+def protocols(name: str, effort: Effort) -> tuple[Protocol, Protocol]:
+    """Returns plain training and enriched training by one and the same recipe."""
+    with_more = protocol(name, effort)
+    return scratch(with_more.phases[0].recipe), with_more
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Task by task and seed by seed, every model with both protocols."""
+    names = TASKS[:-1] if effort == "smoke" else TASKS
+    return tuple(
+        Run(task(name, effort), model, training, seed)
+        for name in names
+        for seed in range(efforts.SIZES[effort].seeds)
+        for model in models(name, effort)
+        for training in protocols(name, effort)
+    )
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Task by task, what is shown beyond the noise of seeds and test examples, and what is only seen."""
+    found = findings(rows)
+    said = told(found, "Nothing can be said yet: no task has all of its cells.")
+    return " ".join(filter(None, (capped(rows), said, power(Table.of(rows), len(found)) if found else "")))
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Six questions on every task with all of its cells, decided together."""
+    table = Table.of(rows)
+    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Nothing where a cell is missing. Of two arms neither of which has learnt, nothing is asked."""
+    names, trainings = (ROTARY, WITHOUT, BOUNDED, SSM), (SCRATCH, ENRICHED)
+    arms = {(model, training): Key(name, model, training) for model in names for training in trainings}
+    if not all(key in table.cells for key in arms.values()):
+        return
+    cells, scatter = {place: table.cells[key] for place, key in arms.items()}, table.scatter(name)
+
+    def above(first: tuple[str, str], second: tuple[str, str], facts: str) -> Claim:
+        if not any(table.learnt(arms[place]) for place in (first, second)):
+            return Claim(None, f"{facts} Neither beat the best simple rule, {table.rule(name)}.")
+        return Claim(difference(cells[first], cells[second], 0.0, scatter), facts)
+
+    for model in (ROTARY, BOUNDED, SSM):
+        plain, more = cells[model, SCRATCH], cells[model, ENRICHED]
+        facts = f"On {name}, {model} has {plain} with plain training and {more} enriched."
+        yield f"enriched training lifts {model}", above((model, ENRICHED), (model, SCRATCH), facts)
+    for training in trainings:
+        facts = (
+            f"On {name}, attention has {cells[ROTARY, training]} with positions, {cells[WITHOUT, training]} without."
+        )
+        yield f"positions lift attention, {training}", above((ROTARY, training), (WITHOUT, training), facts)
+    before, after = ((cells[ROTARY, training], cells[SSM, training]) for training in trainings)
+    gaps = [ssm.mean - attention.mean for attention, ssm in (before, after)]
+    able = all(table.learnt(arms[model, training]) for model in (ROTARY, SSM) for training in trainings)
+    facts = f"{SSM} is {gaps[0]:+.1f} points from rotary attention at first and {gaps[1]:+.1f} enriched."
+    yield "the gap narrows", Claim(Narrower(before, after, scatter) if able else None, facts)
+
+
+study = Study(
+    name="miralles2025_enriched",
+    claim=(
+        "Enriched training lifts attention, convolutions and SSMs and brings attention nearer to SSMs, and attention "
+        "needs positions (miralles2025)."
+    ),
+    runs=runs,
+    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    views=(
+        ReportView("compare", "Every seed of every arm"),
+        ReportView("slices", "Where the score comes from"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "ListOps of 10 to 64 tokens and CIFAR-10 pooled to 8 x 8 pixels: no printed number belongs beside these.",
+        "Width 64 and two layers, with one feed-forward layer around each mixer; one bounded convolution, of kernel "
+        f"{SHORT} in {GROUPS} groups of channels.",
+        "The policy of augmentation was made for pictures of 32 x 32 pixels and is as strong at 8 x 8.",
+    ),
+)
