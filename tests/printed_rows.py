@@ -38,7 +38,7 @@ def printed(study: Study) -> dict[Key, tuple[str, float]]:
 
 
 def measured(cells: dict[Key, tuple[str, float]], spread: Sequence[float] = (0.0,)) -> list[Row]:
-    """As rows of runs, a seed for each shift of the score in points, and like print without validation scores."""
+    """Makes rows of runs, a seed for each shift of the score in points, and like print without validation scores."""
     rows = [
         Row(
             task=task, protocol="none", model="label_prior", metric="accuracy", split="test", value=value / 100, n=LARGE
