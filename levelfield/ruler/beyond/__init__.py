@@ -5,6 +5,7 @@ from __future__ import annotations
 from levelfield.ruler.beyond.associations import Association
 from levelfield.ruler.beyond.stories import Stories
 from levelfield.ruler.beyond.story_worlds import KINDS
+from levelfield.ruler.beyond.tallies import Tally
 from levelfield.ruler.beyond.walks import Walk
 from levelfield.ruler.question_set import QuestionSet
 
@@ -14,5 +15,9 @@ BEYOND: tuple[QuestionSet, ...] = (
     *(Stories(kind) for kind in KINDS),
     Association(1),
     Association(2),
+    Tally("count"),
+    Tally("user"),
+    Tally("most"),
+    Tally("count", labelled=False),
 )
 """The tasks of `--tasks beyond`, with the same store, baselines and report as RULER's."""
