@@ -26,8 +26,8 @@ class EvalOptions:
         effort: with --table, how much of it to evaluate
         lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
         tasks: names of RULER's tasks; all (default), needles (the eight), sweep (needles by haystack and by value), or
-            beyond (tasks that RULER does not have), of which walks, stories, associations and
-            tallies are a set each
+            beyond (tasks that RULER does not have), of which walks, stories, associations,
+            tallies and requests are a set each
         depths: depths of the needles, such as 0,0.5,1 (default: every sample has its own)
         count: samples of each task and length (default: 100, or the table's)
         seed: seed from which RULER's samples are drawn (default: 42)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from levelfield.ruler.beyond import BEYOND as BEYOND
 from levelfield.ruler.beyond.associations import Association as Association
+from levelfield.ruler.beyond.requests import Requests as Requests
 from levelfield.ruler.beyond.stories import Stories as Stories
 from levelfield.ruler.beyond.tallies import Tally as Tally
 from levelfield.ruler.beyond.walks import Walk as Walk

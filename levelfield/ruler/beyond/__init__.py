@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from levelfield.ruler.beyond.associations import Association
+from levelfield.ruler.beyond.requests import Requests
 from levelfield.ruler.beyond.stories import Stories
 from levelfield.ruler.beyond.story_worlds import KINDS
 from levelfield.ruler.beyond.tallies import Tally
@@ -19,5 +20,8 @@ BEYOND: tuple[QuestionSet, ...] = (
     Tally("user"),
     Tally("most"),
     Tally("count", labelled=False),
+    Requests(2),
+    Requests(4),
+    Requests(8),
 )
 """The tasks of `--tasks beyond`, with the same store, baselines and report as RULER's."""
