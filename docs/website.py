@@ -165,7 +165,8 @@ def main() -> str | None:
         return str(error)
     except subprocess.CalledProcessError as error:
         return f"The site was not built: '{Path(error.cmd[0]).name}' failed (see above)."
-    print(f"{SITE.relative_to(ROOT)}/index.html")
+    site = SITE.relative_to(ROOT).as_posix()
+    print(f"Wrote {site}/index.html. Its search needs a server: python3 -m http.server -d {site}")
     return None
 
 

@@ -165,5 +165,7 @@ def test_the_site_builds_and_can_be_searched(tmp_path: Path) -> None:
     site = tmp_path / "build" / "site"
     found = json.loads((site / "search.json").read_text())
     assert {"mixers.html", "verdicts.html"} <= {item["location"].partition("#")[0] for item in found["items"]}
+    loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.?(?:https?:)?//")
+    assert [page.name for page in site.rglob("*.html") if loaded.search(page.read_text())] == []
     assert 'id="levelfield.spec.run.Run"' in (site / "reference" / "runs.html").read_text()
     assert str(tmp_path) not in (site / "reference" / "runs.html").read_text()
