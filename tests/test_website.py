@@ -8,10 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from types import ModuleType
 from typing import Any
 
@@ -150,22 +153,77 @@ def test_what_builds_the_site_is_pinned_without_an_address() -> None:
     assert {"zensical", "mkdocstrings", "mkdocstrings-python"} <= names
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_can_be_searched(tmp_path: Path) -> None:
-    """The builder's own check of links and anchors, then what it wrote, of a copy of the pages."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as the builder makes it, with its own check of links and anchors, from a copy of the pages."""
     if not (ROOT / ".venv-docs" / ".ready").exists():
         pytest.skip("the site's own environment is not there: make docs makes it")
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    copy = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", copy / "docs")
     for name in ("levelfield", "results", "benchmarks", "tests", ".venv-docs"):
-        (tmp_path / name).symlink_to(ROOT / name)
+        (copy / name).symlink_to(ROOT / name)
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    done = subprocess.run([sys.executable, "docs/website.py"], cwd=tmp_path, capture_output=True, text=True)
+        shutil.copy(ROOT / name, copy / name)
+    done = subprocess.run([sys.executable, "docs/website.py"], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    site = tmp_path / "build" / "site"
+    return copy / "build" / "site"
+
+
+@pytest.mark.slow
+def test_the_site_builds_with_an_index_and_a_reference_and_loads_nothing(site: Path) -> None:
     found = json.loads((site / "search.json").read_text())
     assert {"mixers.html", "verdicts.html"} <= {item["location"].partition("#")[0] for item in found["items"]}
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.?(?:https?:)?//")
     assert [page.name for page in site.rglob("*.html") if loaded.search(page.read_text())] == []
-    assert 'id="levelfield.spec.run.Run"' in (site / "reference" / "runs.html").read_text()
-    assert str(tmp_path) not in (site / "reference" / "runs.html").read_text()
+    runs = (site / "reference" / "runs.html").read_text()
+    assert 'id="levelfield.spec.run.Run"' in runs and str(site) not in runs
+
+
+ASKS = """<script>
+const within = (node, wanted) => [...(node.shadowRoot ? [node.shadowRoot] : []), ...(node.children || [])]
+  .flatMap(inner => [...(wanted(inner) ? [inner] : []), ...within(inner, wanted)]);
+let step = setInterval(() => {
+  const [field] = within(document.body, n => n.tagName === "INPUT" && n.type === "text");
+  if (!field) return document.querySelector(".md-search__button").click();
+  if (!field.value) { field.value = "certified range"; field.dispatchEvent(new Event("input", {bubbles: true})); }
+  const links = within(document.body, n => n.tagName === "A" && n.getRootNode() !== document).map(n => n.href);
+  if (links.length) { clearInterval(step); fetch("/found", {method: "POST", body: links.join(" ")}); }
+}, 500);
+</script></body>"""
+"""Opens the search, whose parts stand in shadow trees, types two words, and sends the addresses of what is found."""
+
+
+@pytest.mark.browser
+def test_the_search_finds_a_page_in_a_browser(site: Path, tmp_path: Path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium or Chrome found: install one to see the site searched")
+    found: Queue[str] = Queue()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/":
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write((site / "index.html").read_text().replace("</body>", ASKS).encode())
+            else:
+                super().do_GET()
+
+        def do_POST(self) -> None:
+            found.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
+        address = f"http://127.0.0.1:{server.server_port}/"
+        page = subprocess.Popen(
+            [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", address], stderr=subprocess.DEVNULL
+        )
+        try:
+            assert "reach.html" in found.get(timeout=90)
+        finally:
+            page.terminate()
+            page.wait(timeout=20)
+            server.shutdown()
