@@ -73,6 +73,15 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
     ),
     Subject(
+        "Enriched training and positions",
+        "miralles2025",
+        "More varied training inputs lift every architecture and bring Transformers near to state-space models, and "
+        "position encodings decide how far.",
+        (("miralles2025_enriched", "overnight", 0),),
+        "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
+        "(`levelfield run miralles2025_table3 --effort paper`).",
+    ),
+    Subject(
         "How long is long",
         "huang2024",
         "Beyond the length that a model was trained at, recall falls off a cliff, whatever the architecture.",
@@ -92,7 +101,7 @@ theirs. Every answer comes from a rule that was fixed before the runs ([verdicts
 and sizes named here: models of some hundred thousand parameters on sequences of 64 steps and fewer. Nothing is said
 about the printed sizes, which need GPUs. Each claim can be put to the test at that size by one command.
 
-![The three answers in one figure](figures/findings.png)
+![Three of the answers in one figure](figures/findings.png)
 """
 
 
@@ -196,12 +205,14 @@ SHOWN = {"reach": "marks 24 apart", "image8": "pictures", "listops": "ListOps", 
 
 
 def draw() -> bytes:
-    """Draws one panel a claim; a panel without results says so."""
+    """Draws one panel a paper; a panel without results says so."""
+    panels = {"amos2025_small": _steps, "miralles2025_small": _kernels, "huang2024_small": _lengths}
+    by_study = {subject.studies[0][0]: subject for subject in SUBJECTS}
     with style.canvas() as make:
         figure, axes = style.panels(make, 3, height=3.1, columns=3, width=12.6)
-        for panel, subject, content in zip(axes, SUBJECTS, (_steps, _kernels, _lengths), strict=True):
-            panel.set_title(subject.title, loc="left", fontsize=10.5)
-            found = answer(subject)
+        for panel, (study, content) in zip(axes, panels.items(), strict=True):
+            panel.set_title(by_study[study].title, loc="left", fontsize=10.5)
+            found = answer(by_study[study])
             if found is None:
                 panel.text(0.5, 0.5, "no results yet", ha="center", transform=panel.transAxes)
             else:

@@ -175,7 +175,7 @@ class CompareOptions:
     """The arms of a comparison and what they share.
 
     Args:
-        tasks: names of tasks (default: listops recall pathfinder)
+        tasks: names of tasks (default: listops recall pathfinder), or standard: recall, words, reach and listops
         protocols: names of protocols (default: scratch spt_masked)
         baselines: names of mixers (default: attention s4 conv)
         seeds: runs of each arm (default: as the effort affords, 2 at minutes)

@@ -1,7 +1,7 @@
 """Compares a user's own mixer with baselines: defines the study that `levelfield compare FILE.py:Mixer` runs.
 
 Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. Where the user's
-mixer sees earlier steps alone, so do the baselines. The user's arms come first, so that their report does too.
+mixer or a baseline sees earlier steps alone, all arms do. The user's arms come first, so that their report does too.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
     Another source or setting is another study, so its name ends in a part of their hash. Its runs raise UserError
     for an unknown name, and for whatever the contract finds wrong with the mixer.
     """
-    names, protocols = options.tasks or efforts.TASKS, options.protocols or PROTOCOLS
+    names, protocols = chosen_tasks(options), options.protocols or PROTOCOLS
 
     def runs(effort: Effort) -> tuple[Run, ...]:
         size = efforts.sized(effort, options.numbers)
         given = [task(name, effort) for name in names]
         chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
-        back = _checked(mixer, size.width, names, protocols, given)
+        ahead = all("bidirectional" in each.directions for each in (mixer, *baselines(options)))
+        back = _checked(mixer, size.width, names, protocols, given, ahead=ahead)
         arms = [
             (of, causal_where_needed(model, protocol), protocol)
             for name, of, several in zip(names, given, chosen, strict=True)
@@ -69,6 +70,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         claim=f"At equal steps and parameters, {own_name(mixer)} scores higher than the baselines.",
         runs=runs,
         views=(
+            ReportView("scorecard", "Scorecard: what each model learns of each task"),
             ReportView("gap", "By protocol, at equal steps"),
             ReportView("compare", "Every seed of every arm"),
             ReportView("curve", "Longer than in training", axis="length"),
@@ -79,23 +81,32 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
             UNTUNED,
-            "Where the mixer sees earlier steps alone, the baselines are built to see earlier steps alone, too.",
+            "Where the mixer or a baseline sees earlier steps alone, all arms are built to see earlier steps alone.",
             "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
             "scatter: docs/verdicts.md says how large.",
         ),
     )
 
 
+def chosen_tasks(options: Options) -> tuple[str, ...]:
+    """Returns the names of the tasks, each once: those that were given, of which `standard` is four, or the usual."""
+    parts = (efforts.STANDARD if name == "standard" else (name,) for name in options.tasks)
+    return tuple(dict.fromkeys(name for part in parts for name in part)) or efforts.TASKS
+
+
 def _checked(
-    mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task]
+    mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task], ahead: bool
 ) -> bool:
-    """Tells whether the mixer sees earlier steps alone. Raises UserError for whatever is wrong with it."""
+    """Tells whether arms must be built to see earlier steps alone on every task, as the mixer does or another arm must.
+
+    ahead: whether all arms can see later steps. Raises UserError for whatever is wrong with the mixer.
+    """
     padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
-    wanted = {p == "spt_causal" or n in efforts.CAUSAL_TASKS for p in protocols for n in names}
+    wanted = {p == "spt_causal" or n in efforts.CAUSAL_TASKS or not ahead for p in protocols for n in names}
     for causal in sorted(wanted):
         _check(mixer, width, causal, longest, padded)
     if True in wanted and False not in wanted:
-        return False  # every arm is causal as it is
+        return not ahead  # else every arm is causal as it is
     back = not contract.looks_ahead(mixer, width)
     if back:
         _check(mixer, width, True, longest, padded)

@@ -194,6 +194,10 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
 
+STANDARD = ("recall", "words", "reach", "listops")
+"""Recall, state tracking, certified range and a language of nested operations: one task of each, none of which needs
+files. A comparison takes them by the name `standard`."""
+
 STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
 """Asked at every step, of what follows from the steps so far."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelfield.report import axis_curves, heatmaps, plots, tables, training_curves, tuning
+from levelfield.report import axis_curves, heatmaps, plots, scorecard, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, metrics_of, unequal
@@ -115,6 +115,7 @@ def _sections(measured: _Measured) -> Iterator[FigureSection]:
 
 
 NOT_DRAWN: Mapping[str, str] = {
+    "scorecard": "Not drawn: fewer than two tasks have a test score by {metric}.",
     "compare": "Not drawn: no run has a test score by {metric}.",
     "gap": "Not drawn: no model was trained under two protocols and scored by {metric}.",
     "curve": "Not drawn: no score by {metric} has a place on the axis '{axis}', neither in its row nor in a field of "
@@ -130,6 +131,8 @@ def _draw(view: ReportView, measured: _Measured, cells: Cells) -> Iterator[tuple
     """Yields file name, addition to the title and figure, for each figure that a view asks for."""
     results = measured.results
     match view.kind:
+        case "scorecard":
+            yield "scorecard", "", scorecard.draw(cells)
         case "compare":
             yield "compare", "", plots.compare(cells, measured.counterparts.get(cells.metric, {}))
         case "gap":

@@ -61,7 +61,7 @@ class Published:
 class ReportView:
     """A figure or table of the report, by the name of a function in `report/`, with its settings."""
 
-    kind: Literal["compare", "gap", "curve", "training", "slices", "heat"]
+    kind: Literal["scorecard", "compare", "gap", "curve", "training", "slices", "heat"]
     title: str
     metric: str = "accuracy"
     axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel"; for "heat": the one on y

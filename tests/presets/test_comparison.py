@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import levelfield
 from levelfield.cli import app
-from levelfield.presets import comparison, efforts
+from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.run import check
 from levelfield.runs import store
@@ -321,3 +322,19 @@ def test_an_unknown_task_is_refused():
 def test_results_of_a_study_never_run(tmp_path: Path):
     with pytest.raises(UserError, match="levelfield run demo"):
         store.read(tmp_path, "demo", "minutes")
+
+
+def test_the_standard_tasks_have_one_name() -> None:
+    names = comparison.chosen_tasks(Options(("standard", "listops", "parity")))
+    assert names == ("recall", "words", "reach", "listops", "parity")
+    assert comparison.chosen_tasks(Options()) == efforts.TASKS
+
+
+@pytest.mark.parametrize(("own", "beside"), [("gru", ("attention",)), ("attention", ("gru", "s4"))])
+def test_where_one_mixer_reads_forward_alone_all_arms_do(own: str, beside: tuple[str, ...]) -> None:
+    options = Options(("listops", "recall"), ("scratch", "spt_masked"), beside)
+    runs = comparison.compare(by_name.mixer(own), options).runs("smoke")
+    assert {run.model.label for run in runs} == {own, *beside}
+    assert all(run.model.causal for run in runs)
+    both = comparison.compare(by_name.mixer("attention"), replace(options, baselines=("s4",))).runs("smoke")
+    assert not any(run.model.causal for run in both)
