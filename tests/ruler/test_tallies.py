@@ -19,7 +19,7 @@ TASKS = [Tally(), Tally("user"), Tally("most"), Tally("count", labelled=False), 
 
 def lines(sample: Sample) -> list[tuple[str, str]]:
     """User and label of every line; where no label is written, the one under which the item is listed."""
-    text = sample.text.partition("\n\nThe lines:\n")[2].rpartition("\n\nQuestion: ")[0]
+    text = sample.text.partition("\n\nThe lines\n")[2].rpartition("\n\nQuestion: ")[0]
     cells = [line.split(" | ") for line in text.split("\n")]
     assert {len(row) for row in cells} == {3 if dict(sample.slices)["labelled"] else 2}
     assert len(cells) == dict(sample.slices)["lines"]

@@ -41,7 +41,7 @@ OF_SAMPLE = 6  # users in one list
 CHANCES = (0.30, 0.24, 0.19, 0.15, 0.12)  # of the labels of a line, which are drawn anew for each sample
 TASK = (
     "Below is a list of lines, each with {parts}. Answer the question after it by counting.\n\n"
-    "The lines:{context}\n\nQuestion: {question} Answer with {form} alone."
+    "The lines{context}\n\nQuestion: {question} Answer with {form} alone."
 )
 PARTS = {
     True: "a user, an item and the label of the item",
