@@ -63,6 +63,7 @@ PAPERS: dict[str, str] = {
     "poli2023": "Poli et al. (2023). Hyena Hierarchy: Towards Larger Convolutional Language Models. ICML.",
     "press2022": "Press et al. (2022). Train Short, Test Long: Attention with Linear Biases Enables Input Length "
     "Extrapolation. ICLR.",
+    "qin2024": "Qin et al. (2024). HGRN2: Gated Linear RNNs with State Expansion. COLM.",
     "raffel2020": "Raffel et al. (2020). Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
     "Transformer. JMLR.",
     "siems2025": "Siems et al. (2025). DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. "

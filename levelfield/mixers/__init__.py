@@ -33,6 +33,7 @@ NAMES = (
     "mamba",
     "mamba2",
     "gla",
+    "hgrn2",
     "deltanet",
     "gated_deltanet",
     "deltaproduct",
