@@ -50,6 +50,7 @@ PAPERS: dict[str, str] = {
     "arXiv preprint.",
     "katharopoulos2020": "Katharopoulos et al. (2020). Transformers are RNNs: Fast Autoregressive Transformers with "
     "Linear Attention. ICML.",
+    "kimi2025": "Kimi Team (2025). Kimi Linear: An Expressive, Efficient Attention Architecture. arXiv preprint.",
     "kitaev2020": "Kitaev et al. (2020). Reformer: The Efficient Transformer. ICLR.",
     "li2022": "Li et al. (2022). What Makes Convolutional Models Great on Long Sequence Modeling? arXiv preprint.",
     "lin2025": "Lin et al. (2025). Forgetting Transformer: Softmax Attention with a Forget Gate. ICLR.",

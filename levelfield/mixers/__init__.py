@@ -37,6 +37,7 @@ NAMES = (
     "deltanet",
     "gated_deltanet",
     "deltaproduct",
+    "kda",
     "mlstm",
     "slstm",
     "gru",

@@ -1,13 +1,7 @@
 """Computes `decayed_attention` with a decay for every key channel: gated linear attention, and RWKV-6 with `bonus`.
 
-With L_i the sums of log-decays in a chunk, the score of steps j <= i is sum_k q_ik k_jk exp(L_ik - L_jk). As a product
-of q_i exp(L_i) and k_j exp(-L_j) it would overflow. A chunk is therefore halved again and again, down to blocks of
-SMALL steps (yang2024, section 4.3, does so at two levels):
-
-    . . . .       Pairs of steps in different halves are referred to the border m between the halves:
-    . . . .           (q_i exp(L_i - L_m)) . (k_j exp(L_m - L_j)), with no exponent above 0, is one matrix product.
-    x x . .       Pairs within a block of SMALL steps (here two) are computed distance by distance: k_j is multiplied
-    x x . .           by one decay after another on its way to q_i, and nothing is exponentiated.
+With L_i the sums of log-decays in a chunk, the score of steps j <= i is sum_k q_ik k_jk exp(L_ik - L_jk), which
+`decayed_scores.py` computes without any exponent above 0; chunks are powers of two for its sake.
 
 With `bonus` the sum is exclusive, that is, a step is read before it decays and enters the state: L_i is then the sum up
 to the step before i, and the score of i = j is weighted by the bonus.
@@ -18,7 +12,6 @@ Letters: B batch, T steps, H heads, K and V channels, n rows, m chunks, N = n m 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +21,10 @@ from torch.autograd.function import once_differentiable
 from levelfield.ops.layers.underflow import decay_factor, forgets_all
 from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_count, chunk_spans, from_chunks, to_chunks
 from levelfield.ops.linear_attention.decay_per_key_cpu import attend_by_key_cpu
+from levelfield.ops.linear_attention.decayed_scores import Pairs, pair_scores, pair_scores_backward
 
 COMPILED = "cpu"  # the device that runs `attend_by_key_cpu` instead, while a head's state fits its cache
 LARGEST = 1 << 15  # elements of such a state
-SMALL = 8  # steps of a block whose pairs are computed distance by distance
 
 
 class _Inputs(NamedTuple):
@@ -77,6 +70,10 @@ class _Chunks(NamedTuple):
     whole: Tensor  # exp(L_end): (n, m, H, K, 1)
 
     @property
+    def pairs(self) -> Pairs:
+        return Pairs(self.q, self.k, gate=self.gate, log_read=self.log_read, log_written=self.log_written)
+
+    @property
     def shape(self) -> torch.Size:
         """(n, m, H), whose product is N."""
         return self.whole.shape[:3]
@@ -99,85 +96,6 @@ def _chunks(span: ChunkSpan, inputs: _Inputs) -> _Chunks:
         after=decay_factor(end - log_written, q.dtype),
         whole=decay_factor(end.squeeze(1), q.dtype).unflatten(0, cut[0].shape[:3]).unsqueeze(-1),
     )
-
-
-def _halves(c: _Chunks, half: int) -> tuple[Tensor, Tensor]:
-    """Decays to and from the border m between the halves of each block of 2 `half` steps: (N, g, half, K) each.
-
-    They are exp(L_i - L_m) of the second halves and exp(L_m - L_j) of the first ones.
-    """
-    read, written = (x.unflatten(1, (-1, 2, half)) for x in (c.log_read, c.log_written))
-    border = written[:, :, 0, -1:]
-    from_border, to_border = read[:, :, 1] - border, border - written[:, :, 0]
-    return decay_factor(from_border, c.q.dtype), decay_factor(to_border, c.q.dtype)
-
-
-def _levels(size: int) -> list[int]:
-    """Steps of half a block, from half the chunk down to SMALL."""
-    return [1 << p for p in range(size.bit_length() - 2, SMALL.bit_length() - 2, -1)]
-
-
-def _blocks(scores: Tensor, size: int) -> Tensor:
-    """The blocks on the diagonal of scores, as a view: (N, c, c) -> (N, g, size, size)."""
-    number = scores.shape[1] // size
-    return scores.view(-1, number, size, number, size).diagonal(0, 1, 3).movedim(-1, 1)
-
-
-def _decaying(x: Tensor, gate: Tensor, exclusive: bool, forwards: bool) -> Iterator[Tensor]:
-    """Yields x, (N, g, s, K), with the decay over 1, 2, ... steps: (N, g, s - distance, K).
-
-    Forwards it is x of step j as it has decayed by step i = j + distance, at i; backwards it is x of step i, at j.
-    """
-    size = x.shape[2]
-    for distance in range(1, size):
-        x = x[:, :, :-1] if forwards else x[:, :, 1:]
-        if forwards:
-            passed = gate[:, :, distance - exclusive : size - exclusive]
-        else:
-            passed = gate[:, :, 1 : size - distance + 1]
-        # In the exclusive form the step before has not decayed yet when it is read.
-        if not exclusive or distance > 1:
-            x = x * passed
-        yield x
-
-
-def _scores(c: _Chunks, bonus: Tensor | None) -> Tensor:
-    """Scores of all pairs of steps in each chunk: (N, c, c), zero above the diagonal. bonus: (N, 1, K) or None."""
-    size = c.q.shape[1]
-    scores = c.q.new_zeros(c.q.shape[0], size, size)
-    for half in _levels(size):
-        from_border, to_border = _halves(c, half)
-        qs, ks = c.q.unflatten(1, (-1, 2, half))[:, :, 1], c.k.unflatten(1, (-1, 2, half))[:, :, 0]
-        _blocks(scores, 2 * half)[:, :, half:, :half] = (qs * from_border) @ (ks * to_border).mT
-    small = min(SMALL, size)
-    band = _blocks(scores, small)
-    same = c.q * c.k if bonus is None else c.q * c.k * bonus
-    scores.diagonal(0, 1, 2).copy_(same.sum(-1))
-    qs, ks, gate = (x.unflatten(1, (-1, small)) for x in (c.q, c.k, c.gate))
-    for distance, decayed in enumerate(_decaying(ks, gate, bonus is not None, True), 1):
-        band.diagonal(-distance, 2, 3).copy_((qs[:, :, distance:] * decayed).sum(-1))
-    return scores
-
-
-def _scores_backward(c: _Chunks, grad: Tensor, exclusive: bool) -> tuple[Tensor, Tensor]:
-    """Gradients of q and k, (N, c, K) each, from that of the scores below the diagonal. grad: (N, c, c)."""
-    size = c.q.shape[1]
-    grad_q, grad_k = torch.zeros_like(c.q), torch.zeros_like(c.k)
-    for half in _levels(size):
-        from_border, to_border = _halves(c, half)
-        qs, ks, to_q, to_k = (x.unflatten(1, (-1, 2, half)) for x in (c.q, c.k, grad_q, grad_k))
-        corner = _blocks(grad, 2 * half)[:, :, half:, :half]
-        to_q[:, :, 1].addcmul_(corner @ (ks[:, :, 0] * to_border), from_border)
-        to_k[:, :, 0].addcmul_(corner.mT @ (qs[:, :, 1] * from_border), to_border)
-    small = min(SMALL, size)
-    band = _blocks(grad, small)
-    qs, ks, gate, to_q, to_k = (x.unflatten(1, (-1, small)) for x in (c.q, c.k, c.gate, grad_q, grad_k))
-    both = zip(_decaying(ks, gate, exclusive, True), _decaying(qs, gate, exclusive, False), strict=True)
-    for distance, (from_k, from_q) in enumerate(both, 1):
-        grad_score = band.diagonal(-distance, 2, 3).unsqueeze(-1)
-        to_q[:, :, distance:].addcmul_(grad_score, from_k)
-        to_k[:, :, :-distance].addcmul_(grad_score, from_q)
-    return grad_q, grad_k
 
 
 def _bonuses(bonus: Tensor | None, span: ChunkSpan, rows: int) -> Tensor | None:
@@ -206,7 +124,7 @@ def _forward(inputs: _Inputs, state: Tensor, chunk: int, keep: bool) -> tuple[Te
         for i in range(span.chunks):
             torch.addcmul(added[:, i], bounds[:, i], c.whole[:, i], out=bounds[:, i + 1])
         carry[span.rows] = bounds[:, -1]
-        near = _scores(c, _bonuses(bonus, span, shape[0])) @ c.v
+        near = pair_scores(c.pairs, _bonuses(bonus, span, shape[0])) @ c.v
         near.baddbmm_(c.q * c.before, bounds[:, :-1].flatten(0, 2))
         from_chunks(near.unflatten(0, shape[:3]), span, y)
     return y, carry, states
@@ -268,10 +186,10 @@ def _span_backward(span: ChunkSpan, inputs: _Inputs, given: Tensor, around: _Bou
         torch.addcmul(back[:, i], grad_bounds[:, i + 1], c.whole[:, i], out=grad_bounds[:, i])
     ends = grad_bounds[:, 1:].flatten(0, 2)
     scores = given @ c.v.mT
-    grad_q, grad_k = _scores_backward(c, scores, bonus is not None)
+    grad_q, grad_k = pair_scores_backward(c.pairs, scores, bonus is not None)
     grad_q.addcmul_(given @ bounds[:, :-1].flatten(0, 2).mT, c.before)
     grad_k.addcmul_(c.v @ ends.mT, c.after)
-    grad_v = (c.k * c.after) @ ends + _scores(c, weights).mT @ given
+    grad_v = (c.k * c.after) @ ends + pair_scores(c.pairs, weights).mT @ given
 
     same = scores.diagonal(0, 1, 2).unsqueeze(-1)
     to_q, to_k = (same * x if weights is None else same * x * weights for x in (c.k, c.q))
