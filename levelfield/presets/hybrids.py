@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.kda import KDA
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.rglru import RGLRU
 from levelfield.spec import MixerConfig, UserError, closest
@@ -46,6 +47,10 @@ def _qwen3_next(heads: int, window: int) -> Pattern:
     return (*(GatedDeltaNet(heads) for _ in range(3)), Attention(heads, rotary="per_head", bias=False))
 
 
+def _kimi_linear(heads: int, window: int) -> Pattern:
+    return (*(KDA(heads) for _ in range(3)), Attention(heads, bias=False))
+
+
 def _griffin(heads: int, window: int) -> Pattern:
     attention = Attention(heads, rotary="per_head", kv_heads=1, window=window, bias=False)
     return (RGLRU(heads), RGLRU(heads), attention)
@@ -59,19 +64,24 @@ HYBRIDS: dict[str, Hybrid] = {
         "attention's output gate, rotation of a quarter of its channels alone, and mixtures of experts",
         _qwen3_next,
     ),
+    "kimi_linear": Hybrid(
+        "Kimi Team 2025: three layers of KDA to one of attention without positions",
+        "attention's latent keys and values (MLA), and mixtures of experts",
+        _kimi_linear,
+    ),
     "griffin": Hybrid(
         "De et al. 2024: two recurrent blocks, then attention to a window with one head of keys",
         "rotation of half of a head's channels alone, which RecurrentGemma has",
         _griffin,
     ),
 }
-"""The patterns by name. Those of Kimi Linear and Hymba need layers that are not here: KDA, and parallel heads."""
+"""The patterns by name. That of Hymba is not here: its attention and Mamba heads work side by side in one layer."""
 
 
 def pattern(name: str, heads: int = 4, window: int = 2_048) -> Pattern:
     """Returns the mixers of a published hybrid, in their order; a model repeats them to its depth.
 
-    heads: of attention, Gated DeltaNet and the RG-LRU. window: steps that attention sees, where the hybrid bounds it.
+    heads: of all layers but Mamba. window: steps that attention sees, where the hybrid bounds it.
     Raises UserError for an unknown name, and for no heads or no window.
     """
     if name not in HYBRIDS:

@@ -14,6 +14,7 @@ ORDERS = {
     "jamba": "mamba mamba mamba mamba attention mamba mamba mamba",
     "samba": "mamba attention",
     "qwen3_next": "gated_deltanet gated_deltanet gated_deltanet attention",
+    "kimi_linear": "kda kda kda attention",
     "griffin": "rglru rglru attention",
 }
 
@@ -22,6 +23,9 @@ ORDERS = {
 def test_layers_follow_each_other_as_printed_and_the_model_is_causal(name: str) -> None:
     mixers = pattern(name, heads=2, window=5)
     assert " ".join(mixer.label for mixer in mixers) == ORDERS[name]
+    assert all(mixer.rotary == "none" for mixer in mixers if isinstance(mixer, Attention)) == (
+        name in ("jamba", "kimi_linear")
+    )
     bounded = {mixer.window for mixer in mixers if isinstance(mixer, Attention)}
     assert bounded == ({5} if name in ("samba", "griffin") else {None})
     net = Network(Model(mixers, len(mixers), 16, causal=True), Tokens(7), (), mask_flag=False, seed=0).eval()

@@ -61,7 +61,7 @@ def naive_decayed_scores(q: Tensor, k: Tensor, log_decay: Tensor) -> Tensor:
 
 
 class _DecayedScores(torch.autograd.Function):
-    """q, k, log_decay: (N, c, K) -> (N, c, c)."""
+    """Scores, (N, c, c), and their gradients for q, k and log_decay: (N, c, K) each."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, log_decay: Tensor) -> Tensor:
