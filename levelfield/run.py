@@ -31,11 +31,12 @@ from levelfield.runs import checkpoint, claims, flops, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
-from levelfield.runs.journal import Journal, ProgressFile, once_each
+from levelfield.runs.journal import Journal, ProgressFile
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
 from levelfield.runs.numerics import check_device, products
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
+from levelfield.runs.results import once_each
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
     SPLITS,

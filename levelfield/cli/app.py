@@ -42,7 +42,7 @@ from levelfield.cli.arguments import (
 from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
-from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results
+from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results, track
 from levelfield.cli.model_commands import export_ruler, export_run, import_, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
@@ -59,12 +59,14 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     Args:
         report_dir: folder of reports
     """
+    tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.worker import Job
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
-    ended(train_commands.execute_and_report(job, job.source.load(), execution.here, report_dir, say))
+    study = job.source.load()
+    ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))
 
 
 def plan(
@@ -139,6 +141,7 @@ def run(
         threads: processor threads of each worker
         trials: recipes to try for every arm first, equally many (default: as the study says)
     """
+    tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine import member
     from levelfield.engine.find import Source
@@ -153,7 +156,7 @@ def run(
         return
     declared, placement = job.source.load(), cluster.placement(engine, execution.jobs)
     tuned = train_commands.tune(job, declared, placement, say)
-    complete = tuned and train_commands.execute(job, declared, placement, say)
+    complete = tuned and train_commands.execute(job, declared, placement, say, track=tracker)
     say(f"Write its report with: {train_commands.report_command(job)}")
     ended(complete)
 
@@ -177,6 +180,7 @@ def compare(
         report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: none)
     """
+    tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.worker import Job
@@ -189,7 +193,7 @@ def compare(
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     made(report_dir, "--report-dir")
     ended(train_commands.tune(job, study, execution.here, say))
-    ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say))
+    ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))
 
 
 def reach(
@@ -205,13 +209,14 @@ def reach(
         effort: how much compute it may take, and so how long the ranges are
         report_dir: folder of reports
     """
+    tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import REACH, Source
     from levelfield.engine.worker import Job
 
     job = Job(Source(REACH, mixer), effort, execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
-    complete = train_commands.execute_and_report(job, study, execution.here, report_dir, say)
+    complete = train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker)
     say(train_commands.found(study, effort, job.out))
     ended(complete)
 
@@ -310,6 +315,7 @@ COMMANDS = Group(
         "check": check,
         "results": results,
         "leaderboard": leaderboard,
+        "track": track,
         "cite": cite,
         "doctor": doctor,
     },

@@ -99,6 +99,16 @@ Folders = Annotated[
     ),
     arg(help_behavior_hint=""),
 ]
+Paths = Annotated[
+    tuple[Path, ...],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="RUNS ...",
+        instance_from_str=lambda words: tuple(map(Path, words)),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(path) for path in value],
+    ),
+]
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
 Number = Annotated[int, _one("N", whole)]
@@ -136,12 +146,23 @@ class Execution:
         data: folder of prepared data
         device: auto, cpu, cuda or cuda:1
         jobs: worker processes (default: one per core, or one per GPU; on a cluster one for each run, 32 at most)
+        track: show the runs in tensorboard, trackio, wandb or mlflow too, while they train (default: none)
     """
 
     runs_dir: Folder = Path("runs")
     data: Folder = Path("data")
     device: Device = "auto"
     jobs: Count = None
+    track: Text = ""
+
+    @property
+    def tracker(self) -> str:
+        """The tracker that is named, "" for none. Raises UserError for one that cannot be used here."""
+        if self.track:
+            from levelfield.runs import trackers
+
+            trackers.check(self.track)
+        return self.track
 
     @property
     def here(self) -> Placement:

@@ -38,16 +38,17 @@ def audit(
         effort: how much compute it may take
         report_dir: folder of reports
     """
+    tracker = execution.tracker
     from levelfield.engine.find import AUDIT, Source, find_task
     from levelfield.engine.worker import Job
 
     word = columns.source(source)
     job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)
-    if not audited(find_task(word), job, execution.here, report_dir, say):
+    if not audited(find_task(word), job, execution.here, report_dir, say, track=tracker):
         raise SystemExit(1)
 
 
-def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: Say) -> bool:
+def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: Say, *, track: str = "") -> bool:
     """Measures what is left of the audit and writes its report; returns whether all runs are complete.
 
     Raises UserError for a dataset that cannot be audited, before anything is trained.
@@ -68,7 +69,7 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
     with Bars(console=Console(stderr=True), transient=True) as bar:
         auditing.measure(task, job.effort, place, data_commands.shown(bar))
-    complete = train_commands.execute(job, study, placement, say)
+    complete = train_commands.execute(job, study, placement, say, track=track)
     rows = auditing.collect(task, job.effort, place)
     write_rows(auditing.folder(task, job.effort, place) / "rows.jsonl", rows)
     found = Reading.of(rows)

@@ -19,6 +19,7 @@ from levelfield.user import plugins
 OPTIONAL = {
     "transformers": ("text", "language models of the hub"),
     "httpx2": ("serve", "models behind a server"),
+    **{name: (name, f"showing runs in {name}") for name in ("tensorboard", "trackio", "wandb", "mlflow")},
     "fla-core": ("kernels", "faster linear attention on a GPU"),
     "mamba-ssm": ("kernels", "Mamba's scan on a GPU"),
     "causal-conv1d": ("kernels", "short convolutions on a GPU"),

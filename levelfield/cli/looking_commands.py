@@ -1,5 +1,5 @@
-"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results`, `leaderboard`, `cite` and
-`doctor`.
+"""Defines the commands that look at what is there: `list`, `check`, `probe`, `results`, `leaderboard`, `track`,
+`cite` and `doctor`.
 
 Each imports only what it needs.
 
@@ -16,7 +16,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, StudyName, Text
+from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, Paths, StudyName, Text
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
@@ -149,3 +149,16 @@ def leaderboard(folders: Positional[Folders] = (), out: Page = Path("leaderboard
     from levelfield.cli import leaderboard_command
 
     leaderboard_command.write(folders, out, say)
+
+
+def track(runs: Positional[Paths], to: Annotated[str, arg(metavar="TRACKER")], follow: bool = False) -> None:
+    """Tell a tracker what runs have written that it does not have yet; this changes no run.
+
+    Args:
+        runs: folders of runs, a run's own folder, or the index of a study, such as runs/studies/demo-minutes.json
+        to: tensorboard, trackio, wandb or mlflow
+        follow: go on with what is written meanwhile, until standard input ends (Ctrl-D)
+    """
+    from levelfield.cli import track_command
+
+    ended(track_command.track(runs, to, say, track_command.end_of_input() if follow else None))

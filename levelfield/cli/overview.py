@@ -47,6 +47,7 @@ COMMANDS = {
     "check": "check a mixer, task, probe or study of your own, rule by rule",
     "results": "query numbers with SQL",
     "leaderboard": "write one page of tasks by models from results folders",
+    "track": "show runs in TensorBoard, trackio, Weights & Biases or MLflow",
     "cite": "print BibTeX of what a study uses",
     "doctor": "show what is installed here, and what is missing for what",
 }

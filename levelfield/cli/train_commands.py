@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from levelfield.cli import run_screen
+from levelfield.cli import run_screen, track_command
 from levelfield.cli.streams import Say
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
@@ -49,10 +49,10 @@ def tune(job: Job, study: Study, placement: Placement, say: Say) -> bool:
     return False
 
 
-def execute(job: Job, declared: Study, placement: Placement, say: Say) -> bool:
+def execute(job: Job, declared: Study, placement: Placement, say: Say, track: str = "") -> bool:
     """Executes the runs of the job that are not complete and names their files; returns whether all are complete.
 
-    declared: the study as its source declares it, whose trials `tune` has run.
+    declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
     from levelfield.run import check, pick_device
     from levelfield.runs.numerics import check_device
@@ -71,8 +71,8 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say) -> bool:
     every, trials = choose(study, job.effort), job.source.trials
     index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials)
     store.write_index(job.out, index, adds=bool(job.source.mixer))
-    console = Console()
-    with run_screen.screen(console) as screen:
+    told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
+    with told, run_screen.screen(Console()) as screen:
         outcome = Driver(job, engine, screen).execute(runs)
     _conclude(study.name, job, runs, outcome, say)
     return not outcome.failed
@@ -99,11 +99,13 @@ def report_command(job: Job) -> str:
     return shlex.join(words)
 
 
-def execute_and_report(job: Job, study: Study, placement: Placement, report_dir: Path, say: Say) -> bool:
+def execute_and_report(
+    job: Job, study: Study, placement: Placement, report_dir: Path, say: Say, *, track: str = ""
+) -> bool:
     """Executes the runs of the job and writes the report into `report_dir`; returns whether all runs are complete."""
     study.runs(job.effort)  # whatever is wrong with it is said before a folder is made
     made(report_dir, "--report-dir")
-    complete = execute(job, study, placement, say)
+    complete = execute(job, study, placement, say, track=track)
     write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say)
     return complete
 

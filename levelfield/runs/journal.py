@@ -26,7 +26,7 @@ from levelfield.runs import checkpoint, claims, store
 from levelfield.runs.claims import Stopped
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
-from levelfield.runs.results import LogRecord
+from levelfield.runs.results import once_each
 from levelfield.spec import Phase, Run, UserError
 from levelfield.train import Metrics, Plan, State
 
@@ -49,14 +49,6 @@ class ProgressFile:
             return
         with suppress(UserError):
             write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
-
-
-def once_each(records: Sequence[LogRecord]) -> list[LogRecord]:
-    """Returns the records of a log in order, one of each step: two processes wrote it where one took the run over."""
-    first: dict[tuple[int, int], LogRecord] = {}
-    for record in records:
-        first.setdefault((record["phase"], record["step"]), record)
-    return [first[place] for place in sorted(first)]
 
 
 class Journal:

@@ -62,6 +62,14 @@ class LogRecord(TypedDict, total=False):
     score: float
 
 
+def once_each(records: Sequence[LogRecord]) -> list[LogRecord]:
+    """Returns the records of a log in order, one of each step: two processes wrote it where one took the run over."""
+    first: dict[tuple[int, int], LogRecord] = {}
+    for record in records:
+        first.setdefault((record["phase"], record["step"]), record)
+    return [first[place] for place in sorted(first)]
+
+
 class Kind(TypedDict):
     """A described value, as far as reports rely on it."""
 
