@@ -254,6 +254,20 @@ class AtMost:
         return self.part.span()
 
 
+@dataclass(frozen=True)
+class Silent:
+    """A question that the scores do not allow to be asked: it is never decided."""
+
+    def decide(self, level: float) -> int:
+        return 0
+
+    def seen(self) -> int:
+        return 0
+
+    def span(self) -> Span | None:
+        return None
+
+
 def some(parts: Sequence[Question]) -> Question:
     """More where some part is more; less where every part is less."""
     return Flipped(Every(tuple(Flipped(part) for part in parts)))

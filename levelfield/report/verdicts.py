@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from levelfield.report.decisions import ALPHA, FEWEST, Question, Seeds, Span, difference, holm, resolution
+from levelfield.report.decisions import ALPHA, FEWEST, Question, Seeds, Silent, Span, difference, holm, resolution
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
@@ -164,10 +164,12 @@ class Finding:
 
 
 def judged(claims: Mapping[str, Claim]) -> list[Finding]:
-    """All claims of one report, decided together."""
-    asked = {subject: claim.question for subject, claim in claims.items() if claim.question is not None}
-    decided = holm(asked)
-    return [_finding(subject, claim, decided.get(subject, 0)) for subject, claim in claims.items()]
+    """All claims of one report, decided together.
+
+    A question that cannot be asked counts among them: which ones those are depends on the same scores.
+    """
+    decided = holm({subject: claim.question or Silent() for subject, claim in claims.items()})
+    return [_finding(subject, claim, decided[subject]) for subject, claim in claims.items()]
 
 
 def _finding(subject: str, claim: Claim, decided: int) -> Finding:

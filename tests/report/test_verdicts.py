@@ -13,7 +13,7 @@ from printed_rows import GUESSES, LARGE, measured, printed
 from levelfield import published
 from levelfield.engine import find
 from levelfield.report.decisions import Seeds, difference, holm, resolution
-from levelfield.report.verdicts import Finding, Key, Table, power, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, power, told
 from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_figure2,
@@ -289,3 +289,13 @@ def test_a_verdict_is_made_of_short_sentences() -> None:
     text = told(found)
     assert text.startswith("Yes on a; no on b; not decided on c; nothing can be said on d. The numbers")
     assert str(Seeds((12.5,))) == "12.5 % with one seed" and str(Seeds((12.5,), trained=False)) == "12.5 %"
+
+
+def test_a_question_that_cannot_be_asked_counts_among_those_of_the_report() -> None:
+    """Five seeds all above or all below five others are one deal in 126: enough at a third of 2.5 %, not a fourth."""
+    mixed, high = Seeds((10.0, 10.1, 10.2, 10.3, 40.0), steady=False), Seeds((50.0, 50.1, 50.2, 50.3, 50.4))
+    claim, silent = Claim(difference(high, mixed), "above."), Claim(None, "nobody has learnt.")
+    for others, decided in ((0, 1), (2, 1), (3, 0)):
+        found = judged({"asked": claim} | {f"silent {i}": silent for i in range(others)})
+        assert [finding.decided for finding in found] == [decided] + [0] * others
+        assert [finding.seen for finding in found] == [1] + [0] * others
