@@ -72,11 +72,13 @@ def find(folders: Sequence[Path]) -> Found:
             raise UserError(f"There is no folder {folder}: name folders of results, such as report/demo-minutes.")
         inside = [folder] if _holds_rows(folder) else sorted(path for path in folder.iterdir() if _holds_rows(path))
         reasons = {path: why for path in inside if (why := unsuited(path))}
-        if len(reasons) == len(inside):
-            why = next(
-                iter(reasons.values()), f"{folder} holds no rows.csv, nor does a folder in it: {REMEDY}, and name"
+        if not inside:
+            raise UserError(
+                f"{folder} holds no rows.csv, nor does a folder in it: write a report with `levelfield report`, and "
+                "name the folder that it writes, such as report/demo-minutes."
             )
-            raise UserError(why if reasons else f"{why} the folder that it writes, such as report/demo-minutes.")
+        if len(reasons) == len(inside):
+            raise UserError(next(iter(reasons.values())))
         left_out += reasons.values()
         found |= {path.resolve(): path for path in inside if path not in reasons}
     return Found(tuple(found.values()), tuple(dict.fromkeys(left_out)))

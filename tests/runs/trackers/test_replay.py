@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -256,5 +257,24 @@ def test_a_tracker_that_fails_is_one_warning_after_the_runs(tmp_path: Path) -> N
         write_log(tmp_path / "runs" / RUN, records(3))
     (warning,) = said
     assert "There is no tracker 'nothing'" in warning and "catch up with: levelfield track" in warning
+    assert list(tmp_path.glob("runs/*/log.jsonl")) == [tmp_path / "runs" / RUN / "log.jsonl"]
     with pytest.raises(UserError, match="of the block"), track_command.alongside("nothing", index, said.append):
         raise UserError("of the block")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the process that stands in for ours is a script of a shell")
+@pytest.mark.parametrize(
+    ("does", "why"), [("exec sleep 60", "had not taken everything"), ("kill -9 $$", "with code -9")]
+)
+def test_a_tracker_that_hangs_or_crashes_holds_nothing_up(
+    does: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\n{does}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(track_command, "PATIENCE_S", 20.0 if "kill" in does else 0.2)
+    said: list[str] = []
+    with track_command.alongside("wandb", tmp_path / "runs" / "studies" / "demo-smoke.json", said.append):
+        pass
+    assert len(said) == 1 and why in said[0] and "The runs are as they are without it" in said[0]
