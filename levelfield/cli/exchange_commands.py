@@ -59,6 +59,8 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
             f"{exported.GROUP} --log_samples --output_path results"
         )
         say("levelfield import results/*/samples_*.jsonl --model MODEL")
+    if target.form == "inspect":
+        say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
 
 
 def _wrapped(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:

@@ -50,14 +50,14 @@ def export_ruler(
     tokenizer: Text,
     asked: Annotated[EvalOptions, arg(name="")] = ASKED,
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
-    form: Annotated[Literal["lm-eval", "jsonl"], arg(name="format")] = "lm-eval",
+    form: Annotated[Literal["lm-eval", "inspect", "jsonl"], arg(name="format")] = "lm-eval",
     folder: Folder = Path("tasks"),
 ) -> None:
-    """Write RULER's samples as tasks of lm-evaluation-harness, or as lines of JSON.
+    """Write RULER's samples as tasks of lm-evaluation-harness or of Inspect, or as lines of JSON.
 
     Args:
         tokenizer: of the model: its folder or file, a name on the hub, bytes or approximate
-        form: lm-eval (tasks and their samples) or jsonl (samples alone)
+        form: lm-eval or inspect (tasks and their samples), or jsonl (samples alone)
         folder: where the files are written
     """
     from levelfield.cli import exchange_commands

@@ -1,4 +1,4 @@
-"""Writes samples for other evaluators: as lines of JSON, and as tasks of lm-evaluation-harness.
+"""Writes samples for other evaluators: as lines of JSON, and as tasks of lm-evaluation-harness or of Inspect.
 
     export(Evaluation(count=100), tokenizer, "lm-eval", Path("tasks"))
     # lm_eval --model hf --model_args pretrained=MODEL --include_path tasks --tasks levelfield_ruler --log_samples ...
@@ -10,6 +10,7 @@ tasks score with levelfield's own two scores, so the package must be installed w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from levelfield.ruler import RulerTask, Sample
 from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
-Format = Literal["jsonl", "lm-eval"]
+Format = Literal["jsonl", "lm-eval", "inspect"]
 GROUP = "levelfield_ruler"
 SCORES = "levelfield_scores"
 CODE = '''"""Scores answers as levelfield does: RULER's match, and the strict score."""
@@ -59,13 +60,30 @@ metadata:
   version: {version}
 """
 
+INSPECT = '''"""Asks the samples beside this file: inspect eval {group}.py --model PROVIDER/NAME"""
+
+from pathlib import Path
+
+from inspect_ai import task
+
+from levelfield.longcontext.inspected import task_of_file
+
+HERE = Path(__file__).parent
+'''
+INSPECT_TASK = """
+
+@task
+def {name}():
+    return task_of_file(HERE / {file}, {tokens})
+"""
+
 
 def export(evaluation: Evaluation, tokenizer: Tokenizer, form: Format, to: Path) -> tuple[list[Path], list[LeftOut]]:
-    """Writes the samples of an evaluation, and for lm-eval its tasks.
+    """Writes the samples of an evaluation, and for lm-eval and Inspect their tasks.
 
     Returns the files, and the samples that do not fit. Raises UserError where no sample fits.
     """
-    files, tasks, left = list[Path](), list[str](), list[LeftOut]()
+    files, tasks, left, code = list[Path](), list[str](), list[LeftOut](), [INSPECT.format(group=GROUP)]
     to.mkdir(parents=True, exist_ok=True)
     for task, length, samples in evaluation.groups(tokenizer, left.append):
         if not samples:
@@ -73,6 +91,7 @@ def export(evaluation: Evaluation, tokenizer: Tokenizer, form: Format, to: Path)
         path = to / f"{task.name}-{length}.jsonl"
         write_rows(path, [line(sample, task) for sample in samples])
         files.append(path)
+        code.append(_inspect_task(path, task, samples[0]))
         if form == "lm-eval":
             tasks.append(f"levelfield_{task.name}_{length}")
             files.append(_written(to / f"{tasks[-1]}.yaml", _task(tasks[-1], path, task, samples[0])))
@@ -81,6 +100,8 @@ def export(evaluation: Evaluation, tokenizer: Tokenizer, form: Format, to: Path)
     if form == "lm-eval":
         group = f"group: {GROUP}\ntask:\n" + "".join(f"  - {name}\n" for name in tasks)
         files += [_written(to / f"{GROUP}.yaml", group), _written(to / f"{SCORES}.py", CODE)]
+    if form == "inspect":
+        files.append(_written(to / f"{GROUP}.py", "".join(code)))
     return files, left
 
 
@@ -123,6 +144,11 @@ def _task(name: str, path: Path, task: RulerTask, sample: Sample) -> str:
         tokens=sample.answer_tokens,
         version=task.version(sample.flavour),
     )
+
+
+def _inspect_task(path: Path, task: RulerTask, sample: Sample) -> str:
+    name = re.sub(r"\W", "_", f"levelfield_{task.name}_{sample.length}")
+    return INSPECT_TASK.format(name=name, file=json.dumps(path.name), tokens=sample.answer_tokens)
 
 
 def _written(path: Path, text: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -194,3 +195,43 @@ def test_lm_eval_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monk
         p = back[record["doc"]["index"]]
         assert record["accuracy"] == score(p.ruler_task, p.text, p.references).match == p.index % 2
     assert found["results"][name]["accuracy,none"] == 0.5
+
+
+INSPECT = importlib.util.find_spec("inspect_ai")
+
+
+def test_exported_tasks_of_inspect_are_functions_of_their_file(tmp_path: Path) -> None:
+    files, _ = export(Evaluation((SINGLE, Needle(depth=0.5)), (700,), count=1), Bytes(), "inspect", tmp_path)
+    code = files[-1].read_text()
+    compile(code, "levelfield_ruler.py", "exec")
+    assert code.count("@task\ndef levelfield_niah_") == 2
+    assert 'task_of_file(HERE / "niah_single_1-700.jsonl", 128)' in code
+
+
+@pytest.mark.skipif(not INSPECT, reason="Inspect is not installed: pip install inspect_ai")
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # of its own dependencies
+def test_inspect_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose answers are given beforehand, every second one of them right."""
+    from inspect_ai import eval as evaluate
+    from inspect_ai.model import ModelOutput, get_model
+
+    monkeypatch.chdir(tmp_path)
+    letters = SimpleNamespace(encode=lambda text, **_: list(text.encode()))  # its tokens, without a download
+    monkeypatch.setattr("tiktoken.get_encoding", lambda name: letters)
+    export(Evaluation((SINGLE,), (700,), count=4), Bytes(), "inspect", tmp_path / "tasks")
+    docs = lines(tmp_path / "tasks" / "niah_single_1-700.jsonl")
+    said = [knows(doc["input"]) if doc["index"] % 2 else " no" for doc in docs]
+    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", s) for s in said])
+    (log,) = evaluate("tasks/levelfield_ruler.py", model=model, display="none", max_samples=1)
+    assert log.status == "success", log.error
+    assert log.samples and log.results
+    assert log.eval.task == "levelfield_niah_single_1_700"
+    for sample, doc, text in zip(log.samples, docs, said):
+        assert (sample.input, sample.target) == (doc["input"], doc["outputs"])
+        assert sample.scores
+        assert sample.scores["levelfield_scores"].value == scored(doc, text)
+    assert {each.name: each.metrics["mean"].value for each in log.results.scores} == {
+        "accuracy": 0.5,
+        "strict_accuracy": 0.5,
+    }
