@@ -216,6 +216,15 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
 
 
+def summed_up(rows: Sequence[Row], findings: Sequence[Finding], nothing: str) -> str:
+    """The verdict of a study whose phases end by themselves: who was cut short, what is found, what would be seen.
+
+    nothing: what to say where there are no findings.
+    """
+    seen = power(Table.of(rows), len(findings)) if findings else ""
+    return " ".join(filter(None, (capped(rows), told(findings, nothing), seen)))
+
+
 def power(table: Table, questions: int) -> str:
     """Says of every task how far two of its arms would have to be apart to be told apart, the noisiest arm for all.
 

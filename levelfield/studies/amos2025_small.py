@@ -21,7 +21,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import matched, scratch, spt_masked
 from levelfield.recipes.amos2025 import REGRESSED
 from levelfield.report.decisions import Narrower, Question, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, capped, judged, power, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Duration, Effort, MixerConfig, Model, Protocol, ReportView, Row, Run, Search, Study, Task
 from levelfield.tasks.image import Image
 from levelfield.tasks.text import Text
@@ -88,9 +88,7 @@ def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Question by question on every task, what is shown beyond the noise of seeds and test examples."""
-    found = findings(rows)
-    said = told(found, "Nothing can be said yet: no task has all of its cells.")
-    return " ".join(filter(None, (capped(rows), said, power(Table.of(rows), len(found)) if found else "")))
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no task has all of its cells.")
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:

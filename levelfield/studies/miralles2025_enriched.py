@@ -21,7 +21,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Narrower, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, capped, judged, power, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study
 from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
 
@@ -62,9 +62,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Task by task, what is shown beyond the noise of seeds and test examples, and what is only seen."""
-    found = findings(rows)
-    said = told(found, "Nothing can be said yet: no task has all of its cells.")
-    return " ".join(filter(None, (capped(rows), said, power(Table.of(rows), len(found)) if found else "")))
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no task has all of its cells.")
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:

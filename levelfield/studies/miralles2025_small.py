@@ -18,7 +18,7 @@ from levelfield.mixers.gmlp import GMLP
 from levelfield.presets import efforts
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
-from levelfield.report.verdicts import Finding, Table, capped, judged, power, told
+from levelfield.report.verdicts import Finding, judged, summed_up
 from levelfield.spec import Effort, Model, ReportView, Row, Run, Search, Study
 from levelfield.studies._miralles2025 import claims
 from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
@@ -50,8 +50,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Task by task, what is shown beyond the noise of seeds and test examples, and what is only seen."""
-    found = findings(rows)
-    return " ".join(filter(None, (capped(rows), told(found), power(Table.of(rows), len(found)) if found else "")))
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no run has finished.")
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
