@@ -27,8 +27,8 @@ Request = Any
 def register() -> type:
     """Makes the model `levelfield` known to lm_eval, and returns its class. Raises UserError without that package."""
     try:
-        from lm_eval.api.model import LM
-        from lm_eval.api.registry import register_model
+        from lm_eval.api.model import LM  # pyright: ignore[reportMissingImports]
+        from lm_eval.api.registry import register_model  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError("This needs lm-evaluation-harness: pip install 'levelfield[harness]'.") from error
 
@@ -103,7 +103,7 @@ def main() -> None:
     """Runs lm_eval's own command line with this model known to it."""
     try:
         register()
-        from lm_eval.__main__ import cli_evaluate
+        from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
         cli_evaluate()
     except UserError as error:

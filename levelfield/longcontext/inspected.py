@@ -21,11 +21,11 @@ def task_of_file(file: Path, tokens: int) -> Any:
     Raises UserError where Inspect is not installed.
     """
     try:
-        from inspect_ai import Task
-        from inspect_ai.dataset import Sample, json_dataset
-        from inspect_ai.model import GenerateConfig
-        from inspect_ai.scorer import Score, mean, scorer, stderr
-        from inspect_ai.solver import generate
+        from inspect_ai import Task  # pyright: ignore[reportMissingImports]
+        from inspect_ai.dataset import Sample, json_dataset  # pyright: ignore[reportMissingImports]
+        from inspect_ai.model import GenerateConfig  # pyright: ignore[reportMissingImports]
+        from inspect_ai.scorer import Score, mean, scorer, stderr  # pyright: ignore[reportMissingImports]
+        from inspect_ai.solver import generate  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError("This needs Inspect: pip install 'levelfield[harness]'.") from error
 

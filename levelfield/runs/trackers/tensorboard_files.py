@@ -64,12 +64,14 @@ def _events(points: Iterable[tuple[int, Mapping[str, float]]]) -> Iterable[Any]:
     from tensorboard.plugins.scalar import metadata  # pyright: ignore[reportMissingImports]
     from tensorboard.util import tensor_util  # pyright: ignore[reportMissingImports]
 
+    # protobuf makes these classes as it is imported
+    Event, Summary = event_pb2.Event, summary_pb2.Summary  # pyright: ignore[reportAttributeAccessIssue]
     now = time.time()
-    yield event_pb2.Event(wall_time=now, file_version="brain.Event:2")
+    yield Event(wall_time=now, file_version="brain.Event:2")
     about = metadata.create_summary_metadata(display_name="", description="")
     for step, values in points:
-        summary = summary_pb2.Summary()
+        summary = Summary()
         for tag, value in values.items():
             tensor = tensor_util.make_tensor_proto(np.float64(value))
             summary.value.add(tag=tag, tensor=tensor, metadata=about)
-        yield event_pb2.Event(wall_time=now, step=step, summary=summary)
+        yield Event(wall_time=now, step=step, summary=summary)
