@@ -36,7 +36,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_of_the_page_find_their_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audited: list[tuple[str, str]] = []
-    monkeypatch.setattr(audit_command, "audited", lambda task, job, *_: audited.append((task.name, job.effort)) is None)
+    monkeypatch.setattr(
+        audit_command, "audited", lambda task, job, *_, **__: audited.append((task.name, job.effort)) is None
+    )
     for line in COMMANDS:
         main(shlex.split(line)[1:])
     minutes = [(name, "minutes") for name in ("own_reviews", "listops", "reach", "lookup")]

@@ -254,7 +254,7 @@ def test_verify_tells_sound_data_from_changed_data(
 def test_interrupting_says_how_to_go_on(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> bool:
+    def interrupted(*_: object, **__: object) -> bool:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train_commands, "execute", interrupted)

@@ -146,7 +146,9 @@ def test_the_auditors_file_is_made_prepared_and_verified(
     follow(prepare, capfd)
     assert "own_reviews" in follow(verify, capfd)
     audited: list[tuple[str, str]] = []
-    monkeypatch.setattr(audit_command, "audited", lambda task, job, *_: audited.append((task.name, job.effort)) is None)
+    monkeypatch.setattr(
+        audit_command, "audited", lambda task, job, *_, **__: audited.append((task.name, job.effort)) is None
+    )
     for line in audits:
         app.main(shlex.split(line)[1:])
     assert audited == [("own_reviews", "smoke"), ("listops", "smoke"), ("reach", "smoke")]
