@@ -133,11 +133,11 @@ def test_everything_at_once_loses_nothing_and_doubles_nothing(server: ModelServe
 
 
 def test_a_storm_of_refusals_holds_all_threads(server: ModelServer, tmp_path: Path) -> None:
-    server.storm = 0.3
+    server.storm = 0.2  # ten waits as long as it tells, where QUICK allows twelve tries
     ask(served(server), tmp_path, at_once=8)
     assert len(answers(tmp_path)) == 24
     refused = len(server.asked) - 24
-    assert 4 <= refused <= 8 * 0.3 / 0.02 + 8  # each thread waits as long as it was told, and not less
+    assert 4 <= refused <= 8 * 0.2 / 0.02 + 8  # each thread waits as long as it was told, and not less
 
 
 def test_at_most_so_many_are_on_their_way(server: ModelServer, tmp_path: Path) -> None:
