@@ -91,7 +91,8 @@ def export(evaluation: Evaluation, tokenizer: Tokenizer, form: Format, to: Path)
         path = to / f"{task.name}-{length}.jsonl"
         write_rows(path, [line(sample, task) for sample in samples])
         files.append(path)
-        code.append(_inspect_task(path, task, samples[0]))
+        if form == "inspect":
+            code.append(_inspect_task(path, task, samples[0]))
         if form == "lm-eval":
             tasks.append(f"levelfield_{task.name}_{length}")
             files.append(_written(to / f"{tasks[-1]}.yaml", _task(tasks[-1], path, task, samples[0])))

@@ -156,6 +156,11 @@ def is_test(row: Row) -> bool:
     return row.get("split", "test") == "test"
 
 
+def is_score(row: Row) -> bool:
+    """Whether a row is a score on a whole test split, of a run or of a simple rule."""
+    return is_test(row) and not row.get("at") and row.get("metric") != "chance"
+
+
 def arms_of(results: Results) -> dict[str, Arm]:
     """Run id -> arm, for planned and measured runs alike; runs that share all names get a `variant`."""
     tasks = tuple(dict.fromkeys(row.get("task", "") for row in results.rows))
@@ -199,7 +204,7 @@ def metrics_of(results: Results) -> list[str]:
     found = dict.fromkeys(
         row.get("metric", "")
         for row in results.rows
-        if not is_baseline(row) and is_test(row) and not row.get("at") and row.get("metric") != "chance"
+        if is_score(row) and not is_baseline(row)
     )
     return sorted(found, key=lambda metric: metric != "accuracy") or ["accuracy"]
 
@@ -257,7 +262,7 @@ def _metrics(arms: Mapping[str, Arm], results: Results) -> dict[str, set[str]]:
     own: dict[str, set[str]] = {}
     of_task: dict[str, set[str]] = {}
     for row in results.rows:
-        if is_test(row) and not row.get("at") and row.get("metric") != "chance":
+        if is_score(row):
             of_task.setdefault(row.get("task", ""), set()).add(row.get("metric", ""))
             if not is_baseline(row):
                 own.setdefault(row.get("run", ""), set()).add(row.get("metric", ""))

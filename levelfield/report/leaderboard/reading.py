@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from levelfield.report import committed
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_test, metrics_of
+from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_score, metrics_of
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
@@ -108,8 +108,7 @@ def unsuited(folder: Path) -> str:
 
 
 def _is_score(row: Row) -> bool:
-    scored = row.get("metric") != "chance" and not row.get("at")
-    return not is_baseline(row) and is_test(row) and scored
+    return is_score(row) and not is_baseline(row)
 
 
 def read(folder: Path) -> Board:
