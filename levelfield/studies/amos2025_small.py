@@ -12,61 +12,15 @@ no gain of self-pretraining.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
-from levelfield.mixers.attention import Attention
-from levelfield.mixers.s4 import S4
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
-from levelfield.protocols import matched, scratch, spt_masked
-from levelfield.recipes.amos2025 import REGRESSED
 from levelfield.report.decisions import Narrower, Question, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Duration, Effort, MixerConfig, Model, Protocol, ReportView, Row, Run, Search, Study, Task
-from levelfield.tasks.image import Image
-from levelfield.tasks.text import Text
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study
+from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER, mixers, protocols, task
 
-TRANSFORMER, SSM = "transformer_rotary", "s4"
-SCRATCH, LONGER, SPT = "scratch", "scratch_matched", "spt_masked"
 OFFICIAL = ("image", "text")  # need official files; ListOps is generated
-HEADS = 4
-
-
-@dataclass(frozen=True)
-class Caps:
-    """Optimizer steps that the phases may take at most."""
-
-    pretrain: int
-    labels: int
-
-
-CAPS: dict[Effort, Caps] = {"overnight": Caps(6_000, 12_000)}
-SMALL: dict[str, Task] = {"image": Image(side=8), "text": Text(length=256)}
-
-
-def task(name: str, effort: Effort) -> Task:
-    """ListOps of the effort, and real pictures and reviews whole, but pooled and cut to what a CPU can train on."""
-    if name == "listops":
-        return efforts.task(name, effort)
-    return SMALL[name] if effort in ("minutes", "overnight") else {"image": Image(), "text": Text()}[name]
-
-
-def mixers() -> dict[str, MixerConfig]:
-    """The two that the claim is about, by the name of their models."""
-    return {TRANSFORMER: Attention(HEADS, rotary="per_head"), SSM: S4()}
-
-
-def protocols(name: str, effort: Effort) -> tuple[Protocol, ...]:
-    """Returns three: scratch, scratch with the steps of self-pretraining added, and self-pretrained."""
-    size = efforts.SIZES[effort]
-    pretrain = round(efforts.SPT_SHARE * size.steps)
-    caps = CAPS.get(effort, Caps(pretrain, size.steps - pretrain))
-    labels = replace(efforts.recipe(effort), budget=Duration(caps.labels, "steps"))
-    denoise = replace(labels, budget=Duration(caps.pretrain, "steps"))
-    loss = "l1" if name in REGRESSED else "ce"
-    at_least = replace(labels, patience_after=denoise.budget) if labels.patience else labels
-    longer = matched(scratch(at_least), Duration(caps.pretrain + caps.labels, "steps"))
-    return scratch(labels), longer, spt_masked(denoise, labels, efforts.ratio(name), loss=loss)
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
