@@ -206,8 +206,8 @@ study = Study(
     "attention none.",
     runs=runs,
     views=(
-        ReportView("curve", "Beyond the length of training", metric="step_accuracy", axis="length"),
-        ReportView("compare", "At the length of training", metric="step_accuracy"),
+        ReportView("curve", "Beyond the length of training", axis="length"),
+        ReportView("compare", "At the length of training"),
         ReportView("training", "Training curves"),
     ),
     probes=probes,

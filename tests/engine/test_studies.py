@@ -157,6 +157,7 @@ def test_smoke_runs_to_its_verdict(name: str, tmp_path: Path) -> None:
         found = [row for file in sorted(where.glob("*rows.jsonl")) for row in read_rows(file)]
         assert any(row.get("split") == "test" and not row.get("at") for row in found)
         rows += found + [row for file in sorted(where.glob("probe-*.jsonl")) for row in read_rows(file)]
+    assert {view.metric for view in study.views} <= {row.get("metric") for row in rows}, "a view that is never drawn"
     tasks = {run.task.name for run in study.runs("smoke")}
     if any(view.kind == "slices" for view in study.views) and "listops" in tasks:
         here = {
