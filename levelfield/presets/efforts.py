@@ -1,6 +1,7 @@
 """Defines generated tasks, models and recipes at each effort, for the demo and for comparisons with a user's mixer.
 
-Nothing here is a paper's setting: these are sizes at which something real is learnt in the time the effort allows.
+Nothing here is a paper's setting, but for the tasks of MAD at `paper`: these are sizes at which something real is
+learnt in the time the effort allows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from levelfield.spec import (
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.dyck import Dyck
 from levelfield.tasks.flipflop import FlipFlop
+from levelfield.tasks.in_context_recall import InContextRecall
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.modular import Modular
@@ -190,6 +192,20 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "hours": Dyck(256, train=100_000, kinds=8, depth=8),
         "paper": Dyck(512, train=200_000, kinds=20, depth=20),
     },
+    "in_context_recall": {
+        "smoke": InContextRecall(16, train=64, val=32, test=32, keys=4),
+        "minutes": InContextRecall(64, train=20_000, val=500, test=2_000),
+        "overnight": InContextRecall(128, train=60_000, val=2_000, test=5_000),
+        "hours": InContextRecall(256, train=100_000, keys=32, values=32),
+        "paper": InContextRecall(),
+    },
+    "noisy_recall": {
+        "smoke": InContextRecall(16, None, 64, 32, 32, keys=4, noise=0.2, noise_symbols=8),
+        "minutes": InContextRecall(64, None, 20_000, 500, 2_000, noise=0.2, noise_symbols=16),
+        "overnight": InContextRecall(128, None, 60_000, 2_000, 5_000, noise=0.4, noise_symbols=16),
+        "hours": InContextRecall(256, train=100_000, keys=32, values=32, noise=0.4, noise_symbols=16),
+        "paper": InContextRecall(noise=0.2, noise_symbols=16),
+    },
 }
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
@@ -201,7 +217,10 @@ files. A comparison takes them by the name `standard`."""
 STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
 """Asked at every step, of what follows from the steps so far."""
 
-CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING)
+MAD = ("in_context_recall", "noisy_recall")
+"""The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""
+
+CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING, *MAD)
 """Posed by their papers to models that read from left to right."""
 
 LAST_STEP_POOLING = ("recall", "induction")
