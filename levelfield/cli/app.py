@@ -291,6 +291,27 @@ def verify(
     ended(data_commands.verify(columns.source(task), data, say, effort))
 
 
+def croissant(
+    task: TaskName,
+    data: Folder = Path("data"),
+    url: Text = "",
+    effort: Effort = "minutes",
+    columns: Columns = NO_COLUMNS,
+) -> None:
+    """Write croissant.json beside the arrays of a task: a description that catalogues of datasets read.
+
+    Args:
+        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, or a study (its name or
+            file) for all its tasks
+        data: folder of prepared data
+        url: address that the data are published at (default: levelfield's own)
+        effort: of a study, at which effort
+    """
+    from levelfield.cli import data_commands
+
+    data_commands.describe(columns.source(task), data, say, url, effort)
+
+
 COMMANDS = Group(
     DESCRIPTION,
     {
@@ -311,7 +332,10 @@ COMMANDS = Group(
             otherwise=export_run,
         ),
         "import": import_,
-        "data": Group("Prepare the arrays of a task, or check them.", {"prepare": prepare, "verify": verify}),
+        "data": Group(
+            "Prepare the arrays of a task, check them, or describe them.",
+            {"prepare": prepare, "verify": verify, "croissant": croissant},
+        ),
         "check": check,
         "results": results,
         "leaderboard": leaderboard,

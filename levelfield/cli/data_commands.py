@@ -1,7 +1,8 @@
-"""Prepares the arrays of tasks and checks them: `levelfield data prepare` and `levelfield data verify`.
+"""Prepares the arrays of tasks, checks them and describes them: `levelfield data prepare`, `verify` and `croissant`.
 
 prepare("all", Path("data"), Sources(), say)
 verify("recall", Path("data"), say)
+describe("recall", Path("data"), say)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rich.progress import TaskID
 from levelfield import tasks
 from levelfield.cli.streams import Say
 from levelfield.data import card as cards
-from levelfield.data import download, prepared
+from levelfield.data import croissant, download, prepared
 from levelfield.engine.find import find_tasks
 from levelfield.files import write_text
 from levelfield.spec import Effort, Progress, Task, UserError
@@ -67,6 +68,20 @@ def prepare_one(name: str, task: Task, root: Path, sources: Sources, say: Say) -
             folder = download.fetch(task.archives, prepared.downloads(task, root), sources.mirrors, show)
         at = prepared.prepare(task, root, folder, show)
     say(f"{name}: {at}")
+
+
+def describe(name: str, root: Path, say: Say, url: str = "", effort: Effort = "minutes") -> None:
+    """Writes the Croissant file of a task, or of all tasks of a study, beside the arrays that are prepared in `root`.
+
+    Raises UserError where there is no such task, or its arrays are not there or damaged.
+    """
+    found = find_tasks(name, effort)
+    for task in found:
+        at = prepared.folder(task, root)
+        if not (at / prepared.MANIFEST).exists():
+            words = f" {name}" if not own_data.is_word(name) else ""
+            raise UserError(f"{task.name} is not prepared in {root}: start with `levelfield data prepare{words}`.")
+        say(f"Wrote {croissant.write(task, at, url)}")
 
 
 def shown(bar: Bars) -> Progress:

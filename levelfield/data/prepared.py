@@ -187,7 +187,7 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more:
     with atomic_folder(target) as partial:
         arrays: dict[str, Any] = {}
         for split in SPLITS:
-            for name, array in _columns(split, splits[split]):
+            for name, array in columns(split, splits[split]):
                 path = partial / f"{name}.npy"
                 np.save(path, array)
                 arrays[name] = {"sha256": sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
@@ -233,7 +233,8 @@ def _remedy(at: Path) -> str:
     return f"remove {at} and run again"
 
 
-def _columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
+def columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the arrays of a split with the names that they are kept under, such as train.x and train.slices.root."""
     yield f"{split}.x", examples.x
     yield f"{split}.offsets", examples.offsets
     yield f"{split}.y", examples.y

@@ -62,6 +62,7 @@ class Task(ABC, ReadsFiles):
     name: ClassVar[str]
     version: ClassVar[int]
     source: ClassVar[str]  # citation and licence, one line each
+    licence: ClassVar[str] = ""  # of the data: an address or words; "" of what levelfield itself generates, and unknown
     split_rule: ClassVar[str]  # where train, val and test come from, in words
     padded: ClassVar[bool] = True  # whether sequences differ in length, so that those of a batch are padded
     documents: ClassVar[int] = 1  # sequences in an example, which a model reads one by one

@@ -56,6 +56,7 @@ class Bidmc(Task):
         "Pimentel et al. 2016, BIDMC PPG and Respiration Dataset 1.0.0 (PhysioNet, ODC-By 1.0); windows: Tan et al. "
         "2020, Monash UEA & UCR time series extrinsic regression archive (arXiv 2006.10996, CC BY 4.0)"
     )
+    licence: ClassVar[str] = "ODC-By 1.0 of the recordings, CC BY 4.0 of the windows"
     split_rule: ClassVar[str] = (
         "windows: all of them (the archive's train file, then its test file) permuted by scikit-learn's "
         "train_test_split, 30 % aside with random_state 0, of which half test with random_state 1, as in the code of "

@@ -40,6 +40,7 @@ class Corpus(Windows):
     name: ClassVar[str] = "corpus"
     version: ClassVar[int] = 1
     source: ClassVar[str] = "the user's own text, under its own licence"
+    licence: ClassVar[str] = "the licence of the text"
     split_rule: ClassVar[str] = (
         "parts: the documents end to end with a newline between them; val is the last but one share `held` of the "
         "bytes, test the last. documents: by the SHA-256 of a document, read as a fraction of one: val below `held`, "
@@ -73,6 +74,7 @@ class ImdbText(Windows):
 
     version: ClassVar[int] = 1
     source: ClassVar[str] = imdb.SOURCE
+    licence: ClassVar[str] = imdb.LICENCE
     split_rule: ClassVar[str] = (
         f"{imdb.SPLIT_RULE} Unlabelled reviews are train, without those that would be val or begin as one of test. A "
         "window that is also in test is left out of val and train, one in val out of train."

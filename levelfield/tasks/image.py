@@ -67,6 +67,7 @@ class Image(Task):
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
     source: ClassVar[str] = cifar.SOURCE
+    licence: ClassVar[str] = cifar.LICENCE
     split_rule: ClassVar[str] = cifar.SPLIT_RULE
     archives: ClassVar[tuple[Archive, ...]] = cifar.OFFICIAL
 

@@ -65,6 +65,7 @@ class ListOps(Task):
         "Nangia and Bowman 2018, ListOps (arXiv 1804.06028); long form: Tay et al. 2021, Long Range Arena "
         "(arXiv 2011.04006), Apache-2.0. Generated here from the same law, or read from the official files."
     )
+    licence: ClassVar[str] = "https://spdx.org/licenses/Apache-2.0"
     split_rule: ClassVar[str] = (
         "generated: a random stream per split, and no expression in two splits; "
         "official: basic_train, basic_val and basic_test as released"

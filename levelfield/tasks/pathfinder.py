@@ -78,6 +78,7 @@ class Pathfinder(Task):
         "Linsley et al. 2018 (arXiv:1805.08315) and Kim et al. 2020; Tay et al. 2021 (Long Range Arena, Apache 2.0)\n"
         "generated: drawn by levelfield with the Arena's parameters for github.com/drewlinsley/pathfinder (MIT)"
     )
+    licence: ClassVar[str] = "https://spdx.org/licenses/Apache-2.0"
     split_rule: ClassVar[str] = (
         "generated: each split has its own seeds, and no image is drawn twice; official: 80/10/10 of each set by a "
         "permutation of the metadata's order seeded with `seed`; with three sets, validation and test are hard only "

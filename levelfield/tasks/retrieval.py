@@ -51,6 +51,7 @@ class Retrieval(Task):
         "ACL Anthology Network pairs of Long Range Arena (Tay et al. 2021, arXiv 2011.04006; code Apache-2.0); papers: "
         "Radev et al. 2013, The ACL Anthology Network Corpus, whose licence is that of the ACL Anthology's papers"
     )
+    licence: ClassVar[str] = "that of the ACL Anthology's papers"
     split_rule: ClassVar[str] = (
         "the release's train, eval (val) and test files, in file order; a paper of val or test may be in train too: "
         "see the slice `seen`"

@@ -61,6 +61,7 @@ class Speech(Task):
     source: ClassVar[str] = (
         "Warden 2018, Speech Commands (arXiv 1804.03209), version 0.02. Licence: Creative Commons BY 4.0."
     )
+    licence: ClassVar[str] = "https://spdx.org/licenses/CC-BY-4.0"
     split_rule: ClassVar[str] = (
         "validation_list.txt and testing_list.txt of the release, the other clips train; where both lists are absent, "
         "by the hash of the speaker in the release's README, which agrees with them. No speaker is in two splits. "

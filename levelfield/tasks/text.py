@@ -57,6 +57,7 @@ class Text(Task):
     name: ClassVar[str] = "text"
     version: ClassVar[int] = 1
     source: ClassVar[str] = imdb.SOURCE
+    licence: ClassVar[str] = imdb.LICENCE
     split_rule: ClassVar[str] = (
         f"{imdb.SPLIT_RULE} The printed numbers of S4 and amos2025 were selected on the test reviews."
     )

@@ -31,6 +31,7 @@ class OwnData(Settings, Task):
 
     version: ClassVar[int] = 1
     source: ClassVar[str] = "a file of the user's own"
+    licence: ClassVar[str] = "that of the file"
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per file, not one for all

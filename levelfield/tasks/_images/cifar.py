@@ -32,6 +32,7 @@ SOURCE = (
     "CIFAR-10: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, technical report. "
     f"Licence: none is stated on {PAGE}, which asks to cite the report."
 )
+LICENCE = f"none is stated on {PAGE}"
 SPLIT_RULE = (
     "test: the official test batch. train and val: the official train batches in file order, permuted by "
     "torch.randperm with a generator seeded 42; the first nine tenths (45,000) are train, the rest (5,000) val. These "

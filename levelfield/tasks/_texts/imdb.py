@@ -37,6 +37,7 @@ SOURCE = (
     "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis (ACL), Large Movie Review Dataset v1.0. "
     f"Licence: none is stated on {PAGE}, which asks to cite the paper."
 )
+LICENCE = f"none is stated on {PAGE}"
 PIECE = 1 << 20  # bytes of an archive that are read at a time
 PREFIX = 120  # two reviews that agree in so many bytes at the beginning are the same
 SPLIT_RULE = (
