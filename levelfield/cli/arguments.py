@@ -87,28 +87,24 @@ def _one(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec[A
     )
 
 
+def _some(metavar: str, read: Callable[[Sequence[str]], tuple[Any, ...]]) -> PrimitiveConstructorSpec[Any]:
+    """Returns the kind of argument that is any number of words, which `read` understands together."""
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=metavar,
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: list(map(str, value)),
+    )
+
+
 Folder = Annotated[Path, _one("FOLDER", files.folder)]
 Folders = Annotated[
     tuple[Path, ...],
-    PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="FOLDER ...",
-        instance_from_str=lambda words: tuple(files.folder(word) for word in words),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda value: [str(path) for path in value],
-    ),
+    _some("FOLDER ...", lambda words: tuple(map(files.folder, words))),
     arg(help_behavior_hint=""),
 ]
-Paths = Annotated[
-    tuple[Path, ...],
-    PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="RUNS ...",
-        instance_from_str=lambda words: tuple(map(Path, words)),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda value: [str(path) for path in value],
-    ),
-]
+Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Path, words)))]
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
 Number = Annotated[int, _one("N", whole)]
@@ -119,17 +115,7 @@ Rate = Annotated[float | None, _one("X", real), arg(help_behavior_hint="")]
 Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), arg(help_behavior_hint="")]
 Name = Annotated[str | None, _one("TEXT", str), arg(help_behavior_hint="")]
-Names = Annotated[
-    tuple[str, ...],
-    PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME ...",
-        instance_from_str=names,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=list,
-    ),
-    arg(help_behavior_hint=""),
-]
+Names = Annotated[tuple[str, ...], _some("NAME ...", names), arg(help_behavior_hint="")]
 AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), arg(help_behavior_hint="")]
 EngineName = Annotated[str, _one("ENGINE", str)]
 Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]
