@@ -14,12 +14,13 @@ from pathlib import Path
 
 from levelfield._version import __version__
 from levelfield.cli import listing
+from levelfield.runs.trackers import SINKS
 from levelfield.user import plugins
 
 OPTIONAL = {
     "transformers": ("text", "language models of the hub"),
     "httpx2": ("serve", "models behind a server"),
-    **{name: (name, f"showing runs in {name}") for name in ("tensorboard", "trackio", "wandb", "mlflow")},
+    **{name: (name, f"showing runs in {name}") for name in SINKS},
     "fla-core": ("kernels", "faster linear attention on a GPU"),
     "mamba-ssm": ("kernels", "Mamba's scan on a GPU"),
     "causal-conv1d": ("kernels", "short convolutions on a GPU"),
