@@ -10,6 +10,7 @@ does with this one, however that ends. Whatever befalls it comes to one warning 
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import threading
@@ -138,6 +139,7 @@ def alongside(name: str, index: Path, say: Say) -> Iterator[None]:
         yield
         return
     words = ["levelfield", "track", str(index), "--to", name]
+    again = f"catch up with: {shlex.join(words)}"
     log = index.parent.parent / FOLDER / f"{name}.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,7 @@ def alongside(name: str, index: Path, say: Say) -> Iterator[None]:
                 start_new_session=True,  # Ctrl-C reaches this process alone
             )
     except OSError as error:
-        say(f"{name} is not told anything ({error}); catch up with: {' '.join(words)}")
+        say(f"{name} is not told anything ({error}); {again}")
         yield
         return
     assert process.stdin is not None
@@ -162,7 +164,7 @@ def alongside(name: str, index: Path, say: Say) -> Iterator[None]:
         raise
     process.stdin.close()
     if why := _outcome(process, log):
-        say(f"--track {name}: {why} The runs are as they are without it; catch up with: {' '.join(words)}")
+        say(f"--track {name}: {why} The runs are as they are without it; {again}")
 
 
 def _outcome(process: subprocess.Popen[bytes], log: Path) -> str:
