@@ -22,6 +22,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
+
+import contents  # noqa: E402  (the pages' own contents, which the site leaves out: it has others)
+
 ROOT = DOCS.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BUILD = ROOT / "build" / "pages"
@@ -32,7 +36,6 @@ SETTINGS = DOCS / "zensical.toml"
 
 FROM_THE_TOP = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 TAKEN = (".md", ".png", ".svg", ".html", ".json", ".ipynb")  # of docs/: pages, and what they show or hand out
-CONTENTS = re.compile(r"<!-- contents -->.*?<!-- end -->\n\n", re.DOTALL)  # of docs/contents.py; the site has its own
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -70,7 +73,7 @@ def linked(page: Path, sources: Mapping[Path, str]) -> str:
     def moved(found: re.Match[str]) -> str:
         return f"]({address(found[1], page, sources)}{found[2] or ''})"
 
-    text = notebook(page) if page.suffix == ".ipynb" else CONTENTS.sub("", page.read_text(encoding="utf-8"))
+    text = notebook(page) if page.suffix == ".ipynb" else contents.BLOCK.sub("", page.read_text(encoding="utf-8"))
     made, end = [], 0
     for code in CODE.finditer(text):
         made += [LINK.sub(moved, text[end : code.start()]), code[0]]
