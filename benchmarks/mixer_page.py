@@ -6,12 +6,17 @@ draw(rows, Path("docs/figures/speed-mixers.png"))
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from measuring import TOKENS, WIDTH, Row, batch_tokens, cell
 from mixer_cases import CASES, LABELS, LENGTHS, MAP, PRODUCTS, REFERENCE, TRAFFIC, TRANSFORMS
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+
+import contents
 
 GROUPS = list(dict.fromkeys(case.group for case in CASES))
 REST = "linear, recurrent"
@@ -131,9 +136,6 @@ def page(rows: list[Row]) -> str:
         "",
         "![Time per token against length](figures/speed-mixers.png)",
         "",
-        "On this page: [Ours](#ours) · [Theirs](#theirs) · [Limits of the machine in the same run]"
-        "(#limits-of-the-machine-in-the-same-run) · [Targets](#targets)",
-        "",
         "## Ours",
         "",
         "Times faster: the fastest peer's time over ours, at the same length.",
@@ -157,7 +159,7 @@ def page(rows: list[Row]) -> str:
         "",
         *verdicts(found),
     ]
-    return "\n".join(lines) + "\n"
+    return contents.filled("\n".join(lines) + "\n")
 
 
 def ours_table(found: Results) -> list[str]:

@@ -4,8 +4,8 @@
     python docs/contents.py --check   # exit 1 if that would change anything
 
 The contents are one paragraph of links to the page's sections, between `<!-- contents -->` and `<!-- end -->`, before
-the first section. Pages that another script writes as a whole link to their sections by themselves (`WRITTEN`). On the
-site the paragraph is left out: each page has its contents beside it there.
+the first section. Scripts that write a page as a whole pass it through `filled`. On the site the paragraph is left out:
+each page has its contents beside it there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 SCREENS = 120  # lines of two screens
-WRITTEN = ("coverage.md", "speed-mixers.md")
 BLOCK = re.compile(r"<!-- contents -->.*?<!-- end -->\n\n", re.DOTALL)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -47,7 +46,7 @@ def filled(text: str) -> str:
 
 def main() -> str | None:
     """Rewrites the pages, or says which would change."""
-    pages = [page for page in sorted(DOCS.glob("*.md")) if page.name not in WRITTEN]
+    pages = sorted(DOCS.glob("*.md"))
     after = {page: filled(page.read_text(encoding="utf-8")) for page in pages}
     changed = [page for page in pages if page.read_text(encoding="utf-8") != after[page]]
     if "--check" in sys.argv:

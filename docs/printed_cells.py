@@ -25,7 +25,12 @@ from levelfield.report.printed_tables import cell_key
 from levelfield.ruler import Needle
 from levelfield.spec import Row, Study, describe
 
-PAGE = Path(__file__).resolve().parent / "coverage.md"
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
+
+import contents  # noqa: E402
+
+PAGE = DOCS / "coverage.md"
 MEASURED = ("reported", "chance")  # a cross in print is a score at chance
 NOT_MEASURED = {"infeasible": "infeasible", "unreported": "blank"}  # status -> word; what is neither is derived
 NO_STUDY = "no study contains this run"
@@ -256,15 +261,7 @@ def _waits(found: Sequence[Cell]) -> Iterator[str]:
 def page(studies: Iterable[Study | Survey]) -> str:
     """Returns the whole page."""
     found = cells(studies)
-    sections = list(_sections(found))
-    return "\n".join((INTRODUCTION, _contents(sections), _summary(found), *sections))
-
-
-def _contents(sections: Iterable[str]) -> str:
-    """Returns a paragraph of links to the sections, whose anchors are their titles without punctuation."""
-    titles = [section.splitlines()[0].removeprefix("## ") for section in sections]
-    links = [f"[{title}](#{title.replace(',', '').replace(' ', '-')})" for title in titles]
-    return f"On this page: {' · '.join(links)}\n"
+    return contents.filled("\n".join((INTRODUCTION, _summary(found), *_sections(found))))
 
 
 if __name__ == "__main__":
