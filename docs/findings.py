@@ -20,12 +20,16 @@ from typing import Any
 from levelfield.engine.find import Source, references
 from levelfield.report import committed, style
 from levelfield.report.against_printed import PrintedSources, all_counterparts
-from levelfield.report.axis_curves import end_labels
+from levelfield.report.axis_curves import curve, end_labels
 from levelfield.report.cells import gather
 from levelfield.report.verdicts import Finding, Key, Table, capped, power
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Study
 from levelfield.spec.study import AT_CAP
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import contents
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
@@ -41,7 +45,7 @@ class Subject:
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
-    itself.
+    itself. axis: of a curve that is drawn below the answer, "" for none.
     """
 
     title: str
@@ -51,6 +55,11 @@ class Subject:
     change: str
     asks: str = ""
     paired: bool = False
+    axis: str = ""
+
+    @property
+    def figure(self) -> Path:
+        return FIGURE.with_name(f"findings-{self.studies[0][0].replace('_', '-')}.png")
 
 
 SUBJECTS = (
@@ -91,6 +100,17 @@ SUBJECTS = (
         "in some haystack, more than half is lost at twice the length: ",
         paired=True,
     ),
+    Subject(
+        "What a layer can compute",
+        "Grazzi et al. 2024 and others",
+        "Beyond the length of training, which machines a recurrence follows is decided by the eigenvalues of its "
+        "transitions. These separations are known, and so they test the harness.",
+        (("state_tracking", "minutes", 0),),
+        "For the one that is not found: sLSTM and GRU that hold all machines once they train for longer "
+        "(`levelfield run state_tracking --effort overnight`).",
+        paired=True,
+        axis="length",
+    ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
 INTRODUCTION = """\
@@ -98,8 +118,8 @@ INTRODUCTION = """\
 
 `python docs/findings.py` writes this page from the rows in [results](../results/README.md); a test checks that it is
 theirs. Every answer comes from a rule that was fixed before the runs ([verdicts](verdicts.md)), and holds for the tasks
-and sizes named here: models of some hundred thousand parameters on sequences of 64 steps and fewer. Nothing is said
-about the printed sizes, which need GPUs. Each claim can be put to the test at that size by one command.
+and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 64 steps and fewer.
+Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that size by one command.
 
 ![Three of the answers in one figure](figures/findings.png)
 """
@@ -142,8 +162,10 @@ def page() -> str:
         parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
         found = answer(subject)
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
+        if found and subject.axis:
+            parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
-    return "\n".join([*parts, *_printed()])
+    return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 
 
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
@@ -218,6 +240,14 @@ def draw() -> bytes:
             else:
                 content(panel, Table.of(found.results.rows), found)
         return style.render(figure, "findings")[1]
+
+
+def draw_curve(subject: Subject, found: Answer) -> bytes:
+    """Draws the scores of every model of a study along the subject's axis, as its report does."""
+    cells = gather(found.results)
+    figure = curve(found.results, cells, subject.axis, cells.metric, PrintedSources((), {}))
+    assert figure, f"{found.study.name} has no scores along {subject.axis}"
+    return figure.png
 
 
 def _steps(axes: Any, table: Table, found: Answer) -> None:
@@ -306,6 +336,9 @@ def main() -> int:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
     PAGE.write_text(text, encoding="utf-8")
     FIGURE.write_bytes(draw())
+    for subject in SUBJECTS:
+        if subject.axis and (found := answer(subject)):
+            subject.figure.write_bytes(draw_curve(subject, found))
     return 0
 
 
