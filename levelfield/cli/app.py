@@ -43,7 +43,7 @@ from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import STOPPED
 from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results, track
-from levelfield.cli.model_commands import export_ruler, export_run, import_, ruler
+from levelfield.cli.model_commands import export_ruler, export_run, import_, report_ruler, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
 from levelfield.cli.status_command import status
 from levelfield.cli.streams import ended, guarded, say
@@ -320,7 +320,11 @@ COMMANDS = Group(
         "plan": plan,
         "run": run,
         "status": status,
-        "report": report,
+        "report": Group(
+            "Write HTML, CSV and figures from stored rows of a study, or from stored answers to RULER.",
+            {"study": report, "ruler": report_ruler},
+            otherwise=report,
+        ),
         "compare": compare,
         "reach": reach,
         "audit": audit,

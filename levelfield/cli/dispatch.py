@@ -46,6 +46,9 @@ class Group:
 def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     """Calls what the words mean. Raises UserError for an unknown command and for options that cannot be read, and
     SystemExit after --help."""
+    if group.otherwise is not None and words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        _call(group.otherwise, name, words)
+        return
     if not words or words[0].startswith("-"):
         listed = {word: _listed(command) for word, command in group.commands.items()}
         given = list(words) or ["--help"]

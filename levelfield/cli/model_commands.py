@@ -1,4 +1,4 @@
-"""Defines the commands of language models: `ruler`, `export` and `import`, without importing what they need.
+"""Defines the commands of language models: `ruler`, its `report`, `export` and `import`, importing nothing of them yet.
 
 levelfield ruler models/mamba2-2.7b --lengths 1024,2048
 levelfield import results/samples_niah_single_1_2026-11-22T21-30-02.jsonl --model mamba2-2.7b
@@ -44,6 +44,23 @@ def ruler(
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
     ruler_command.evaluate(model, ruler_command.evaluations(asked, model.name, sources), output, say)
+
+
+def report_ruler(
+    models: Annotated[Positional[Names], arg(metavar="MODEL [MODEL]")],
+    runs_dir: Folder = Path("runs"),
+    report_dir: Folder = Path("report"),
+) -> None:
+    """Write the report of a language model's stored answers, or of two models on the same questions; asks nothing.
+
+    Args:
+        models: one name or two, as their folders in RUNS_DIR/ruler are called, or the paths of such folders
+        runs_dir: folder of run directories
+        report_dir: folder of reports
+    """
+    from levelfield.cli import ruler_report_command
+
+    ruler_report_command.report(models, runs_dir, report_dir, say)
 
 
 def export_ruler(

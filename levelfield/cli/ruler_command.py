@@ -270,7 +270,8 @@ def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
 def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say) -> None:
     """Writes the report: page, tables and figures."""
     parts = [
-        report.Part(s.name, s.rows, s.baselines, s.gaps, [report.Failure(*miss) for miss in s.misses]) for s in scores
+        report.Part(s.name, s.rows, s.baselines, s.gaps, [report.Failure(*m) for m in s.misses], variant=s.variant)
+        for s in scores
     ]
     with disk_errors(to, "--report-dir"):
         for path in report.build(name, parts, to / f"ruler-{name}"):

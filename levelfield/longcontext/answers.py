@@ -131,7 +131,7 @@ class SettingScores:
     """The scores of one variant, template and seed. name: these three; "" where the folder has no others.
 
     gaps: match in the outer thirds and in the middle one, by task and length (`middle_gaps`). misses: the answers that
-    are not right.
+    are not right. variant: of RULER.
     """
 
     name: str
@@ -139,6 +139,7 @@ class SettingScores:
     baselines: Sequence[Row]
     gaps: Mapping[tuple[str, int], tuple[Share, Share]]
     misses: Sequence[Miss] = ()
+    variant: str = ""
 
 
 def score(folder: Path) -> list[SettingScores]:
@@ -153,5 +154,6 @@ def score(folder: Path) -> list[SettingScores]:
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
         if said := asked.get(setting[1]):
             made = [row | Row(asked=said) for row in made]
-        scores.append(SettingScores(name, made, baseline_rows(folder, setting), middle_gaps(cells), misses(cells)))
+        base = baseline_rows(folder, setting)
+        scores.append(SettingScores(name, made, base, middle_gaps(cells), misses(cells), variant=setting[0]))
     return scores

@@ -2,7 +2,8 @@
 
     results.csv   one row per printed cell: paper, table, model, protocol, task, at, metric, unit, value, status, origin
     papers.csv    what the keys in `paper` and `origin` stand for
-    library.csv   papers of mixers, none of whose numbers stand in results.csv
+    library.csv   papers of mixers and of ruler.csv, none of whose numbers stand in results.csv
+    ruler.csv     the table in the README of RULER's repository (NVIDIA/RULER at c3f5e3b): averages of its 13 tasks
     aliases.csv   the papers' names for models, protocols and places, our name for each, and what still differs
 
     published.rows("miralles2025", "1")[0]
@@ -108,6 +109,25 @@ def _row(record: dict[str, str]) -> Row:
     if record["value"]:
         row["value"] = float(record["value"])
     return row
+
+
+@cache
+def _ruler_table() -> tuple[Row, ...]:
+    made = []
+    for record in _records("ruler.csv"):
+        model, origin = record.pop("model"), record.pop("origin")
+        row = Row(source="hsieh2024", table="readme", model=model, protocol="pretrained", task="ruler_average")
+        row |= Row(metric="accuracy", unit="percent", status="reported", origin=origin)
+        made += [row | Row(at=f"length={length}", value=float(text)) for length, text in record.items() if text]
+    return tuple(made)
+
+
+def ruler_table() -> list[Row]:
+    """Returns the averages of RULER's public table, in its order.
+
+    No study answers to them: they show a reader what other models reach. `origin` is the paper whose authors measured.
+    """
+    return [row.copy() for row in _ruler_table()]
 
 
 def rows(paper: str | None = None, table: str | None = None) -> list[Row]:

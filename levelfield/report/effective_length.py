@@ -26,21 +26,40 @@ Cells = Mapping[str, tuple[float, int]]
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Returns a sentence for each rule; [] where no task of RULER was asked. RULER's rule needs all 13 tasks."""
-    cells = _cells(rows)
-    common = [task for task in TASKS if cells and all(task in of_length for of_length in cells.values())]
+    kept = of_ruler(cells_of(rows))
+    common = list(next(iter(kept.values()), {}))
     if not common:
         return []
-    kept = {length: {task: cells[length][task] for task in common} for length in sorted(cells)}
-    what = "its 13 tasks" if len(common) == len(TASKS) else f"{len(common)} of its 13 tasks"
+    what = f"its {len(TASKS)} tasks" if len(common) == len(TASKS) else f"{len(common)} of its {len(TASKS)} tasks"
     ours = (
         f"Effective length by ours (the lower end of the 95 % interval of the average of {what} is at least {BAR}, "
-        f"there and at every shorter length): {_named(holding(kept), kept)}."
+        f"there and at every shorter length): {named(holding(kept), kept)}."
     )
     if len(common) < len(TASKS):
         return [ours]
-    theirs = max((n for n, found in kept.items() if 100 * average(found)[0] >= BAR), default=None)
-    rule = f"Effective length by RULER's rule (the average of its 13 tasks is at least {BAR}): {_named(theirs, kept)}."
-    return [rule, ours]
+    theirs = f"Effective length by RULER's rule (the average of its {len(TASKS)} tasks is at least {BAR})"
+    return [f"{theirs}: {named(reaching(kept), kept)}.", ours]
+
+
+def both(rows: Sequence[Row]) -> tuple[str, str] | None:
+    """Returns the effective length by RULER's rule and by ours, in words; None where no task of RULER was asked."""
+    kept = of_ruler(cells_of(rows))
+    common = next(iter(kept.values()), {})
+    if not common:
+        return None
+    theirs = named(reaching(kept), kept) if len(common) == len(TASKS) else f"needs all {len(TASKS)} tasks"
+    return theirs, named(holding(kept), kept)
+
+
+def of_ruler(cells: Mapping[int, Cells]) -> dict[int, dict[str, tuple[float, int]]]:
+    """Keeps the tasks of RULER that every length has, in their order, and sorts the lengths."""
+    common = [task for task in TASKS if cells and all(task in of_length for of_length in cells.values())]
+    return {length: {task: cells[length][task] for task in common} for length in sorted(cells)}
+
+
+def reaching(cells: Mapping[int, Cells]) -> int | None:
+    """Returns the longest length with an average above the bar, whatever shorter ones have; None where none has."""
+    return max((n for n, found in cells.items() if 100 * average(found)[0] >= BAR), default=None)
 
 
 def holding(cells: Mapping[int, Cells]) -> int | None:
@@ -54,17 +73,25 @@ def holding(cells: Mapping[int, Cells]) -> int | None:
 
 
 def average(cells: Cells) -> tuple[float, float]:
-    """Returns the mean over tasks, and the lower end of its 95 % interval.
+    """Returns the mean over tasks, and the lower end of its 95 % interval."""
+    mean, low, _ = interval(cells)
+    return mean, low
+
+
+def interval(cells: Cells) -> tuple[float, float, float]:
+    """Returns the mean over tasks, and both ends of its 95 % interval.
 
     The interval is joined from Wilson's of every task, so it has a width even where all answers are right.
     """
     shares = list(cells.values())
     mean = sum(share for share, _ in shares) / len(shares)
     below = math.hypot(*(share - wilson(share, n)[0] for share, n in shares)) / len(shares)
-    return mean, mean - below
+    above = math.hypot(*(wilson(share, n)[1] - share for share, n in shares)) / len(shares)
+    return mean, mean - below, mean + above
 
 
-def _cells(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
+def cells_of(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
+    """Returns the match of every task that was asked, with its samples, by length."""
     found: dict[int, dict[str, tuple[float, int]]] = {}
     for row in rows:
         place = pairs(row.get("at", ""))
@@ -73,7 +100,8 @@ def _cells(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
     return found
 
 
-def _named(length: int | None, asked: Mapping[int, object]) -> str:
+def named(length: int | None, asked: Mapping[int, object]) -> str:
+    """Returns an effective length in words, by the lengths that were asked."""
     if length is None:
         return f"none, below {min(asked)}"
     return f"{length}, the longest asked" if length == max(asked) else str(length)

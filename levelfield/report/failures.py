@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from levelfield.report.tables import Column, Table
 
@@ -20,6 +20,19 @@ FIELD = (
     "for(const row of this.closest('details').querySelectorAll('tbody tr'))"
     'row.hidden=!row.textContent.toLowerCase().includes(text)"></label></p>'
 )
+
+
+class Placed(Protocol):
+    """What is listed by task and length."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+Listed = TypeVar("Listed", bound=Placed)
 
 
 class Failure(NamedTuple):
@@ -42,14 +55,18 @@ def section(found: Sequence[Failure]) -> str:
     heads = ("task", False), ("length", True), ("sample", True), ("depth", True), ("score (%)", True)
     columns = *(Column(name, number=number) for name, number in heads), Column("expected"), Column("answered")
     table = Table(columns, tuple(_cells(one) for one in shown))
-    some = f", {len(shown):,} of them here" if len(shown) < len(found) else ""
-    title = escape(f"Answers that are not right: {len(found):,}{some}")
-    return f"<details><summary>{title}</summary>{FIELD}{table.html()}</details>"
+    return folded("Answers that are not right", table, len(found))
 
 
-def chosen(found: Sequence[Failure], most: int = MOST) -> list[Failure]:
+def folded(title: str, table: Table, total: int) -> str:
+    """Returns a table that is folded away, with the field that searches it. total: of which its rows are some."""
+    some = f", {len(table.rows):,} of them here" if len(table.rows) < total else ""
+    return f"<details><summary>{escape(f'{title}: {total:,}{some}')}</summary>{FIELD}{table.html()}</details>"
+
+
+def chosen(found: Sequence[Listed], most: int = MOST) -> list[Listed]:
     """Takes at most so many, equally many of each task and length as far as there are, in the given order."""
-    cells: dict[tuple[str, int], list[Failure]] = {}
+    cells: dict[tuple[str, int], list[Listed]] = {}
     for one in found:
         cells.setdefault((one.task, one.length), []).append(one)
     taken = dict.fromkeys(cells, 0)
@@ -63,8 +80,6 @@ def chosen(found: Sequence[Failure], most: int = MOST) -> list[Failure]:
 
 
 def _cells(one: Failure) -> tuple[str, ...]:
-    answer = " ".join(one.answered.split())
-    answer = answer if len(answer) <= LETTERS else f"{answer[:LETTERS]} ..."
     return (
         one.task,
         str(one.length),
@@ -72,5 +87,11 @@ def _cells(one: Failure) -> tuple[str, ...]:
         one.depth,
         f"{one.score:.0f}",
         one.expected,
-        answer or "(nothing)",
+        shown_answer(one.answered),
     )
+
+
+def shown_answer(text: str) -> str:
+    """Returns an answer in one line, the end of a long one left out."""
+    answer = " ".join(text.split())
+    return (answer if len(answer) <= LETTERS else f"{answer[:LETTERS]} ...") or "(nothing)"

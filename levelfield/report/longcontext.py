@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from levelfield.report import effective_length, failures, heatmaps
+from levelfield.report import effective_length, failures, group_curves, heatmaps, references
 from levelfield.report.against_printed import pairs
 from levelfield.report.failures import Failure as Failure
 from levelfield.report.intervals import newcombe
@@ -33,7 +33,7 @@ NOTES = {
 }
 LEAD = "RULER's match in percent, the strict score in brackets."
 GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals (Newcombe)."
-FIGURES = {"tasks": "Tasks by length", "depth": "Needles by depth and length"}
+FIGURES = {"groups": "Scores by group of tasks", "tasks": "Tasks by length", "depth": "Needles by depth and length"}
 Grid = dict[tuple[str, float], list[float]]
 Counts = dict[tuple[str, float], int]
 Share = tuple[float, int]
@@ -45,7 +45,7 @@ class Part:
     """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
 
     gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
-    failures: the answers that are not right.
+    failures: the answers that are not right. variant: of RULER.
     """
 
     name: str
@@ -53,10 +53,13 @@ class Part:
     baselines: Sequence[Row]
     gaps: Gaps = field(default_factory=dict)
     failures: Sequence[Failure] = ()
+    variant: str = ""
 
     @property
     def figures(self) -> dict[str, Figure]:
-        found = {"tasks": tasks(self.rows), "depth": depths(self.rows)}
+        model = next((row.get("model", "") for row in self.rows), "")
+        found = {"groups": group_curves.curves({model: self.rows})}
+        found |= {"tasks": tasks(self.rows), "depth": depths(self.rows)}
         return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -90,8 +93,16 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         if gaps := middle(part.gaps):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
-        body.append(failures.section(part.failures))
+        body += [printed(model, part), failures.section(part.failures)]
     return document(f"RULER: {model}", body)
+
+
+def printed(model: str, part: Part) -> str:
+    """Returns printed averages as references where tasks of RULER were asked, folded away; "" where none was."""
+    if not effective_length.lines(part.rows):
+        return ""
+    lengths = sorted({length for row in part.rows if (length := _length(row)) is not None})
+    return references.section(lengths, {model: references.averages(part.rows)}, part.variant)
 
 
 def summary(part: Part) -> str:

@@ -84,6 +84,11 @@ def colours(models: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
+def pair(models: Sequence[str]) -> dict[str, str]:
+    """Label -> colour of one model or two, in the two colours that are furthest apart to all eyes."""
+    return dict(zip(models, ("#0072b2", "#d55e00"), strict=False))
+
+
 @dataclass(frozen=True)
 class Look:
     """The look of one arm: a colour for its model, dashes for a line and strength for a bar by its protocol."""

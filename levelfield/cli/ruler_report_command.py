@@ -1,0 +1,96 @@
+"""Implements `report ruler`: writes reports of stored answers, of one model or of two beside each other.
+
+    report(("mamba2-2.7b", "transformerpp-2.7b"), Path("runs"), Path("report"), print)
+
+Nothing is asked again, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from levelfield.cli import ruler_command
+from levelfield.cli.streams import Say
+from levelfield.files import disk_errors
+from levelfield.longcontext.pairing import Pairing, pairings, tokenizer
+from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.report import side_by_side
+from levelfield.spec import UserError, closest
+
+
+def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> None:
+    """Writes the report of one model, or of two on the questions that both were asked. Raises UserError."""
+    if not 1 <= len(names) <= 2:
+        raise UserError("Name one model that was asked, or two to set them beside each other.")
+    folders = [find(name, runs_dir) for name in names]
+    if len(folders) == 1:
+        ruler_command.conclude(folders[0], [], report_dir, say)
+        return
+    first, second = folders
+    if first == second:
+        raise UserError(f"{names[0]} and {names[1]} are the same answers: name two models.")
+    found = pairings(first, second)
+    if not found:
+        raise UserError(
+            f"{first.name} and {second.name} were asked no question in common: ask both with the same tasks, lengths, "
+            "seed and variant."
+        )
+    models = first.name, second.name
+    parts = [part(pairing, (first, second)) for pairing in found]
+    for each in parts:
+        say(f"{each.name}: {len(each.questions):,} questions in common. {side_by_side.decided(models, each)}")
+    with disk_errors(report_dir, "--report-dir"):
+        for path in side_by_side.build(models, parts, report_dir / f"ruler-{first.name}-and-{second.name}"):
+            say(f"Wrote {path}")
+
+
+def find(name: str, runs_dir: Path) -> Path:
+    """Returns the folder of a model's answers, by its name in the folder of runs or by its path. Raises UserError."""
+    for folder in (runs_dir / "ruler" / name, Path(name)):
+        if (folder / PREDICTIONS).is_file():
+            return folder.resolve()
+    known = sorted(path.parent.name for path in (runs_dir / "ruler").glob(f"*/{PREDICTIONS}"))
+    fix = closest(name, known) if known else "`levelfield ruler MODEL` asks one."
+    raise UserError(f"There are no answers of '{name}' in {runs_dir / 'ruler'}: {fix}")
+
+
+def part(pairing: Pairing, folders: tuple[Path, Path]) -> side_by_side.Part:
+    """Returns what the report shows of questions in common."""
+    models = folders[0].name, folders[1].name
+    templates = pairing.templates[0] if len(set(pairing.templates)) == 1 else " and ".join(pairing.templates)
+    questions = [
+        side_by_side.Question(
+            task=pair.first.task,
+            length=pair.first.length,
+            sample=pair.first.index,
+            depth=f"{pair.first.depths[0]:.2f}" if len(pair.first.depths) == 1 else "",
+            expected=", ".join(pair.first.references),
+            answered=(pair.first.scored_text, pair.second.scored_text),
+            scores=pair.scores,
+        )
+        for pair in pairing.pairs
+    ]
+    name = f"{pairing.variant}, {templates}, seed {pairing.seed}"
+    return side_by_side.Part(name, pairing.variant, questions, [*_notes(pairing, models), *_counted(folders)])
+
+
+def _notes(pairing: Pairing, models: tuple[str, str]) -> Iterator[str]:
+    if len(set(pairing.templates)) > 1:
+        yield (
+            f"{models[0]} was asked by the template {pairing.templates[0]} and {models[1]} by {pairing.templates[1]}: "
+            "differences are those of a model with its template."
+        )
+    for model, way in zip(models, pairing.ways, strict=True):
+        if way:
+            yield f"{model}: asked by {way}."
+    for model, alone in zip(models, pairing.alone, strict=True):
+        if alone:
+            yield f"{alone:,} answers of {model} have no counterpart, or an outdated one, and are left out here."
+
+
+def _counted(folders: tuple[Path, Path]) -> Iterator[str]:
+    """Yields a sentence where two tokenizers count lengths."""
+    counted = [tokenizer(folder) for folder in folders]
+    if len(set(counted)) > 1 and all(counted):
+        yield "Lengths are in tokens of each model's own tokenizer, so the text around what is asked for may differ."

@@ -1,0 +1,92 @@
+"""Finds the questions that two models were asked alike, in their stored answers, so that they are compared on pairs.
+
+    pairings(Path("runs/ruler/mamba2-2.7b"), Path("runs/ruler/transformerpp-2.7b"))
+
+A question is the same where task, length, number, seed and variant are, and essays and expected answers agree. Lengths
+are in tokens of each model's own tokenizer, so what surrounds a needle may be longer for one of them. Templates may
+differ, as a model that chats needs its own; `ways` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from levelfield.files import read_json
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.model_record import MODEL, ways
+from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.rows import by_setting
+from levelfield.ruler import score
+
+
+class Pair(NamedTuple):
+    """The answers of two models to one question. scores: match, from 0 to 1."""
+
+    first: Prediction
+    second: Prediction
+    scores: tuple[float, float]
+
+
+class Pairing(NamedTuple):
+    """The questions of one variant and seed.
+
+    templates: of both models. ways: how each was asked, where it is behind a server, else "". alone: answers of each
+    that have no counterpart, or are to prompts of an earlier version.
+    """
+
+    variant: str
+    seed: int
+    templates: tuple[str, str]
+    ways: tuple[str, str]
+    pairs: Sequence[Pair]
+    alone: tuple[int, int]
+
+
+def pairings(first: Path, second: Path) -> list[Pairing]:
+    """Returns what both were asked, by variant, seed and templates; [] without a question in common.
+
+    Answers that were asked by one template are compared with those by the same template, or else with all others.
+    """
+    ours, theirs = (by_setting(predictions(folder)) for folder in (first, second))
+    said = ways(first), ways(second)
+    found = []
+    for (variant, template, seed), group in ours.items():
+        others = {other: g for (v, other, s), g in theirs.items() if (v, s) == (variant, seed)}
+        for other in [template] if template in others else others:
+            pairs = list(_pairs(group, others[other]))
+            if pairs:
+                pairing = Pairing(
+                    variant=variant,
+                    seed=seed,
+                    templates=(template, other),
+                    ways=(said[0].get(template, ""), said[1].get(other, "")),
+                    pairs=pairs,
+                    alone=(len(group) - len(pairs), len(others[other]) - len(pairs)),
+                )
+                found.append(pairing)
+    return found
+
+
+def _pairs(first: Sequence[Prediction], second: Sequence[Prediction]) -> Iterator[Pair]:
+    beside = {(p.task, p.length, p.index): p for p in second if not p.outdated}
+    for one in first:
+        other = beside.get((one.task, one.length, one.index))
+        if other and not one.outdated and _same(one, other):
+            yield Pair(one, other, (_match(one), _match(other)))
+
+
+def _same(one: Prediction, other: Prediction) -> bool:
+    same_text = one.slices.get("essays") == other.slices.get("essays")
+    return same_text and (one.references, one.settings) == (other.references, other.settings)
+
+
+def _match(one: Prediction) -> float:
+    return score(one.ruler_task, one.scored_text, one.references).match
+
+
+def tokenizer(folder: Path) -> str:
+    """Returns the name of the tokenizer in which a folder's lengths are counted; "" where it is not recorded."""
+    path = folder / MODEL
+    return str(read_json(path).get("tokenizer", "")) if path.exists() else ""

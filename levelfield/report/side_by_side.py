@@ -1,0 +1,286 @@
+"""Reports two language models beside each other, on the questions that both were asked.
+
+    build(("mamba2-2.7b", "transformerpp-2.7b"), [Part("sound", questions)], folder)
+    # report.html, differences.csv, summary.md, groups.svg, differences.svg
+
+A question is the same where task, length, number, seed, variant and expected answer are. Differences are those of
+single questions, so that what makes a question hard cancels. Intervals are the bootstrap's: `levelfield.report.paired`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from levelfield.report import difference_plot, effective_length, group_curves, references
+from levelfield.report.effective_length import BAR, TASKS
+from levelfield.report.failures import chosen, folded, shown_answer
+from levelfield.report.page import document
+from levelfield.report.paired import ALPHA, Span, span
+from levelfield.report.plots import Figure
+from levelfield.report.style import inline
+from levelfield.report.tables import Column, Table, number, signed, to_csv
+from levelfield.report.write import write
+from levelfield.spec import Row
+
+Models = tuple[str, str]
+FIGURES = {"groups": "Scores by group of tasks", "differences": "Differences on the same questions"}
+LEAD = (
+    "RULER's match of both in percent; below it the first minus the second, with its 95 % interval over questions. "
+    "Each interval is of its own cell, and among so many, some miss by luck."
+)
+RULES = (
+    f"RULER's rule: the longest length at which the average is at least {BAR}. Ours: the longest at which the lower "
+    "end of its 95 % interval is, there and at every shorter length."
+)
+AVERAGE = "average"
+
+
+class Question(NamedTuple):
+    """A question that both models were asked. scores: match, from 0 to 1; depth: "" without exactly one needle."""
+
+    task: str
+    length: int
+    sample: int
+    depth: str
+    expected: str
+    answered: tuple[str, str]
+    scores: tuple[float, float]
+
+    @property
+    def difference(self) -> float:
+        return self.scores[0] - self.scores[1]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The questions of one variant and seed. notes: how they were put, and answers that have no counterpart."""
+
+    name: str
+    variant: str
+    questions: Sequence[Question]
+    notes: Sequence[str] = ()
+
+    @cached_property
+    def cells(self) -> dict[int, dict[str, list[Question]]]:
+        """The questions by length and task, lengths in order, RULER's tasks first and in its order."""
+        order = {task: place for place, task in enumerate(TASKS)}
+        found: dict[int, dict[str, list[Question]]] = {}
+        for one in sorted(self.questions, key=lambda q: (q.length, order.get(q.task, len(TASKS)))):
+            found.setdefault(one.length, {}).setdefault(one.task, []).append(one)
+        return found
+
+    @cached_property
+    def averaged(self) -> list[str]:
+        """The tasks behind averages, which every length has: RULER's where there are any of them."""
+        common = [task for task in dict.fromkeys(q.task for q in self.questions) if self._everywhere(task)]
+        return [task for task in TASKS if task in common] or common
+
+    def _everywhere(self, task: str) -> bool:
+        return all(task in by_task for by_task in self.cells.values())
+
+    def rows(self, which: int) -> list[Row]:
+        """The scores of one of the two models, as rows."""
+        made = []
+        for length, by_task in self.cells.items():
+            for task, asked in by_task.items():
+                value = 100 * sum(q.scores[which] for q in asked) / len(asked)
+                row = Row(task=task, at=f"length={length}", metric="accuracy", unit="percent", value=value)
+                made.append(row | Row(n=len(asked)))
+        return made
+
+    def average(self, length: int, alpha: float = ALPHA) -> Span | None:
+        """The difference of the averages at one length; None without a task that every length has."""
+        tasks = [[q.difference for q in self.cells[length][task]] for task in self.averaged]
+        return span(*tasks, alpha=alpha) if tasks else None
+
+    @cached_property
+    def spans(self) -> dict[tuple[str, int], Span]:
+        """The difference in every cell, averages first."""
+        means = {(AVERAGE, n): found for n in self.cells if (found := self.average(n)) and len(self.averaged) > 1}
+        return means | {
+            (task, length): span([q.difference for q in asked])
+            for length, by_task in self.cells.items()
+            for task, asked in by_task.items()
+        }
+
+    def figures(self, models: Models) -> dict[str, Figure]:
+        """The figures that there is enough for, by name."""
+        found = {
+            "groups": group_curves.curves(dict(zip(models, (self.rows(0), self.rows(1)), strict=True))),
+            "differences": difference_plot.draw(models, self.spans),
+        }
+        return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def build(models: Models, parts: Sequence[Part], to: Path) -> list[Path]:
+    """Writes the report into the folder `to` and returns its files, the page first."""
+    drawn = {part.name: part.figures(models) for part in parts}
+    texts = {
+        "report.html": page(models, parts, drawn),
+        "differences.csv": to_csv([record for part in parts for record in _records(models, part)]),
+        "summary.md": summary(models, parts),
+    }
+    several = len(parts) > 1
+    figures = {
+        f"{name}-{part}" if several else name: figure for part, found in drawn.items() for name, figure in found.items()
+    }
+    return write(to, texts, figures, [f"{name}*.{ending}" for name in FIGURES for ending in ("svg", "png")])
+
+
+def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]]) -> str:
+    """One document with all tables and figures in it."""
+    first, second = map(escape, models)
+    body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{first} and {second} on the same questions</h1>']
+    body += [f'<p class="lead">{escape(line)}</p>' for part in parts for line in _named(parts, part, models)]
+    body.append("</header>")
+    for part in parts:
+        body.append(f"<h2>{escape(part.name)}</h2>")
+        body += [f'<p class="note">{escape(note)}</p>' for note in part.notes]
+        if effective := lengths(models, part):
+            body += [effective.html(), f'<p class="note">{RULES}</p>']
+        for name, figure in drawn[part.name].items():
+            picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
+            body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
+        body += [f'<p class="note">{LEAD} {_size(part)}</p>', table(part).html(), _references(models, part)]
+        body.append(apart(models, part))
+    return document(f"{models[0]} and {models[1]}", body)
+
+
+def _named(parts: Sequence[Part], part: Part, models: Models) -> list[str]:
+    name = f"{part.name}: " if len(parts) > 1 else ""
+    return [name + line for line in (decided(models, part),) if line]
+
+
+def summary(models: Models, parts: Sequence[Part]) -> str:
+    """The verdicts and tables as text."""
+    text = f"# {models[0]} and {models[1]} on the same questions\n"
+    for part in parts:
+        effective = lengths(models, part)
+        said = (decided(models, part), *part.notes, effective.markdown() + f"\n{RULES}" if effective else "")
+        text += f"\n## {part.name}\n" + "".join(f"\n{line}\n" for line in said if line)
+        text += f"\n{LEAD} {_size(part)}\n\n{table(part).markdown()}"
+    return text
+
+
+def decided(models: Models, part: Part) -> str:
+    """Says at which lengths one model finds more on average, at a false-alarm rate of 5 % for all lengths together."""
+    found = {n: part.average(n, ALPHA / len(part.cells)) for n in part.cells}
+    spans = {n: each for n, each in found.items() if each is not None}
+    if not spans:
+        return ""
+    what = f"Averaged over {_tasks(part.averaged)}, "
+    said = []
+    for sign, text in ((1, f"{models[0]} finds more at"), (-1, f"{models[1]} finds more at"), (0, "neither does at")):
+        places = [f"{n} ({_points(each, sign)})" for n, each in spans.items() if each.sign == sign]
+        said += [f"{text} {', '.join(places)}"] if places else []
+    together = ", all lengths together" if len(spans) > 1 else ""
+    return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}."
+
+
+def _points(found: Span, sign: int) -> str:
+    """Returns a difference from the side of the model that finds more."""
+    if not sign:
+        return f"{signed(100 * found.low)} to {signed(100 * found.high)} points"
+    mean, *ends = (100 * sign * each for each in found)
+    return f"by {number(mean)} points, {number(min(ends))} to {number(max(ends))}"
+
+
+def _tasks(names: Sequence[str]) -> str:
+    if list(names) == list(TASKS):
+        return f"RULER's {len(TASKS)} tasks"
+    return names[0] if len(names) == 1 else f"{len(names)} tasks"
+
+
+def lengths(models: Models, part: Part) -> Table | None:
+    """The effective lengths of both on these questions; None where no task of RULER is among them."""
+    found = [effective_length.both(part.rows(which)) for which in (0, 1)]
+    rows = tuple((model, *both) for model, both in zip(models, found, strict=True) if both)
+    heads = Column("effective length of"), Column("by RULER's rule", number=True), Column("by ours", number=True)
+    return Table(heads, rows) if rows else None
+
+
+def table(part: Part) -> Table:
+    """Both scores and their difference, by task and length."""
+    rows = []
+    for task in dict.fromkeys(task for task, _ in part.spans):
+        cells = []
+        for length in part.cells:
+            found = part.spans.get((task, length))
+            cells.append("" if found is None else f"{_scores(part, task, length)}\n{_shown(found)}")
+        rows.append((f"average of {len(part.averaged)}" if task == AVERAGE else task, *cells))
+    return Table((Column("task"), *(Column(str(n), number=True) for n in part.cells)), tuple(rows))
+
+
+def _scores(part: Part, task: str, length: int) -> str:
+    tasks = part.averaged if task == AVERAGE else [task]
+    cells = [part.cells[length][each] for each in tasks]
+    shown = []
+    for which in (0, 1):
+        means = [sum(q.scores[which] for q in asked) / len(asked) for asked in cells]
+        shown.append(number(100 * sum(means) / len(means)))
+    return " | ".join(shown)
+
+
+def _shown(found: Span) -> str:
+    return f"{signed(100 * found.mean)} ({signed(100 * found.low)} to {signed(100 * found.high)})"
+
+
+def _size(part: Part) -> str:
+    counts = sorted({len(asked) for by_task in part.cells.values() for asked in by_task.values()})
+    many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f"{many} questions in each cell."
+
+
+def _references(models: Models, part: Part) -> str:
+    if part.averaged != list(TASKS):
+        return ""
+    own: dict[str, dict[int, float]] = {model: {} for model in models}
+    for which, model in enumerate(models):
+        for length, cells in effective_length.of_ruler(effective_length.cells_of(part.rows(which))).items():
+            own[model][length] = 100 * effective_length.average(cells)[0]
+    return references.section(list(part.cells), own, part.variant)
+
+
+def apart(models: Models, part: Part) -> str:
+    """Lists the questions on which one model does better, as HTML that can be searched; "" where there is none."""
+    found = [q for q in part.questions if q.difference]
+    if not found:
+        return ""
+    heads = [Column("task"), *(Column(name, number=True) for name in ("length", "sample", "depth"))]
+    heads += [Column(f"{model} (%)", number=True) for model in models]
+    heads += [Column("expected"), *(Column(f"{model} answered") for model in models)]
+    rows = tuple(
+        (
+            q.task,
+            str(q.length),
+            str(q.sample),
+            q.depth,
+            *(f"{100 * score:.0f}" for score in q.scores),
+            q.expected,
+            *map(shown_answer, q.answered),
+        )
+        for q in chosen(found)
+    )
+    return folded("Questions on which one of them does better", Table(tuple(heads), rows), len(found))
+
+
+def _records(models: Models, part: Part) -> Iterator[dict[str, object]]:
+    for (task, length), found in part.spans.items():
+        tasks = part.averaged if task == AVERAGE else [task]
+        scores = _scores(part, task, length).split(" | ")
+        yield {
+            "part": part.name,
+            "task": task,
+            "length": length,
+            "n": sum(len(part.cells[length][each]) for each in tasks),
+            models[0]: scores[0],
+            models[1]: scores[1],
+            "difference": round(100 * found.mean, 3),
+            "low": round(100 * found.low, 3),
+            "high": round(100 * found.high, 3),
+        }

@@ -1,0 +1,172 @@
+"""Two models beside each other: only what both were asked counts, and nothing is asked again."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from toy_reader import SINGLE
+
+from levelfield import published
+from levelfield.cli import app
+from levelfield.longcontext.answers import Answers
+from levelfield.longcontext.pairing import pairings
+from levelfield.longcontext.predictions import Prediction, settings_of
+from levelfield.report import group_curves, references
+from levelfield.report.effective_length import TASKS
+from levelfield.ruler import RULER, Needle, RulerTask
+from levelfield.spec import Row
+
+TASKS_ASKED: tuple[RulerTask, ...] = (SINGLE, Needle())
+
+
+def answer(task: RulerTask, length: int, index: int, text: str) -> Prediction:
+    """An answer to a question whose expected one is a number of its own."""
+    return Prediction(
+        key=f"{task.name}{length}{index}",
+        task=task.name,
+        settings=settings_of(task),
+        length=length,
+        index=index,
+        flavour="sound",
+        template="base",
+        seed=42,
+        tokens=length - 10,
+        made=3,
+        depths=(0.5,),
+        slices={"essays": "emerson"},
+        references=(f"{index:08x}",),
+        text=text,
+        version=task.version("sound"),
+    )
+
+
+def store(folder: Path, right: Callable[[int, int], bool], tasks: tuple[RulerTask, ...] = TASKS_ASKED) -> None:
+    folder.mkdir(parents=True)
+    answers = Answers(folder)
+    for task in tasks:
+        for length in (1024, 2048):
+            for index in range(30):
+                answers.append(answer(task, length, index, f" {index:08x}" if right(length, index) else " <no>"))
+
+
+def test_what_was_not_asked_alike_has_no_counterpart(tmp_path: Path) -> None:
+    store(tmp_path / "a", lambda length, index: True)
+    store(tmp_path / "b", lambda length, index: index % 3 > 0)
+    answers = Answers(tmp_path / "b")
+    changed = answer(SINGLE, 1024, 0, " x")
+    answers.append(replace(changed, key="other", references=("99",)))
+    answers.append(replace(answer(SINGLE, 1024, 1, " x"), key="texts", slices={"essays": "mine"}))
+    answers.append(replace(answer(SINGLE, 1024, 2, " x"), key="seed", seed=7))
+    answers.append(replace(answer(SINGLE, 1024, 3, " x"), key="far", length=4096))
+    (found,) = pairings(tmp_path / "a", tmp_path / "b")
+    assert len(found.pairs) == 118 and found.alone == (2, 3)
+    assert {(p.first.task, p.first.length, p.first.index) for p in found.pairs} == {
+        (p.second.task, p.second.length, p.second.index) for p in found.pairs
+    }
+    assert sum(p.scores[0] for p in found.pairs) == 118
+    assert [p.scores[1] for p in found.pairs if p.first.index in (0, 4)] == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_one(tmp_path: Path) -> None:
+    store(tmp_path / "a", lambda length, index: True)
+    store(tmp_path / "b", lambda length, index: True)
+    more = Answers(tmp_path / "b")
+    more.append(replace(answer(SINGLE, 1024, 0, " x"), key="own", template="own"))
+    assert [p.templates for p in pairings(tmp_path / "a", tmp_path / "b")] == [("base", "base")]
+    chats = Answers(tmp_path)
+    chats.append(replace(answer(SINGLE, 1024, 0, " x"), template="chat-own"))
+    assert [p.templates for p in pairings(tmp_path, tmp_path / "a")] == [("chat-own", "base")]
+
+
+class Cells(HTMLParser):
+    """The texts of a page's table cells, and whether it loads anything."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.loads: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [value for name, value in attrs if name in ("src", "href") and value]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+
+def test_the_command_writes_pairs_differences_and_who_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second model is worse from 2048 on, and on different questions of the first length."""
+    monkeypatch.chdir(tmp_path)
+    store(Path("runs/ruler/first"), lambda length, index: length < 2000 or index % 3 > 0)
+    store(Path("runs/ruler/second"), lambda length, index: length < 2000 and index > 0)
+    app.main(["report", "ruler", "first", "runs/ruler/second"])
+    said = capsys.readouterr().out
+    assert "sound, base, seed 42: 120 questions in common." in said
+    assert "first finds more at 2048 (by 66.7 points, " in said and "neither does at 1024 (" in said
+    folder = Path("report/ruler-first-and-second")
+    rows = {(r["task"], r["length"]): r for r in csv.DictReader((folder / "differences.csv").read_text().splitlines())}
+    assert {key: (float(r["first"]), float(r["second"])) for key, r in rows.items()} == {
+        (task, length): scores
+        for task in ("average", SINGLE.name, "niah_single_2")
+        for length, scores in (("1024", (100.0, 96.7)), ("2048", (66.7, 0.0)))
+    }
+    assert all(float(r["low"]) < float(r["difference"]) < float(r["high"]) for r in rows.values())
+    page = Cells(folder / "report.html")
+    assert page.loads == [] and "<no>" in page.texts and "niah_single_2" in page.texts
+    assert {path.name for path in folder.glob("*.svg")} == {"groups.svg", "differences.svg"}
+    app.main(["report", "ruler", "first"])
+    assert Path("report/ruler-first/report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["frist"], "did you mean 'first'"),
+        (["first", "runs/ruler/first"], "are the same answers"),
+        (["first", "first", "first"], "Name one model that was asked, or two"),
+        (["first", "other"], "were asked no question in common"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store(Path("runs/ruler/first"), lambda length, index: True, (SINGLE,))
+    store(Path("runs/ruler/other"), lambda length, index: True, (Needle(),))
+    with pytest.raises(SystemExit) as stop:
+        app.main(["report", "ruler", *words])
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_printed_averages_name_their_variant_and_are_rulers_own() -> None:
+    """RULER's rule and its bar follow from the table itself: its underlined numbers are those from 85.6 on."""
+    assert set(TASKS) == {task.name for task in RULER}
+    printed = {(r.get("model"), r.get("at")): r.get("value") for r in published.ruler_table()}
+    assert len(printed) == 1 + 44 * 6 - 1 and printed["Llama2 (7B)", "length=4096"] == 85.6
+    assert printed["Llama3.1 (8B)", "length=131072"] == 77.0
+    assert {r.get("origin") for r in published.ruler_table()} <= published.library().keys()
+    found = references.table([4096, 131072], {"mine": {4096: 91.25}}, "sound")
+    assert found and found.rows[0] == ("mine", "sound", "asked here", "91.2", "")
+    assert {row[1] for row in found.rows[1:]} == {"official", "paper"}
+    assert references.table([700], {}, "sound") is None
+
+
+def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
+    rows = [
+        Row(task=task, at=f"length={length}", metric="accuracy", value=90.0, n=50)
+        for task in (*TASKS, "walks_bfs", "ruler_average")
+        for length in (4096, 8192)
+    ]
+    titles = [panel.title for panel in group_curves.panels({"m": rows})]
+    assert titles == ["all 13 tasks", "retrieval", "tracing", "aggregation", "questions", "walks"]
+    some = [row for row in rows if (row.get("task"), row.get("at")) != ("cwe", "length=8192")]
+    kept = {panel.title: list(panel.models["m"]) for panel in group_curves.panels({"m": some})}
+    assert kept["all 13 tasks"] == kept["aggregation"] == [4096] and kept["walks"] == [4096, 8192]
+    assert group_curves.curves({"m": [row for row in rows if row.get("at") == "length=4096"]}) is None
