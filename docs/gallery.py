@@ -69,6 +69,8 @@ PAPERS: dict[str, str] = {
     "Transformer. JMLR.",
     "siems2025": "Siems et al. (2025). DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. "
     "NeurIPS.",
+    "sun2024": "Sun et al. (2024). Learning to (Learn at Test Time): RNNs with Expressive Hidden States. arXiv "
+    "preprint.",
     "vaswani2017": "Vaswani et al. (2017). Attention Is All You Need. NeurIPS.",
     "wang2020": "Wang et al. (2020). Linformer: Self-Attention with Linear Complexity. arXiv preprint.",
     "yang2024": "Yang et al. (2024). Gated Linear Attention Transformers with Hardware-Efficient Training. ICML.",
@@ -184,7 +186,10 @@ def _carries(config: MixerConfig) -> str:
     if "causal" not in config.directions:
         return "nothing, as it is bidirectional"
     size, half = (config.state_size(WIDTH, length) for length in (LENGTH, LENGTH // 2))
+    before = config.state_size(WIDTH, LENGTH - 1)
     growth = "" if size is None else " as at any other" if size == half else ", growing with T"
+    if size == half and size != before:
+        growth = f", {_count(before)} a step before"
     return f"{_count(size)} numbers at T = {LENGTH:,}{growth}"
 
 

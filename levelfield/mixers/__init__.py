@@ -38,6 +38,7 @@ NAMES = (
     "gated_deltanet",
     "deltaproduct",
     "kda",
+    "ttt_linear",
     "mlstm",
     "slstm",
     "gru",
