@@ -28,6 +28,7 @@ from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import (
     amos2025_figure2,
+    amos2025_labels,
     amos2025_small,
     amos2025_table1,
     amos2025_table2,
@@ -147,6 +148,7 @@ def cases() -> Iterator[Case]:
     yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
     three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
     yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
+    yield Case("amos2025_labels", "all arms equal", tuple(_scarce()), findings(amos2025_labels))
     lifted = {both[0]: 30.0, both[1]: LEVEL, both[2]: LEVEL, both[3]: LEVEL + amos2025_table2.LEVEL}
     margin = tuple(Cell(t, *place, lifted[place]) for t in six for place in both)
     yield Case("amos2025_table2", "S4 ahead by the margin", margin, findings(amos2025_table2))
@@ -234,6 +236,14 @@ def _enriched(tasks: Sequence[str]) -> Iterator[Case]:
     ):
         cells = tuple(Cell(task, *arm, truth) for task in tasks for arm, truth in arms.items())
         yield Case(study.study.name, "all at their margins", cells, findings(study))
+
+
+def _scarce() -> Iterator[Cell]:
+    """Yields both arms with every share of the labels."""
+    for task, shares in amos2025_labels.SHARES.items():
+        for protocol in (amos2025_labels.SCRATCH, amos2025_labels.pretrained(task)):
+            for share in shares:
+                yield Cell(task, amos2025_labels.TRANSFORMER, amos2025_labels.named(protocol, share), LEVEL)
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)

@@ -101,10 +101,11 @@ def _values(spec: Mapping[str, Any], axis: str) -> list[Any]:
     return next((found for part in parts if (found := field_values(part, axis))), [])
 
 
-def _family(model: str, x: float | str) -> str:
-    """The name without its place: conv5 at kernel 5 is conv, so that one line joins conv5, conv9 and conv17."""
-    bare = model.removesuffix(x if isinstance(x, str) else f"{x:g}")
-    return bare.rstrip("-_= ") or model
+def _family(name: str, x: float | str) -> str:
+    """The name without its place: conv5 at kernel 5 is conv, so that one line joins conv5, conv9 and conv17, and
+    scratch_0.01 at fraction 0.01 is scratch."""
+    bare = name.removesuffix(x if isinstance(x, str) else f"{x:g}")
+    return bare.rstrip("-_= ") or name
 
 
 def lines_along(results: Results, task: str, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Lines:
@@ -116,6 +117,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
     specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
     in_specs = any(_values(spec, axis) for spec in specs.values())
     of_models = any(field_values({"model": spec.get("model", {})}, axis) for spec in specs.values())
+    of_phases = in_specs and not of_models
     # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
     # beside the axis, such as a layer, is no further seed: it is part of the line's name.
     found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
@@ -129,7 +131,8 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
             continue
         model = _family(row.get("model", ""), x) if of_models else row.get("model", "")
         rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
-        name = (", ".join([model, *rest]), row.get("protocol", ""))
+        protocol = _family(row.get("protocol", ""), x) if of_phases else row.get("protocol", "")
+        name = (", ".join([model, *rest]), protocol)
         found.setdefault(name, {}).setdefault(x, {})[run] = value
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))

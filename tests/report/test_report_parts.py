@@ -156,6 +156,12 @@ def test_any_field_of_the_runs_is_an_axis():
     assert line.points == tuple((share, (50 * share,) * len(runs)) for share in shares)
     drawing = axis_curves.curve(scarce, gather(scarce), "fraction", "accuracy")
     assert drawing is not None and "share of the training data" in drawing.svg
+    named = [
+        Row(**{**row, "protocol": f"scratch_{specs[row['run']]['protocol']['phases'][-1]['fraction']:g}"})
+        for row in rows
+    ]
+    (joined,) = axis_curves.lines_along(replace(scarce, rows=named), "listops", "fraction", "accuracy").along
+    assert joined == replace(line, protocol="scratch"), "arms that are named by their share are one line"
 
 
 def test_a_view_that_cannot_be_drawn_says_so_in_its_place(tmp_path: Path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from printed_rows import LARGE, measured, printed
 
 from levelfield.report.verdicts import Key, capped
 from levelfield.spec import Row
 from levelfield.studies import (
+    amos2025_labels,
     amos2025_small,
     amos2025_table2,
     miralles2025_enriched,
@@ -82,6 +84,35 @@ def test_enriched_training_and_positions_are_asked_of_every_architecture() -> No
         assert len(found) == 5 and set(found.values()) == {answer}
     missing = [row for row in enriched() if row.get("model") != "conv11"]
     assert miralles2025_enriched.verdict(missing).startswith("Nothing can be said yet")
+
+
+def scarce(few: float, whole: float) -> list[Row]:
+    """Both tasks of scarce labels, of five close seeds: the lift with the fewest labels and with all, and half of both
+    between them."""
+    cells = {}
+    for name, shares in amos2025_labels.SHARES.items():
+        for share, lift in zip(shares, (few, (few + whole) / 2, whole), strict=True):
+            cells[Key(name, "transformer_rotary", amos2025_labels.named("scratch", share))] = ("accuracy", 50.0)
+            after = amos2025_labels.named(amos2025_labels.pretrained(name), share)
+            cells[Key(name, "transformer_rotary", after)] = ("accuracy", 50.0 + lift)
+    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("few", "whole", "answers"), [(30, 10, (1, 1, 1, 1)), (-10, -30, (-1, -1, -1, 1)), (10, 30, (1, 1, 1, -1))]
+)
+def test_a_lift_is_asked_at_every_share_and_then_whether_it_grows(
+    few: float, whole: float, answers: tuple[int, ...]
+) -> None:
+    found = [finding.decided for finding in amos2025_labels.findings(scarce(few, whole))]
+    assert found == [*answers, *answers], "in-context recall, then pictures"
+
+
+def test_without_all_labels_nothing_is_said_of_growth() -> None:
+    rows = [row for row in scarce(30, 10) if row.get("protocol") not in ("scratch", "spt_masked", "spt_causal")]
+    assert [finding.subject.partition(" with ")[0] for finding in amos2025_labels.findings(rows)] == [
+        "self-pretraining lifts the Transformer"
+    ] * 4
 
 
 def test_of_two_arms_that_have_not_learnt_nothing_is_asked() -> None:

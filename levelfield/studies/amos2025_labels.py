@@ -1,0 +1,149 @@
+"""Does self-pretraining help more where labels are scarce?
+
+    levelfield run amos2025_labels --effort overnight
+    levelfield report amos2025_labels --effort overnight
+
+amos2025 finds that the fewer data there are, the more self-pretraining brings. Here a rotary Transformer pretrains on
+all inputs of a task and learns from a share of its labels, beside the same model that sees those labels alone. One task
+is natural, and one is a positive control: in-context recall, in which the inputs themselves repeat what is asked, so
+that pretraining must help where labels do not suffice. If it did not, the fault would be ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from levelfield.objectives import default_objective
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.protocols import scratch, spt_causal, spt_masked
+from levelfield.report.decisions import Contrast, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study, Task
+from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, denoising_loss, mixers, recipes, task
+from levelfield.tasks.in_context_recall import InContextRecall
+
+CONTROL = "in_context_recall"
+TASKS = (CONTROL, "image")  # what needs official files comes last
+SHARES: Mapping[str, tuple[float, ...]] = {CONTROL: (0.0025, 0.01, 1.0), "image": (0.01, 0.1, 1.0)}
+"""Of the labels, from the fewest on; of 20,000 sequences and of 45,000 pictures."""
+SHARES_AT_SMOKE = (0.5, 1.0)
+
+
+def data(name: str, effort: Effort) -> Task:
+    """Returns the pictures of `amos2025_small`, or sequences of 64 steps."""
+    if name != CONTROL:
+        return task(name, effort)
+    small = InContextRecall(64, train=20_000, val=2_000, test=5_000)
+    return small if effort == "overnight" else efforts.task(name, effort)
+
+
+def named(protocol: str, share: float) -> str:
+    """Returns the name of an arm: "scratch" with all labels, "scratch_0.01" with a hundredth."""
+    return protocol if share == 1 else f"{protocol}_{share:g}"
+
+
+def pretrained(name: str) -> str:
+    """Returns the protocol that the task's models are pretrained by: next-step prediction where they read forward."""
+    return "spt_causal" if name == CONTROL else "spt_masked"
+
+
+def protocols(name: str, effort: Effort, share: float) -> Iterator[Protocol]:
+    """Yields two: a share of the labels alone, and the same after pretraining on all inputs."""
+    denoise, labels = recipes(effort)
+    goal = default_objective(data(name, effort))
+    if name == CONTROL:
+        both = scratch(labels, goal), spt_causal(denoise, labels, objective=goal)
+    else:
+        both = scratch(labels), spt_masked(denoise, labels, efforts.ratio(name), loss=denoising_loss(name))
+    for protocol in both:
+        *before, last = protocol.phases
+        yield replace(protocol, name=named(protocol.name, share), phases=(*before, replace(last, fraction=share)))
+
+
+def model(name: str, effort: Effort) -> Model:
+    """Returns the Transformer of `amos2025_small`, which reads forward on in-context recall."""
+    return efforts.model(name, mixers()[TRANSFORMER], effort, TRANSFORMER)
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Task by task and seed by seed, both protocols with every share of the labels."""
+    names = TASKS[:-1] if effort == "smoke" else TASKS
+    return tuple(
+        Run(data(name, effort), model(name, effort), protocol, seed)
+        for name in names
+        for seed in range(efforts.SIZES[effort].seeds)
+        for share in (SHARES_AT_SMOKE if effort == "smoke" else SHARES[name])
+        for protocol in protocols(name, effort, share)
+    )
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Task by task and share by share, what is shown beyond the noise of seeds and test examples."""
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no task has both arms with one share of labels.")
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """A lift is asked for at every share, and whether it is larger with the fewest labels than with all."""
+    table = Table.of(rows)
+    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Shares with both arms, by the names of protocols. Nothing is asked where neither arm has learnt."""
+    found = sorted({_share(key.protocol) for key in table.cells if key.task == name})
+    pairs = {s: [Key(name, TRANSFORMER, named(protocol, s)) for protocol in (SCRATCH, pretrained(name))] for s in found}
+    pairs = {s: pair for s, pair in pairs.items() if all(key in table.cells for key in pair)}
+    for share, (plain, after) in pairs.items():
+        before, lifted = table.cells[plain], table.cells[after]
+        facts = f"On {name} with {share:.4g} of the labels, {before} from scratch and {lifted} pretrained."
+        able = table.learnt(plain) or table.learnt(after)
+        question = difference(lifted, before, 0.0, table.scatter(name)) if able else None
+        yield f"self-pretraining lifts the Transformer with {_percent(share)} of the labels", Claim(question, facts)
+    if len(pairs) < 2 or max(pairs) < 1:
+        return
+    few, whole = ([table.cells[key] for key in pairs[share]] for share in (min(pairs), 1.0))
+    terms = ((1.0, few[1]), (-1.0, few[0]), (-1.0, whole[1]), (1.0, whole[0]))
+    more = Contrast(terms, scatter=table.scatter(name))
+    able = all(any(table.learnt(key) for key in pairs[share]) for share in (min(pairs), 1.0))
+    facts = f"The lift is {few[1].mean - few[0].mean:+.1f} points with the fewest labels and "
+    facts += f"{whole[1].mean - whole[0].mean:+.1f} with all."
+    yield "and more so with the fewest than with all", Claim(more if able else None, facts)
+
+
+def _share(protocol: str) -> float:
+    """Reads the share of labels from the name of an arm."""
+    ending = protocol.rpartition("_")[2]
+    return float(ending) if ending[:1].isdigit() else 1.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+study = Study(
+    name="amos2025_labels",
+    claim=(
+        "Self-pretraining on a task's own inputs lifts a Transformer the more, the fewer labels there are (amos2025): "
+        "on in-context recall, where it must, and on pictures."
+    ),
+    runs=runs,
+    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    views=(
+        ReportView("curve", "By the share of labels", axis="fraction"),
+        ReportView("compare", "Every seed of every arm"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "Pretraining reads all inputs of the training split, and labels are scarce. The paper's code takes the same "
+        "share of the data in both phases.",
+        "The validation split stays whole, so that training ends at the right time even where it has few labels.",
+        "CIFAR-10 pooled to 8 x 8 pixels, and sequences of 64 steps with 8 keys and 8 values: no printed number "
+        "belongs beside these.",
+        "In-context recall is pretrained by the next symbol, which names the value behind a repeated key: what is "
+        "asked is part of what is pretrained. It shows that the protocol can help, not how often it does.",
+    ),
+)
