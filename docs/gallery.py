@@ -1,6 +1,6 @@
-"""Writes the mixers' part of docs/mixers.md from their files, parity.md and measured speeds.
+"""Writes the mixers' part of docs/mixers.md from their files, parity.md, measured speeds and committed results.
 
-    python docs/gallery.py           # rewrites the list and, for each mixer, what lies between its markers
+    python docs/gallery.py           # rewrites the list, the figure and, for each mixer, what lies between its markers
     python docs/gallery.py --check   # exit 1 if that would change anything
 
 What is written by hand about a mixer follows its `<!-- end -->` and is kept. A mixer without a section gets one; the
@@ -24,62 +24,18 @@ from levelfield.mixers import MIXERS
 from levelfield.spec import MixerConfig
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "mixers.md"
-SPEED = DOCS.parent / "results" / "speed-mixers.csv"
+sys.path.insert(0, str(DOCS))
+
+import measured  # noqa: E402
+
+PAGE, FIGURE = DOCS / "mixers.md", DOCS / "figures" / "mixers.png"
+RESULTS = DOCS.parent / "results"
+SPEED = RESULTS / "speed-mixers.csv"
 WIDTH, LENGTH = 256, 4096
 BEGIN, END = "<!-- gallery -->", "<!-- end of the gallery -->"
 LIST = re.compile(r"<!-- list of mixers -->.*?<!-- end -->", re.DOTALL)
 SECTION = re.compile(r"<!-- mixer: (\w+) -->.*?<!-- end -->\n(.*?)(?=<!-- mixer: |\Z)", re.DOTALL)
 KEY = re.compile(r"\b[a-z]+(?:19|20)\d\d[a-z]*\b")
-
-PAPERS: dict[str, str] = {
-    "beck2024": "Beck et al. (2024). xLSTM: Extended Long Short-Term Memory. NeurIPS.",
-    "beltagy2020": "Beltagy et al. (2020). Longformer: The Long-Document Transformer. arXiv preprint.",
-    "cho2014": "Cho et al. (2014). Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine "
-    "Translation. EMNLP.",
-    "choromanski2021": "Choromanski et al. (2021). Rethinking Attention with Performers. ICLR.",
-    "dao2024": "Dao and Gu (2024). Transformers are SSMs: Generalized Models and Efficient Algorithms Through "
-    "Structured State Space Duality. ICML.",
-    "de2024": "De et al. (2024). Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient Language "
-    "Models. arXiv preprint.",
-    "grazzi2024": "Grazzi et al. (2024). Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues. arXiv "
-    "preprint.",
-    "gu2022b": "Gu et al. (2022). On the Parameterization and Initialization of Diagonal State Space Models. NeurIPS.",
-    "gu2023": "Gu and Dao (2023). Mamba: Linear-Time Sequence Modeling with Selective State Spaces. arXiv preprint.",
-    "gupta2022": "Gupta et al. (2022). Simplifying and Understanding State Space Models with Diagonal Linear RNNs. "
-    "arXiv preprint.",
-    "katharopoulos2020": "Katharopoulos et al. (2020). Transformers are RNNs: Fast Autoregressive Transformers with "
-    "Linear Attention. ICML.",
-    "kimi2025": "Kimi Team (2025). Kimi Linear: An Expressive, Efficient Attention Architecture. arXiv preprint.",
-    "kitaev2020": "Kitaev et al. (2020). Reformer: The Efficient Transformer. ICLR.",
-    "li2022": "Li et al. (2022). What Makes Convolutional Models Great on Long Sequence Modeling? arXiv preprint.",
-    "lin2025": "Lin et al. (2025). Forgetting Transformer: Softmax Attention with a Forget Gate. ICLR.",
-    "liu2021": "Liu et al. (2021). Pay Attention to MLPs. NeurIPS.",
-    "ma2024": "Ma et al. (2024). Megalodon: Efficient LLM Pretraining and Inference with Unlimited Context Length. "
-    "NeurIPS.",
-    "orvieto2023": "Orvieto et al. (2023). Resurrecting Recurrent Neural Networks for Long Sequences. ICML.",
-    "peng2024": "Peng et al. (2024). Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence. arXiv "
-    "preprint.",
-    "peng2025": 'Peng et al. (2025). RWKV-7 "Goose" with Expressive Dynamic State Evolution. arXiv preprint.',
-    "poli2023": "Poli et al. (2023). Hyena Hierarchy: Towards Larger Convolutional Language Models. ICML.",
-    "press2022": "Press et al. (2022). Train Short, Test Long: Attention with Linear Biases Enables Input Length "
-    "Extrapolation. ICLR.",
-    "qin2024": "Qin et al. (2024). HGRN2: Gated Linear RNNs with State Expansion. COLM.",
-    "raffel2020": "Raffel et al. (2020). Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
-    "Transformer. JMLR.",
-    "siems2025": "Siems et al. (2025). DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. "
-    "NeurIPS.",
-    "sun2024": "Sun et al. (2024). Learning to (Learn at Test Time): RNNs with Expressive Hidden States. arXiv "
-    "preprint.",
-    "vaswani2017": "Vaswani et al. (2017). Attention Is All You Need. NeurIPS.",
-    "wang2020": "Wang et al. (2020). Linformer: Self-Attention with Linear Complexity. arXiv preprint.",
-    "yang2024": "Yang et al. (2024). Gated Linear Attention Transformers with Hardware-Efficient Training. ICML.",
-    "yang2024delta": "Yang et al. (2024). Parallelizing Linear Transformers with the Delta Rule over Sequence Length. "
-    "NeurIPS.",
-    "yang2025": "Yang et al. (2025). Gated Delta Networks: Improving Mamba2 with Delta Rule. ICLR.",
-    "zaheer2020": "Zaheer et al. (2020). Big Bird: Transformers for Longer Sequences. NeurIPS.",
-}
-"""Of the keys that `levelfield.published` does not know."""
 
 
 def filled(text: str) -> str:
@@ -97,14 +53,14 @@ def filled(text: str) -> str:
 
 def overview() -> str:
     head = "| mixer | what it is | complexity | carries at T = 4,096 | parameters |\n|---|---|---|---|---|"
-    rows = []
+    lines = []
     for mixer in MIXERS:
         config = reference(mixer)
         what = listing.first_sentence(mixer)
         size = config.state_size(WIDTH, LENGTH) if "causal" in mixer.directions else None
         cells = (f"[`{mixer.label}`](#{mixer.label})", what, f"`{mixer.complexity}`", _count(size), _parameters(config))
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join([head, *rows])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([head, *lines])
 
 
 def section(mixer: type[MixerConfig]) -> str:
@@ -116,6 +72,7 @@ def section(mixer: type[MixerConfig]) -> str:
         f"reach: {_reach(config)}; directions: {' and '.join(sorted(mixer.directions, reverse=True))}",
         f"carries: {_carries(config)}",
         f"speed: {speed(mixer.label)}",
+        *measured.facts(mixer.label, measured.scores(RESULTS)),
         *(f"parity: {line}" for line in parity(mixer.label)),
         *(f"{key}: {citation(key)}" for key in dict.fromkeys([mixer.paper, *KEY.findall(about)])),
     ]
@@ -141,8 +98,7 @@ def reference(mixer: type[MixerConfig]) -> MixerConfig:
 
 def citation(key: str) -> str:
     """Raises KeyError for a key that nobody explained."""
-    known = published.papers()
-    return known[key].citation if key in known else PAPERS[key]
+    return published.library()[key].citation
 
 
 def parity(label: str) -> list[str]:
@@ -212,3 +168,4 @@ if __name__ == "__main__":
     if "--check" in sys.argv:
         sys.exit(page != made and "docs/mixers.md is out of date: run python docs/gallery.py")
     PAGE.write_text(made)
+    FIGURE.write_bytes(measured.draw(measured.scores(RESULTS)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib.util
 import re
 import sys
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -96,6 +98,57 @@ def test_speeds_and_parity_are_looked_up(columns: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(gallery, "SPEED", path)
     assert gallery.speed("s4").startswith("2.35 at T = 1,024, 12 at T = 16,384 (")
     assert gallery.speed("conv") == "not measured"
+
+
+def test_what_was_measured_is_what_the_rows_say() -> None:
+    """Medians are worked out anew from the files, and every mixer has its scores or says that there are none."""
+    found = _gallery().measured.scores(ROOT / "results")
+    needles = _kept("huang2024_small-overnight", task="needle", at="length=512", metric="accuracy")
+    kernels = _kept("miralles2025_small-overnight", task="image8", at="", metric="accuracy", split="test")
+    for kept, place, label, model in (
+        (needles, "512 steps", "alibi", "alibi"),
+        (needles, "512 steps", "attention", "no-positions"),
+        (kernels, "", "conv", "conv61"),
+    ):
+        (score,) = [s for s in found if (s.model, s.column.place) == (model, place) and s.runs <= kept[model].keys()]
+        assert score.mixers == (label,) and score.value == pytest.approx(100 * median(kept[model].values()))
+    text, shown = (DOCS / "mixers.md").read_text(), {label for score in found for label in score.mixers}
+    assert text.count("- measured here: nothing yet") == len({mixer.label for mixer in MIXERS} - shown) > 0
+
+
+def _kept(folder: str, **wanted: str) -> dict[str, dict[str, float]]:
+    """Model -> run -> value, of the rows that hold these."""
+    kept: dict[str, dict[str, float]] = {}
+    for row in csv.DictReader((ROOT / "results" / folder / "rows.csv").read_text().splitlines()):
+        if row["run"] and all(row[key] == value for key, value in wanted.items()):
+            kept.setdefault(row["model"], {})[row["run"]] = float(row["value"])
+    return kept
+
+
+def test_good_and_bad_are_told_only_where_somebody_has_learnt_the_task() -> None:
+    measured = _gallery().measured
+
+    def score(task: str, label: str, value: float, model: str = "") -> Any:
+        column = measured.Column("study", "minutes", "scratch", task)
+        run = frozenset({f"{task}-{label}-{model}"})
+        return measured.Score(column, (label,), model or label, value, "accuracy", "percent", 50.0, run, old=False)
+
+    found = [score("near", "gru", 98.5), score("near", "s4", 100), score("far", "gru", 80, "small")]
+    found += [
+        score("far", "gru", 85, "large"),
+        score("far", "s4", 99),
+        score("nobody", "gru", 51),
+        score("nobody", "s4", 50),
+    ]
+    assert measured.facts("gru", found) == [
+        "among the best here: `near` in `study`",
+        "far from the best here: `far` in `study`",
+        "`study` at `minutes`, `scratch`: `near` 98.5 %, guessing 50.0 %, the most is 100.0 % of s4; `far` 80.0 % "
+        "(`small`) to 85.0 % (`large`), guessing 50.0 %, the most is 99.0 % of s4; `nobody` 51.0 %, guessing 50.0 %",
+    ]
+    assert measured.facts("kda", found) == [
+        "measured here: nothing yet; `levelfield compare kda` measures it beside attention, S4 and conv"
+    ]
 
 
 def _gallery() -> ModuleType:
