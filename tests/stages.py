@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from levelfield.cli.app import main
+from levelfield.engine import pool
 from levelfield.engine.driver import Driver, Engine, Outcome, Screen
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
+from levelfield.engine.pool import Workplace
 from levelfield.engine.worker import Job, attempt
 from levelfield.runs import store
 from levelfield.spec import Run
@@ -56,6 +59,41 @@ class Stage:
 
     def where(self, seed: int) -> Path:
         return store.directory(self.job.out, self.runs()[seed])
+
+
+@dataclass
+class Threads:
+    """A cluster whose workers are threads. broken: they end at once."""
+
+    broken: bool = False
+    started: list[threading.Thread] = field(default_factory=list)
+    cancelled: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def open(self, place: Workplace) -> None:
+        self.place = place
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            self.started.append(threading.Thread(target=self._work, daemon=True))
+            self.started[-1].start()
+
+    def _work(self) -> None:
+        if not self.broken:
+            self.said.append(pool.work(self.place.path))
+
+    def alive(self) -> int:
+        return sum(each.is_alive() for each in self.started)
+
+    def last_words(self) -> str:
+        return "no module named levelfield"
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def close(self) -> None:
+        for each in self.started:
+            each.join()
 
 
 def undisturbed(stage: Stage, seed: int) -> dict[str, bytes]:

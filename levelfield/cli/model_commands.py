@@ -11,19 +11,21 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import File, Folder, Names, Number, Text
+from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Folder, Names, Number, Text
 from levelfield.cli.ruler_options import (
     ASKED,
     OUTPUT,
+    PLACED,
     SERVED,
     TEXTS,
     EvalOptions,
     ModelChoice,
     OutputOptions,
+    PlaceOptions,
     ServedOptions,
     TextOptions,
 )
-from levelfield.cli.streams import say
+from levelfield.cli.streams import ended, say
 from levelfield.spec import UserError
 
 
@@ -32,18 +34,25 @@ def ruler(
     asked: Annotated[EvalOptions, arg(name="")] = ASKED,
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+    place: Annotated[PlaceOptions, arg(name="")] = PLACED,
+    cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     served: Annotated[ServedOptions, arg(name="")] = SERVED,
 ) -> None:
     """Evaluate a language model on RULER, by task, length and depth."""
-    from levelfield.cli import ruler_command, served_command
+    from levelfield.cli import placed_command, ruler_command, served_command
 
     sources = ruler_command.sources(texts)
     if served_command.is_address(model.name):
+        if (place, cluster) != (PLACED, CLUSTER):
+            raise UserError(f"{model.name} computes where it is, and options of engines were given: leave them out.")
         served_command.evaluate(served_command.Choice(model, served), asked, sources, output, say)
         return
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
-    ruler_command.evaluate(model, ruler_command.evaluations(asked, model.name, sources), output, say)
+    evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
+    if (place, cluster) != (PLACED, CLUSTER):
+        by = placed_command.copies(place, cluster, model, output.runs_dir)
+    ended(ruler_command.evaluate(model, evaluations, output, say, by=by))
 
 
 def report_ruler(

@@ -1,16 +1,18 @@
-"""Implements the `ruler` command: loads the model that was named, evaluates it, and writes rows and figures.
+"""Implements the `ruler` command: asks the model that was named, and writes rows and figures.
 
 choice = ModelChoice("models/mamba2-2.7b")
 evaluate(choice, evaluations(EvalOptions(lengths=("1024",)), choice.name, Sources()), OutputOptions(), print)
+
+Copies of the model that an engine places (`placed_command`) answer the same questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Protocol
 
 from rich.console import Console
 
@@ -18,6 +20,7 @@ from levelfield.cli.arguments import numbers, share, whole
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say
+from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, locked, write_json, write_rows
 from levelfield.longcontext import answers, model_record, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
@@ -31,16 +34,27 @@ from levelfield.ruler.prompt.templates import split
 from levelfield.runs import store
 from levelfield.spec import UserError
 
-if TYPE_CHECKING:
-    from levelfield.pretrained import LanguageModel, Tokenizer
+
+class Answerer(Protocol):
+    """What has questions answered."""
+
+    def answer(self, evaluations: Sequence[Evaluation], folder: Path, say: Say) -> bool:
+        """Stores the answers that the folder lacks, and returns whether it has all of them then."""
+        ...
 
 
-class Loaded(NamedTuple):
-    """A model, its tokenizer, and what tells it from another model of the same name."""
+@dataclass(frozen=True)
+class Here:
+    """A model in this process."""
 
-    model: LanguageModel
-    tokenizer: Tokenizer
-    mark: str
+    choice: ModelChoice
+    runs_dir: Path
+
+    def answer(self, evaluations: Sequence[Evaluation], folder: Path, say: Say) -> bool:
+        loaded = load(self.choice, self.runs_dir, max(length for each in evaluations for length in each.lengths))
+        with disk_errors(folder, "--runs-dir"):
+            _answer(loaded, self.choice.precision, evaluations, folder)
+        return True
 
 
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
@@ -111,20 +125,29 @@ def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Eva
     return tuple(replace(overrides, tasks=_at_hand(each.tasks, texts)).apply(each) for each in found)
 
 
-def evaluate(choice: ModelChoice, evaluations: Sequence[Evaluation], output: OutputOptions, say: Say) -> None:
-    """Loads the model, generates the missing answers, scores all that are stored, and writes rows and figures."""
-    folder = folder_of(choice, output.runs_dir)
+def evaluate(
+    choice: ModelChoice,
+    evaluations: Sequence[Evaluation],
+    output: OutputOptions,
+    say: Say,
+    *,
+    by: Answerer | None = None,
+) -> bool:
+    """Asks for the missing answers, scores all that are stored, writes rows and figures; whether nothing is missing.
+
+    by: what answers; None for the model in this process.
+    """
+    folder, whole = folder_of(choice, output.runs_dir), True
     if output.rescore:
         check_stored(folder)
     else:
         check(evaluations)
         with reserved(folder, say):
             _check_reach(choice, output.runs_dir, evaluations)
-            loaded = load(choice, output.runs_dir)
-            with disk_errors(folder, "--runs-dir"):
-                _answer(loaded, choice.precision, evaluations, folder)
+            whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
     _say_all(_diverged(found), say)
+    return whole
 
 
 def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, say: Say) -> list[Prediction]:
@@ -188,61 +211,28 @@ def _check_reach(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Eval
         runner.check_lengths(choice.name, most, each)
 
 
+def named_model(choice: ModelChoice, runs_dir: Path) -> Named:
+    return Named(choice.name, runs_dir, choice.tokenizer, choice.precision, reference_bug=choice.reference_bug)
+
+
 def reach(choice: ModelChoice, runs_dir: Path) -> int | None:
     """Returns the most tokens that the model takes, if its positions are a table; None otherwise."""
-    from levelfield.pretrained import positions_of
-
-    return None if _trained_here(choice, runs_dir) else positions_of(choice.name).most
+    return named_model(choice, runs_dir).reach()
 
 
-def _trained_here(choice: ModelChoice, runs_dir: Path) -> bool:
-    return (runs_dir / choice.name / store.SPEC).exists()
+def load(choice: ModelChoice, runs_dir: Path, length: int = 1) -> Loaded:
+    """Loads a run that was trained here, or a checkpoint. length: of the longest question, which has to fit, too.
 
-
-def load(choice: ModelChoice, runs_dir: Path) -> Loaded:
-    """Loads a run that was trained here, or a checkpoint. Raises UserError where it cannot be read."""
-    from levelfield.run import pick_device
-
-    device = str(pick_device(choice.device))
-    return load_run(choice, runs_dir, device) if _trained_here(choice, runs_dir) else load_checkpoint(choice, device)
-
-
-def load_run(choice: ModelChoice, runs_dir: Path, device: str) -> Loaded:
-    """Loads the language model that a run of this package trained."""
-    from levelfield.engine.find import find_run
-    from levelfield.pretrained import BYTES
-    from levelfield.pretrained.from_run import trained
-    from levelfield.run import load_net
-
-    run = find_run(choice.name, runs_dir)
-    where = store.directory(runs_dir, run)
-    if not store.complete(where):
-        raise UserError(f"{run.id} is not complete: run its study first.")
-    if choice.tokenizer not in (None, BYTES):
-        raise UserError(f"{run.id} was trained here on bytes: leave out --tokenizer.")
-    return Loaded(*trained(run, load_net(run, where), device), run.id)
-
-
-def load_checkpoint(choice: ModelChoice, device: str) -> Loaded:
-    """Loads a language model that others trained, from a folder or from the hub."""
-    from levelfield import pretrained
-    from levelfield.pretrained.locate import resolve_model_path
-
-    model, tokenizer = pretrained.load(
-        choice.name,
-        choice.tokenizer,
-        device,
-        choice.precision,
-        reference_bug=choice.reference_bug,
-    )
-    return Loaded(model, tokenizer, model_record.fingerprint(resolve_model_path(choice.name)))
+    Raises UserError where it cannot be read or does not fit.
+    """
+    return named_model(choice, runs_dir).load(choice.device, length)
 
 
 def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], folder: Path) -> None:
     """Records the model, and generates the answers that the folder does not have yet, with a table of scores."""
     from levelfield.pretrained.anatomy import anatomy
 
-    model, tokenizer, mark = loaded
+    model, tokenizer, mark, batching = loaded
     for each in evaluations:
         runner.check(model, each)
     model_record.claim(folder, {"model": mark, "tokenizer": tokenizer.name, "precision": precision})
@@ -250,7 +240,7 @@ def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], f
     layers, parameters = anatomy(model)
     write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
     with shown_scores(evaluations) as show:
-        runner.evaluate(model, tokenizer, evaluations, folder, show)
+        runner.evaluate(model, tokenizer, evaluations, folder, show, batching=batching)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     levelfield ruler models/mamba2-2.7b --lengths 1024,2048 --variant official --report-dir report
 
-tyro makes one flat list of flags of the four classes; a flag that is not given is None, or empty where it is a list.
+tyro makes one flat list of flags of these classes; a flag that is not given is None, or empty where it is a list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Count, Device, Folder, Name, Names, Number, Text
+from levelfield.cli.arguments import Count, Device, EngineName, Folder, Name, Names, Number, Text
 from levelfield.spec import Effort
 
 
@@ -67,6 +67,23 @@ class ModelChoice:
     device: Device = "auto"
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     reference_bug: bool = False
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """The place where a model answers, and how many copies of it.
+
+    Args:
+        engine: where copies of the model answer: local, ray (RAY_ADDRESS names the cluster), slurm
+        devices: copies of the model that share the questions, each on a GPU of its own where there are as many
+        spread: GPUs that each copy is spread over, by transformers
+        threads: processor threads of each copy (default: an equal share of the cores here; 1 on a cluster)
+    """
+
+    engine: EngineName = "local"
+    devices: Number = 1
+    spread: Number = 1
+    threads: Count = None
 
 
 @dataclass(frozen=True)
@@ -137,4 +154,5 @@ class OutputOptions:
     report_dir: Folder = Path("report")
 
 
-ASKED, TEXTS, OUTPUT, SERVED = EvalOptions(), TextOptions(), OutputOptions(), ServedOptions()
+ASKED, TEXTS, OUTPUT = EvalOptions(), TextOptions(), OutputOptions()
+SERVED, PLACED = ServedOptions(), PlaceOptions()

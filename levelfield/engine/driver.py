@@ -18,13 +18,13 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from levelfield.engine.worker import Job
+from levelfield.engine.work import Order, Work
 from levelfield.files import disk_errors, made, write_text
 from levelfield.runs import store
-from levelfield.spec import Probe, Run, UserError
+from levelfield.spec import UserError
 
 ATTEMPTS = 2  # of a run whose worker dies
 ASK_AGAIN_S = 1.0  # for a run that another process has
@@ -55,27 +55,6 @@ class Event:
     outcome: Literal["done", "busy", "failed", "died"]
     why: str = ""
     words: str = ""
-
-
-@dataclass(frozen=True)
-class Order:
-    """What an engine executes units of. fingerprint: of the code, as of `Source.fingerprint`. probes: of each run.
-
-    processes: at most so many train one run.
-    """
-
-    job: Job
-    fingerprint: str
-    probes: Mapping[str, Sequence[Probe]]
-    processes: int = 1
-
-    def where(self, run_id: str) -> Path:
-        return self.job.out / run_id
-
-    def finished(self, run_id: str) -> bool:
-        """Tells whether the run and all its probes have been measured."""
-        where = self.where(run_id)
-        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.probes[run_id])
 
 
 class Engine(Protocol):
@@ -115,9 +94,9 @@ class Engine(Protocol):
 
 @dataclass
 class Driver:
-    """Executes the runs of a job on one engine."""
+    """Executes the units of a job on one engine."""
 
-    job: Job
+    job: Work
     engine: Engine
     screen: Screen
     waiting: deque[str] = field(default_factory=deque)
@@ -127,20 +106,21 @@ class Driver:
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def execute(self, runs: Sequence[Run]) -> Outcome:
-        """Executes the runs until each is complete or failed. Raises UserError where no unit can start."""
-        study, _ = self.job.load()
+    def execute(self, units: Sequence[Any]) -> Outcome:
+        """Executes units, as `Work.order` takes them, until each is complete or failed.
+
+        Raises UserError where no unit can start.
+        """
+        self.order = self.job.order(units)
         check_folder(self.job.out)
-        probes = {run.id: study.probes(run) for run in runs}
-        self.order = Order(self.job, self.job.source.fingerprint(runs), probes, processes(runs))
         try:
             left: list[str] = []
-            for run in runs:
-                (self.done if self.order.finished(run.id) else left).append(run.id)
+            for unit in self.order.units:
+                (self.done if self.order.finished(unit) else left).append(unit)
             if left:
                 self.under_way = set(self.engine.open(self.order)) & set(left)
-                self.waiting.extend(run_id for run_id in left if run_id not in self.under_way)
-                self._drive(len(runs))
+                self.waiting.extend(unit for unit in left if unit not in self.under_way)
+                self._drive(len(self.order.units))
         except UserError:
             self.engine.cancel()
             raise
@@ -191,11 +171,6 @@ class Driver:
         write_text(self.order.where(run_id) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
         self.failed[run_id] = why
         self.screen.say(f"{run_id} failed: {why}.")
-
-
-def processes(runs: Sequence[Run]) -> int:
-    """Returns the most processes that one of these runs is trained by."""
-    return max((run.numerics.nproc for run in runs), default=1)
 
 
 def check_folder(out: Path) -> None:

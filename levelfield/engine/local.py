@@ -23,14 +23,14 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import IO, Any
 
-from levelfield.engine.driver import Event, Order, processes
+from levelfield.engine.driver import Event
 from levelfield.engine.environment import environment
 from levelfield.engine.placement import Placement
-from levelfield.engine.worker import Job
-from levelfield.spec import Run, UserError
+from levelfield.engine.work import Order, Work
+from levelfield.spec import UserError
 
 
 def cores() -> int:
@@ -156,7 +156,7 @@ class Local:
     def _start(self) -> _Worker:
         taken = Counter(w.device for w in self.workers)
         device = min(self.devices, key=lambda each: taken[each] / self.devices.count(each))
-        job = replace(self.order.job, device=device)
+        job = self.order.job.on(device, self.devices.count(device))
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  # stop() closes it
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "levelfield.engine.worker", job.to_json(), self.order.fingerprint],
@@ -200,7 +200,7 @@ class Local:
         return Event(worker.current, "died", how, words) if worker.current else None
 
 
-def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Local:
-    """Returns the engine for these runs. Raises UserError for a device that is not here."""
+def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Local:
+    """Returns the engine for these units. Raises UserError for a device that is not here."""
     placement.refuse("gpus", "partition", "account", "time")
-    return Local(devices(job.device, placement.jobs, processes(runs))[: len(runs)])
+    return Local(devices(job.device, placement.jobs, job.processes(units))[: len(units)])

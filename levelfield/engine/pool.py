@@ -20,13 +20,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from levelfield.data import prepared
-from levelfield.engine.driver import Event, Order
-from levelfield.engine.worker import Job, attempt
+from levelfield.engine import work as jobs
+from levelfield.engine.driver import Event
+from levelfield.engine.work import Order
 from levelfield.files import read_json, read_text, remedy, write_json, write_text
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder
@@ -89,10 +89,9 @@ class Pool:
     def open(self, order: Order) -> Sequence[str]:
         """Raises UserError where workers of other code are at this order."""
         self.order = order
-        _prepare(order)
+        order.job.prepare(order.units)
         out = order.job.out.absolute()
-        fields = (str(out), order.job.source.study, order.job.source.mixer, order.job.effort, order.job.pattern)
-        name = f"levelfield-{hashlib.sha256(repr((*fields, order.job.trial)).encode()).hexdigest()[:10]}"
+        name = f"levelfield-{hashlib.sha256(repr((str(out), *order.job.identity)).encode()).hexdigest()[:10]}"
         threads = order.job.threads
         self.place = Workplace(name, out / FOLDER / f"{name}.json", threads, cpus=threads * order.processes)
         self.cluster.open(self.place)
@@ -109,9 +108,8 @@ class Pool:
 
     def submit(self, run_ids: Sequence[str]) -> None:
         self.units.update(run_ids)
-        job = replace(self.order.job, out=self.order.job.out.absolute(), data=self.order.job.data.absolute())
         made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
-        write_json(self.place.path, made | {"job": job.to_json()})
+        write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
         self._start()
 
     def heard(self, seconds: float) -> Sequence[Event]:
@@ -159,14 +157,6 @@ class Pool:
             self.cluster.start(missing)
 
 
-def _prepare(order: Order) -> None:
-    """Prepares data here, once, for their lock may not hold between machines."""
-    _, runs = order.job.load()
-    for task in dict.fromkeys(run.task for run in runs if run.id in order.probes):
-        if not (prepared.folder(task, order.job.data) / prepared.MANIFEST).exists():
-            prepared.load(task, order.job.data)
-
-
 def failed(where: Path, since: float) -> bool:
     """Tells whether a run failed since that time, as the file system has it."""
     try:
@@ -184,33 +174,26 @@ def losses(where: Path, since: float) -> int:
 
 
 def work(path: Path) -> str:
-    """Does the runs of an order until none is left for it; returns why it ended early, "" where it did not.
+    """Does the units of an order until none is left for it; returns why it ended early, "" where it did not.
 
-    Raises UserError where the order cannot be read here, or where the study is another one here.
+    Raises UserError where the order cannot be read here, or where the job is another one here.
     """
     known = read_json(path, f"share the folder {path.parent} with every machine, under the same name")
     os.chdir(known["folder"])
-    job, since = Job.from_json(known["job"]), path.stat().st_mtime
-    study, runs = job.load()
-    if job.source.fingerprint(runs) != known["fingerprint"]:
-        raise UserError(f"{study.name} is another one on this machine: give all machines the same files.")
-    import torch
-
-    torch.set_num_threads(job.threads)
-    by_id = {run.id: run for run in runs}
-    order = Order(job, known["fingerprint"], {run_id: study.probes(by_id[run_id]) for run_id in known["runs"]})
+    job, since = jobs.read(known["job"]), path.stat().st_mtime
+    units = job.loaded()
+    if units.fingerprint != known["fingerprint"]:
+        raise UserError(f"{units.name} is another one on this machine: give all machines the same files.")
     idle_since = time.monotonic()
-    while left := [
-        run_id for run_id in known["runs"] if not (order.finished(run_id) or failed(job.out / run_id, since))
-    ]:
-        for run_id in left:
-            if losses(job.out / run_id, since) >= LOSSES:
-                _give_up(job.out / run_id)
+    while left := [unit for unit in known["runs"] if not (units.finished(unit) or failed(job.out / unit, since))]:
+        for unit in left:
+            if losses(job.out / unit, since) >= LOSSES:
+                _give_up(job.out / unit)
                 continue
-            outcome, why = attempt(by_id[run_id], job, order.probes[run_id])
+            outcome, why = units.attempt(unit)
             if claims.stopping():
                 return "it was asked to stop"
-            if outcome == "failed" and not failed(job.out / run_id, since):  # not even that could be written
+            if outcome == "failed" and not failed(job.out / unit, since):  # not even that could be written
                 raise UserError(why)
             if outcome != "busy":
                 idle_since = time.monotonic()

@@ -18,18 +18,18 @@ from typing import Any
 from levelfield.engine.environment import environment
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace, work
-from levelfield.engine.worker import Job
+from levelfield.engine.work import Work
 from levelfield.runs.claims import JOB
-from levelfield.spec import Run, UserError
+from levelfield.spec import UserError
 
 MOST = 32  # workers, unless --jobs says how many
 
 
-def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Pool:
-    """Returns the engine for these runs. Raises UserError where Ray is not installed, or for what it does not know."""
+def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Pool:
+    """Returns the engine for these units. Raises UserError where Ray is not installed, or for what it does not know."""
     placement.refuse("partition", "account", "time")
     _ray()
-    return Pool(Ray(placement), most=min(len(runs), placement.jobs or MOST))
+    return Pool(Ray(placement), most=min(len(units), placement.jobs or MOST))
 
 
 def _ray() -> Any:

@@ -17,13 +17,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from levelfield.engine.environment import environment
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace
-from levelfield.engine.worker import Job
+from levelfield.engine.work import Work
 from levelfield.runs.claims import JOB
-from levelfield.spec import Run, UserError
+from levelfield.spec import UserError
 
 MOST = 32  # workers, unless --jobs says how many
 NOTICE_S = 60  # between the signal and the time limit
@@ -31,13 +32,13 @@ PATIENCE_S = 60.0  # for one command of Slurm
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
-def engine(placement: Placement, job: Job, runs: Sequence[Run]) -> Pool:
-    """Returns the engine for these runs. Raises UserError where the commands of Slurm are not here."""
+def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Pool:
+    """Returns the engine for these units. Raises UserError where the commands of Slurm are not here."""
     if shutil.which("sbatch") is None:
         raise UserError("There is no sbatch here: start this on a machine from which Slurm takes jobs.")
     if placement.gpus != int(placement.gpus):
         raise UserError(f"Slurm gives out whole GPUs, not {placement.gpus}: give --gpus a whole number.")
-    return Pool(Slurm(placement), most=min(len(runs), placement.jobs or MOST))
+    return Pool(Slurm(placement), most=min(len(units), placement.jobs or MOST))
 
 
 @dataclass

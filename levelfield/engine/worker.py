@@ -1,10 +1,10 @@
-"""Runs a worker of the local engine: a process that loads a study for itself and executes the runs its parent names.
+"""Runs a worker of the local engine: a process that loads a job for itself and does the units that its parent names.
 
     python -m levelfield.engine.worker JOB FINGERPRINT      (only `local.Local` calls this)
 
-One run id a line comes in on standard input; one JSON object a line goes out: {"outcome": "done"}, "busy" (another
-command has the run) or "failed" with the reason. Before the first, "ready"; or "stop", where the study is no longer
-what the parent planned.
+One unit a line comes in on standard input; one JSON object a line goes out: {"outcome": "done"}, "busy" (another
+command has the unit) or "failed" with the reason. Before the first, "ready"; or "stop", where the job is no longer what
+the parent planned. The job whose units are runs of a study is here; the one that asks questions is in `questions`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import os
 import queue
 import sys
 import threading
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from levelfield.data import prepared
 from levelfield.engine import torchrun, tuning
+from levelfield.engine import work as jobs
 from levelfield.engine.find import Source, choose, matches
-from levelfield.files import write_text
+from levelfield.engine.work import Order, Work
 from levelfield.presets.options import Options
 from levelfield.runs import store
-from levelfield.runs.claims import Lost, Stopped, claim
+from levelfield.runs.claims import Claim
 from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
-from levelfield.spec.errors import format_error
 
 
 @dataclass(frozen=True)
 class Job:
-    """The runs to execute and how, in text and numbers only, so that it travels to a worker as JSON.
+    """The runs of a study to execute and how: a `work.Work`, whose units are ids of runs.
 
     pattern: of run ids; "" is every run. A study with a search is two jobs: its trials, then its runs with the best
     recipes.
@@ -72,6 +72,40 @@ class Job:
     def matches(self, run: Run) -> bool:
         return matches(run, self.pattern)
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return self.source.study, self.source.mixer, self.effort, self.pattern, self.trial
+
+    def order(self, runs: Sequence[Run], /) -> Order:
+        """Returns what is to be done of these runs. Raises UserError as `load` does."""
+        study, _ = self.load()
+        units = Runs(self, study, {run.id: run for run in runs})
+        return Order(self, list(units.runs), units.fingerprint, units.finished, self.processes(runs))
+
+    def processes(self, runs: Sequence[Run], /) -> int:
+        """Returns the most processes that one of these runs is trained by."""
+        return max((run.numerics.nproc for run in runs), default=1)
+
+    def on(self, device: str, workers: int) -> Job:
+        return replace(self, device=device)
+
+    def absolute(self) -> Job:
+        return replace(self, out=self.out.absolute(), data=self.data.absolute())
+
+    def prepare(self, units: Sequence[str]) -> None:
+        """Prepares data, for their lock may not hold between machines."""
+        _, runs = self.load()
+        for task in dict.fromkeys(run.task for run in runs if run.id in units):
+            if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists():
+                prepared.load(task, self.data)
+
+    def loaded(self) -> Runs:
+        import torch
+
+        study, runs = self.load()
+        torch.set_num_threads(self.threads)
+        return Runs(self, study, {run.id: run for run in runs})
+
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
 
@@ -84,59 +118,67 @@ class Job:
         return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
 
 
-def work(job: Job, fingerprint: str, answer: IO[str]) -> None:
-    """Executes the runs that the parent names on standard input, until that ends."""
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a job by their ids: its `work.Units`."""
+
+    job: Job
+    study: Study
+    runs: Mapping[str, Run]
+
+    @property
+    def name(self) -> str:
+        return self.job.source.mixer or self.job.source.study
+
+    @property
+    def fingerprint(self) -> str:
+        return self.job.source.fingerprint(list(self.runs.values()))
+
+    def finished(self, unit: str) -> bool:
+        """Tells whether the run and all its probes have been measured."""
+        where, run = self.job.out / unit, self.runs[unit]
+        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.study.probes(run))
+
+    def attempt(self, unit: str) -> tuple[str, str]:
+        return attempt(self.runs[unit], self.job, self.study.probes(self.runs[unit]))
+
+
+def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
+    """Executes one run, if it is free, and returns the outcome and why, as `work.attempt` does."""
+    from levelfield.run import execute
+
+    where = store.directory(job.out, run)
+    if run.numerics.nproc > 1:
+        return torchrun.execute(run, where, words=(job.to_json(), run.id), threads=job.threads)
+
+    def train(mine: Claim) -> None:
+        execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
+
+    return jobs.attempt(where, train)
+
+
+def work(job: Work, fingerprint: str, answer: IO[str]) -> None:
+    """Does the units that the parent names on standard input, until that ends."""
 
     def reply(outcome: str, why: str = "") -> None:
         answer.write(json.dumps({"outcome": outcome, "why": why}) + "\n")
         answer.flush()
 
     try:
-        study, runs = job.load()
+        units = job.loaded()
     except UserError as error:
         reply("stop", str(error))
         return
-    if job.source.fingerprint(runs) != fingerprint:
-        name = job.source.mixer or job.source.study
-        reply("stop", f"{name} was changed after its runs were planned: run the same command again.")
+    if units.fingerprint != fingerprint:
+        reply("stop", f"{units.name} was changed after its runs were planned: run the same command again.")
         return
-    import torch
-
-    torch.set_num_threads(job.threads)
-    known = {run.id: run for run in runs}
     reply("ready")
-    for run_id in _asked():
-        reply(*attempt(known[run_id], job, study.probes(known[run_id])))
-
-
-def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
-    """Executes one run, if it is free, and returns the outcome and why. Whatever it raises is kept in its directory."""
-    from levelfield.run import execute
-
-    where = store.directory(job.out, run)
-    if run.numerics.nproc > 1:
-        return torchrun.execute(run, where, words=(job.to_json(), run.id), threads=job.threads)
-    try:
-        with claim(where) as mine:
-            if mine is None:
-                return "busy", ""
-            (where / store.ERROR).unlink(missing_ok=True)
-            try:
-                execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
-            except (Lost, Stopped):
-                return "busy", ""
-            except Exception as error:
-                why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
-                detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
-                write_text(where / store.ERROR, f"{why}\n{detail}")
-                return "failed", why
-    except UserError as error:  # a full disk or an unwritable folder
-        return "failed", str(error)
-    return "done", ""
+    for unit in _asked():
+        reply(*units.attempt(unit))
 
 
 def _asked() -> Iterator[str]:
-    """Yields run ids from standard input. Its end means that the parent is gone: this process then ends, mid-run."""
+    """Yields units from standard input. Its end means that the parent is gone: this process then ends, mid-run."""
     asked: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -153,7 +195,7 @@ def main() -> None:
     """Works with standard output kept for the answers."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
-    work(Job.from_json(sys.argv[1]), sys.argv[2], answer)
+    work(jobs.read(sys.argv[1]), sys.argv[2], answer)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ Overrides(count=10).apply(evaluation)             # the same with fewer samples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from levelfield.longcontext.predictions import LeftOut, Prediction
+from levelfield.longcontext.predictions import LeftOut, Prediction, settings_of, task_of
 from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, Sources, Tokenizer, generate
 from levelfield.spec import UserError
 
@@ -79,11 +80,29 @@ class Evaluation:
         """
         for length in sorted(self.lengths):
             for task in self.tasks:
-                parts = (self._samples(at, length, tokenizer, on_skipped) for at in self._at_depths(task))
-                yield task, length, [sample for part in parts for sample in part]
+                yield task, length, self.part(task, length, tokenizer, range(self.count), on_skipped=on_skipped)
+
+    def part(
+        self, task: RulerTask, length: int, tokenizer: Tokenizer, indices: range, *, on_skipped: OnSkipped | None = None
+    ) -> list[Sample]:
+        """Returns the samples of one task and length whose indices are in a range, as `groups` yields all of them."""
+        at_depths = (self._samples(at, length, tokenizer, indices, on_skipped) for at in self._at_depths(task))
+        return [sample for samples in at_depths for sample in samples]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The evaluation as JSON can hold it."""
+        return vars(self) | {"tasks": [settings_of(task) for task in self.tasks], "sources": vars(self.sources)}
+
+    @staticmethod
+    def restored(record: Mapping[str, Any]) -> Evaluation:
+        """Makes the evaluation of a `record`, in which tuples may have become lists."""
+        listed = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        tasks = tuple(task_of(settings) for settings in record["tasks"])
+        return Evaluation(**{**listed, "tasks": tasks, "sources": Sources(**record["sources"])})
 
     def _samples(
-        self, task: RulerTask, length: int, tokenizer: Tokenizer, on_skipped: OnSkipped | None
+        self, task: RulerTask, length: int, tokenizer: Tokenizer, indices: range, on_skipped: OnSkipped | None
     ) -> Iterator[Sample]:
         def skip(index: int, why: str) -> None:
             assert on_skipped
@@ -105,7 +124,8 @@ class Evaluation:
             tokenizer,
             PromptOptions(self.flavour, self.template, self.sources, around=self.around),
             seed=self.seed,
-            count=self.count,
+            start=indices.start,
+            count=len(indices),
             on_skipped=skip if on_skipped else None,
         )
 

@@ -23,9 +23,12 @@ from levelfield.spec import UserError
 
 if TYPE_CHECKING:
     from levelfield.pretrained import LanguageModel
+    from levelfield.pretrained.decoding import Batching
 
 OnPrediction = Callable[[Prediction, bool], None]
 """on_prediction(answer, whether it was generated now)."""
+Ask = Callable[[RulerTask, Sequence[Sample]], Iterator[Prediction]]
+"""ask(task, samples): yields the answers to samples of a task, in any order."""
 
 
 def evaluate(
@@ -34,6 +37,8 @@ def evaluate(
     evaluations: Sequence[Evaluation],
     folder: Path,
     on_prediction: OnPrediction = lambda prediction, new: None,
+    *,
+    batching: Batching | None = None,
 ) -> list[LeftOut]:
     """Generates the answers that `folder` does not have yet, and returns the samples that do not fit.
 
@@ -42,10 +47,28 @@ def evaluate(
     """
     for each in evaluations:
         check(model, each)
+
+    def ask(task: RulerTask, samples: Sequence[Sample]) -> Iterator[Prediction]:
+        return answered(model, tokenizer, task, samples, batching=batching)
+
+    return collect(tokenizer, evaluations, folder, ask, on_prediction)
+
+
+def collect(
+    tokenizer: Tokenizer,
+    evaluations: Sequence[Evaluation],
+    folder: Path,
+    ask: Ask,
+    on_prediction: OnPrediction = lambda prediction, new: None,
+) -> list[LeftOut]:
+    """Asks for the answers that `folder` does not have yet, and returns the samples that do not fit.
+
+    Raises UserError where no prompt fits.
+    """
     answers, left = Answers(folder), []
     for each in evaluations:
         for task, _, samples in each.groups(tokenizer, left.append):
-            for prediction, new in _answered(model, tokenizer, task, samples, answers):
+            for prediction, new in _stored_first(task, samples, answers, ask):
                 answers.append(prediction)
                 on_prediction(prediction, new)
     answers.sync()
@@ -70,19 +93,35 @@ def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: i
         )
 
 
-def _answered(
-    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, samples: Sequence[Sample], answers: Answers
+def _stored_first(
+    task: RulerTask, samples: Sequence[Sample], answers: Answers, ask: Ask
 ) -> Iterator[tuple[Prediction, bool]]:
     """Yields the answers to all samples, stored ones first, and whether each was generated now."""
     todo = [sample for sample in samples if not answers.known(sample.key)]
-    _check_ids(model, tokenizer, todo)
+    asked = ask(task, todo)
     if todo:  # before the answers, so that none is stored without its baselines
         append_baselines(answers.folder, task, samples)
     for sample in samples:
         if old := answers.known(sample.key):
             yield Prediction.of(sample, task, text=old.text, made=old.made, status=old.status), False
-    for prediction in _generated(model, tokenizer, task, todo):
+    for prediction in asked:
         yield prediction, True
+
+
+def answered(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    task: RulerTask,
+    samples: Sequence[Sample],
+    *,
+    batching: Batching | None = None,
+) -> Iterator[Prediction]:
+    """Returns what yields the model's answers as they are done. Raises UserError at once for ids that it lacks.
+
+    An answer ends as soon as no continuation can change its score. batching: None for the usual one.
+    """
+    _check_ids(model, tokenizer, samples)
+    return _generated(model, tokenizer, task, samples, batching)
 
 
 def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> None:
@@ -95,17 +134,16 @@ def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sam
 
 
 def _generated(
-    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample]
+    model: LanguageModel, tokenizer: Tokenizer, task: RulerTask, todo: Sequence[Sample], batching: Batching | None
 ) -> Iterator[Prediction]:
-    """Yields the model's answers as they are done. One ends as soon as no continuation can change its score."""
-    from levelfield.pretrained.decoding import Stop, any_of, ends_with, generate_iter
+    from levelfield.pretrained.decoding import Batching, Stop, any_of, ends_with, generate_iter
 
     def done(number: int, made: Sequence[int]) -> bool:
         return is_final(task, tokenizer.decode(made), todo[number].references)
 
     stop: Stop = any_of(ends_with(model.eos_ids), done)
-    prompts = [prompt_of(model, sample) for sample in todo]
-    for number, made in generate_iter(model, prompts, [s.answer_tokens for s in todo], stop):
+    prompts, budgets = [prompt_of(model, sample) for sample in todo], [sample.answer_tokens for sample in todo]
+    for number, made in generate_iter(model, prompts, budgets, stop, batching or Batching()):
         sample = todo[number]
         broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
         text = tokenizer.decode([i for i in made if i not in model.eos_ids])

@@ -60,23 +60,27 @@ def load(
     precision: Precision = "float32",
     reference_bug: bool = False,
     transformers: bool = False,
+    spread: int = 1,
 ) -> tuple[LanguageModel, Tokenizer]:
     """Returns a language model and its tokenizer. name: a folder, or a name on the Hugging Face hub.
 
     tokenizer: its folder, file or name where it is not beside the model, or "bytes", whose ids are 0 to 255.
     reference_bug: whether to generate with the bug of `levelfield.pretrained.reference_bug`.
-    transformers: whether to run the model in that library even where our layers could.
+    transformers: whether to run the model in that library even where our layers could. spread: over how many GPUs it
+    spreads the model, from `device` on.
     Raises UserError for an unknown format, and for files that are missing, damaged or not of one model.
     """
     path = resolve_model_path(name)
-    options = LoadOptions(name.rstrip("/").rsplit("/", 1)[-1], device, precision)
+    options = LoadOptions(name.rstrip("/").rsplit("/", 1)[-1], device, precision, spread)
     folder = Folder(path)
-    text = _tokenizer(tokenizer, path)
+    text = tokenizer_of(tokenizer, path)
     known = matching_formats(folder.config, str(path))
-    if transformers or not known:
+    if transformers or spread > 1 or not known:
         if reference_bug:
             raise UserError("The known decode bug is of the hybrid of mamba_ssm: leave out reference_bug.")
         if "model_type" not in folder.config:
+            if known:
+                raise UserError(f"{path} is not in a format of transformers, which spreads models: leave out --spread.")
             raise UserError(f"{path} is of no known format: its config.json has neither model_type nor d_model.")
         return check_vocabulary(TransformersModel.read(path, options, bos_ids(text)), text), text
     tensors = folder.tensors()
@@ -104,7 +108,8 @@ def matching_formats(config: Mapping[str, Any], where: str) -> list[CheckpointFo
         return [each for each in FORMATS if each.matches(config)]
 
 
-def _tokenizer(name: str | None, path: Path) -> Tokenizer:
+def tokenizer_of(name: str | None, path: Path) -> Tokenizer:
+    """Reads the tokenizer of a model's folder, or the one that is named instead. Raises UserError as `load` does."""
     if name == BYTES and not Path(name).exists():
         return Bytes()
     return read_tokenizer(resolve_model_path(name, weights=False) if name else path)

@@ -30,16 +30,20 @@ ALWAYS_FLOAT32 = ("dt_proj", "rg_lru", "conv")  # linear maps that their mixers 
 class LoadOptions:
     """How a model is loaded. label: its name in tables. precision: of weights and computation.
 
-    Raises UserError for an unknown precision.
+    spread: GPUs over which transformers spreads it, from `device` on. Raises UserError for an unknown precision, and
+    where what is not a GPU is to be spread over.
     """
 
     label: str
     device: str = "cpu"
     precision: Precision = "float32"
+    spread: int = 1
 
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
             raise UserError(f"There is no precision '{self.precision}': take {' or '.join(get_args(Precision))}.")
+        if self.spread > 1 and torch.device(self.device).type != "cuda":
+            raise UserError(f"A model is spread over GPUs, and {self.device} is none: leave out --spread.")
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class TransformersModel(LanguageModel):
         if self.alone:
             copies = (map_tensors([state.caches[i]], lambda parts: parts[0].clone()) for i in index.tolist())
             return CachedState(tuple(copies), state.steps)
-        return CachedState((map_tensors(state.caches, lambda parts: parts[0].index_select(0, index)),), state.steps)
+        return CachedState((map_tensors(state.caches, lambda parts: _select(parts[0], index)),), state.steps)
 
     def join(self, states: Sequence[CachedState]) -> CachedState:
         caches = [cache for state in states for cache in state.caches]
@@ -159,11 +159,29 @@ class TransformersModel(LanguageModel):
         kind = getattr(torch, options.precision)
         try:
             inner = transformers.AutoModelForCausalLM.from_pretrained(
-                str(path), dtype=kind, trust_remote_code=False, local_files_only=True
+                str(path), dtype=kind, trust_remote_code=False, local_files_only=True, **_spread(options)
             )
         except Exception as error:  # every model raises types of its own
             raise UserError(f"transformers cannot read {path}: {first_line(error)}") from error
-        return TransformersModel(options, inner.to(options.device).eval(), bos)
+        return TransformersModel(options, (inner if options.spread > 1 else inner.to(options.device)).eval(), bos)
+
+
+def _spread(options: LoadOptions) -> dict[str, Any]:
+    """Returns what tells transformers to spread a model over GPUs, nothing where it is on one device.
+
+    Raises UserError where the package is absent with which transformers does it.
+    """
+    if options.spread == 1:
+        return {}
+    needed("accelerate")
+    first = torch.device(options.device).index or 0
+    free = {gpu: torch.cuda.mem_get_info(gpu)[0] for gpu in range(first, first + options.spread)}
+    return {"device_map": "balanced", "max_memory": free}
+
+
+def _select(part: Tensor, index: Tensor) -> Tensor:
+    """Returns rows of a part of a cache, which may lie on another device than the index."""
+    return part.index_select(0, index.to(part.device))
 
 
 def map_tensors(caches: Sequence[Any], change: Callable[[Sequence[Tensor]], Tensor]) -> Any:

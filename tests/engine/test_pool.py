@@ -4,55 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toys
-from stages import BYTES, Stage, undisturbed
+from stages import BYTES, Stage, Threads, undisturbed
 
 from levelfield.engine import pool
 from levelfield.engine.driver import Driver, Outcome
-from levelfield.engine.pool import Pool, Workplace
+from levelfield.engine.pool import Pool
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, claim
 from levelfield.spec import UserError
-
-
-@dataclass
-class Threads:
-    """A cluster whose workers are threads. broken: they end at once."""
-
-    broken: bool = False
-    started: list[threading.Thread] = field(default_factory=list)
-    cancelled: int = 0
-    said: list[str] = field(default_factory=list)
-
-    def open(self, place: Workplace) -> None:
-        self.place = place
-
-    def start(self, count: int) -> None:
-        for _ in range(count):
-            self.started.append(threading.Thread(target=self._work, daemon=True))
-            self.started[-1].start()
-
-    def _work(self) -> None:
-        if not self.broken:
-            self.said.append(pool.work(self.place.path))
-
-    def alive(self) -> int:
-        return sum(each.is_alive() for each in self.started)
-
-    def last_words(self) -> str:
-        return "no module named levelfield"
-
-    def cancel(self) -> None:
-        self.cancelled += 1
-
-    def close(self) -> None:
-        for each in self.started:
-            each.join()
 
 
 @pytest.fixture

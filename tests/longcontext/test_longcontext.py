@@ -204,7 +204,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
     place = tmp_path / "runs" / "ruler" / "model" / PREDICTIONS
     lines = [json.loads(line) | {"text": "nothing"} for line in place.read_text().splitlines()]
     place.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(ruler_command, "load", lambda choice, out: pytest.fail("no model is needed"))
+    monkeypatch.setattr(ruler_command, "load", lambda *_: pytest.fail("no model is needed"))
     app.main(
         [
             "ruler",

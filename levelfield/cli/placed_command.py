@@ -1,0 +1,107 @@
+"""Has the questions of the `ruler` command answered by copies of a model that an engine places.
+
+    levelfield ruler models/llama-7b --device cuda --devices 8
+    levelfield ruler models/llama-70b --device cuda --spread 4 --devices 2
+    levelfield ruler models/llama-7b --engine slurm --gpus 1 --devices 16 --partition gpu
+
+Copies share blocks of questions (`levelfield.engine.questions`). Their answers are joined in the order of the questions
+at the end, so that the file of answers does not depend on how many copies there were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from levelfield.cli import ruler_command, run_screen
+from levelfield.cli.arguments import ClusterOptions
+from levelfield.cli.ruler_options import ModelChoice, PlaceOptions
+from levelfield.cli.streams import Say
+from levelfield.engine import placement as placements
+from levelfield.engine import questions
+from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.local import cores
+from levelfield.engine.models import Named
+from levelfield.engine.placement import HERE, Placement
+from levelfield.files import disk_errors, read_json, write_json
+from levelfield.longcontext import model_record, runner
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.survey import ANATOMY
+from levelfield.spec import UserError
+
+
+def copies(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, runs_dir: Path) -> Copies | None:
+    """Returns the copies that the options ask for; None for the one in this process.
+
+    Raises UserError for numbers that cannot be.
+    """
+    for flag, number in (("--devices", place.devices), ("--spread", place.spread), ("--threads", place.threads)):
+        if number is not None and number < 1:
+            raise UserError(f"{flag} must be at least 1, not {number}.")
+    placement = cluster.placement(place.engine, place.devices)
+    elsewhere = placement.engine != HERE.engine
+    if placement == replace(HERE, jobs=1) and place.spread == 1:
+        return None
+    if elsewhere and choice.device.startswith("cuda") and not placement.gpus:
+        placement = replace(placement, gpus=float(place.spread))
+    threads = place.threads or (1 if elsewhere else max(1, cores() // place.devices))
+    named = replace(ruler_command.named_model(choice, runs_dir), spread=place.spread)
+    job = questions.Job(Path(), choice.device, threads, spread=place.spread)
+    placements.engine(placement, job, [""])  # or the reason why there is none
+    if not elsewhere:
+        _check_spread(choice, place.spread)
+    return Copies(named, choice.device, placement, threads)
+
+
+def _check_spread(choice: ModelChoice, spread: int) -> None:
+    """Raises UserError where there is no GPU here to spread a copy over."""
+    from levelfield.pretrained.assemble import LoadOptions
+    from levelfield.run import pick_device
+
+    LoadOptions(choice.name, str(pick_device(choice.device)), choice.precision, spread)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of a model, which answer together: a `ruler_command.Answerer`. threads: of each copy."""
+
+    named: Named
+    device: str
+    placement: Placement
+    threads: int
+
+    def answer(self, evaluations: Sequence[Evaluation], folder: Path, say: Say) -> bool:
+        """Stores the answers that the folder lacks, and returns whether it has all of them then.
+
+        Raises UserError where no copy can start.
+        """
+        text = self.named.text()
+        facts = {"model": text.mark, "tokenizer": text.tokenizer.name, "precision": self.named.precision}
+        model_record.claim(folder, facts)
+        with disk_errors(folder, "--runs-dir"):
+            job = replace(
+                questions.plan(self.named, text, evaluations, folder), device=self.device, threads=self.threads
+            )
+        outcome = self._asked(job)
+        if (job.out / ANATOMY).exists():
+            found = read_json(job.out / ANATOMY)
+            model_record.note_positions(folder, found.pop("positions"))
+            write_json(folder / ANATOMY, found)
+        with disk_errors(folder, "--runs-dir"), ruler_command.shown_scores(evaluations) as show:
+            runner.collect(text.tokenizer, evaluations, folder, job.ask(), show)
+        for why in dict.fromkeys(outcome.failed.values()):
+            count = sum(each == why for each in outcome.failed.values())
+            say(f"{count} of {len(outcome.failed) + len(outcome.done)} blocks of questions are not answered: {why}")
+        return not outcome.failed
+
+    def _asked(self, job: questions.Job) -> Outcome:
+        """Has the questions of a job asked, if there are any."""
+        units = list(job.asked().blocks)
+        if not units:
+            return Outcome((), {})
+        engine = placements.engine(self.placement, job, units)
+        with run_screen.screen(Console()) as shown:
+            return Driver(job, engine, shown).execute(units)

@@ -1,0 +1,142 @@
+"""Defines what engines execute: a job, the units that it is made of, and how both reach a worker.
+
+    job = read(text)             # in a worker, from what `to_json` made where the command runs
+    units = job.loaded()         # runs of a study, or questions with the model that answers them
+    units.attempt(unit)          # ("done", ""), ("busy", "") where another process has it, or ("failed", why)
+
+A unit is a name: that of its folder in the folder of the job. Engines know no more of it, so that what trains and what
+asks are placed, watched and started again in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from levelfield.files import write_text
+from levelfield.runs import store
+from levelfield.runs.claims import Claim, Lost, Stopped, claim
+from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
+
+KINDS = {"runs": "worker", "questions": "questions"}  # modules beside this one, each of which has a `Job`
+
+
+class Units(Protocol):
+    """The units of a job as a worker has loaded them. name: what a message calls all of them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def finished(self, unit: str) -> bool:
+        """Tells whether nothing is left to do of a unit."""
+        ...
+
+    def attempt(self, unit: str) -> tuple[str, str]:
+        """Does a unit, if it is free, and returns the outcome and why."""
+        ...
+
+
+class Work(Protocol):
+    """A job: text and numbers only, so that it travels to a worker. out: the folder of its units.
+
+    device, threads: of each worker.
+    """
+
+    @property
+    def out(self) -> Path: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells it from other jobs in the same folder."""
+        ...
+
+    def order(self, units: Sequence[Any], /) -> Order:
+        """Returns what is to be done of these units. Raises UserError where the job cannot be loaded."""
+        ...
+
+    def processes(self, units: Sequence[Any], /) -> int:
+        """Returns the most processes, or devices, that work on one of these units together."""
+        ...
+
+    def on(self, device: str, workers: int) -> Work:
+        """Returns the same job for a worker with that device, which so many workers share."""
+        ...
+
+    def absolute(self) -> Work:
+        """Returns the same job for workers that start in another folder."""
+        ...
+
+    def prepare(self, units: Sequence[str]) -> None:
+        """Does once what several workers would do at the same time."""
+        ...
+
+    def loaded(self) -> Units:
+        """Loads what a worker needs. Raises UserError."""
+        ...
+
+    def to_json(self) -> str:
+        """Writes the job for `read`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an engine executes. fingerprint: as `Units.fingerprint` has it in a worker of the same code.
+
+    finished: tells whether nothing is left to do of a unit. processes: at most so many work on one unit.
+    """
+
+    job: Work
+    units: Sequence[str]
+    fingerprint: str
+    finished: Callable[[str], bool]
+    processes: int = 1
+
+    def where(self, unit: str) -> Path:
+        return self.job.out / unit
+
+
+def read(text: str) -> Work:
+    """Reads a job of any kind."""
+    kind = json.loads(text).get("kind", "runs")
+    made: Work = import_module(f"levelfield.engine.{KINDS[kind]}").Job.from_json(text)
+    return made
+
+
+def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
+    """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
+
+    Whatever it raises is kept in the folder.
+    """
+    try:
+        with claim(where) as mine:
+            if mine is None:
+                return "busy", ""
+            (where / store.ERROR).unlink(missing_ok=True)
+            try:
+                execute(mine)
+            except (Lost, Stopped):
+                return "busy", ""
+            except Exception as error:
+                why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
+                detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
+                write_text(where / store.ERROR, f"{why}\n{detail}")
+                return "failed", why
+    except UserError as error:  # a full disk or an unwritable folder
+        return "failed", str(error)
+    return "done", ""

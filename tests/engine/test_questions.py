@@ -1,0 +1,150 @@
+"""Questions to copies of a language model: the same answers from one and from two, and nothing asked twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import flat_files
+import pytest
+from stages import Heard, Threads
+
+from levelfield.cli import app
+from levelfield.engine import pool
+from levelfield.engine import work as jobs
+from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.models import Named
+from levelfield.engine.pool import Pool
+from levelfield.engine.questions import Job, plan
+from levelfield.longcontext import blocks, runner
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.pretrained import LanguageModel
+from levelfield.ruler import Needle, Tracking
+from levelfield.runs import claims
+from levelfield.spec import UserError
+
+EVALUATIONS = (
+    Evaluation((Tracking(),), (600, 1200), count=3, seed=1),
+    Evaluation((Needle(haystack="noise"),), (520,), count=1, depths=(0.0, 1.0)),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    flat_files.write_model(tmp_path / "tiny")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "POLL_S", 0.02)
+    monkeypatch.setattr(blocks, "SIZE", 2)
+    monkeypatch.setattr(claims, "_STOP", threading.Event())
+    yield tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of all samples that a model is asked."""
+    keys: list[str] = []
+    given = runner.answered
+
+    def noting(model: LanguageModel, tokenizer: object, task: object, samples: Sequence, **more: object):
+        keys.extend(sample.key for sample in samples)
+        return given(model, tokenizer, task, samples, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "answered", noting)
+    return keys
+
+
+def named(folder: Path) -> Named:
+    return Named(str(folder / "tiny"), folder / "runs")
+
+
+def planned(folder: Path, to: Path, evaluations: Sequence[Evaluation] = EVALUATIONS) -> Job:
+    to.mkdir(parents=True, exist_ok=True)
+    return plan(named(folder), named(folder).text(), evaluations, to)
+
+
+def execute(job: Job, copies: int) -> Outcome:
+    return Driver(job, Pool(Threads(), copies), Heard()).execute(list(job.asked().blocks))
+
+
+def joined(folder: Path, job: Job, to: Path, evaluations: Sequence[Evaluation] = EVALUATIONS) -> bytes:
+    runner.collect(named(folder).text().tokenizer, evaluations, to, job.ask())
+    return (to / PREDICTIONS).read_bytes()
+
+
+def test_one_copy_and_two_give_the_same_file_with_the_answers_of_a_single_process(
+    folder: Path, asked: list[str]
+) -> None:
+    written = {}
+    for copies in (1, 2):
+        to = folder / f"by{copies}"
+        job = planned(folder, to)
+        assert len(job.asked().blocks) == 3  # two samples and the third; and one at two depths
+        assert len(execute(job, copies).done) == 3
+        written[copies] = joined(folder, job, to)
+    assert written[1] == written[2]
+    alone = folder / "alone"
+    alone.mkdir()
+    model, tokenizer, *_ = named(folder).load("cpu")
+    left = runner.evaluate(model, tokenizer, EVALUATIONS, alone)
+    assert {one.task for one in left} == {"vt"}  # 600 tokens do not hold its example
+    found, wanted = predictions(folder / "by2"), predictions(alone)
+    assert sorted(found, key=lambda p: p.place) == sorted(wanted, key=lambda p: p.place)
+    assert len({p.text for p in found}) > 1
+    assert len(asked) == 3 * len(wanted)
+
+
+def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice(
+    folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = folder / "stopped"
+    job = planned(folder, to)
+    (unit, *_) = job.asked().blocks
+    copy = job.loaded()
+    claims.stop()
+    assert copy.attempt(unit) == ("busy", "")
+    claims._STOP.clear()
+    assert len(blocks.collected(job.out)) == 1
+    again = planned(folder, to)
+    assert again.path == job.path  # nothing that is asked has changed, so workers in a queue may go on with it
+    (first,) = blocks.collected(job.out)
+    asked.clear()
+    execute(again, 1)
+    assert first not in asked and len(set(asked)) == len(asked)
+    wanted = planned(folder, folder / "undisturbed")
+    execute(wanted, 1)
+    assert joined(folder, again, to) == joined(folder, wanted, folder / "undisturbed")
+    asked.clear()
+    more = planned(folder, to, [replace(EVALUATIONS[0], count=4)])
+    execute(more, 1)
+    assert len(asked) == 1
+
+
+def test_a_job_travels_as_text_and_machines_with_other_files_refuse_it(folder: Path) -> None:
+    job = replace(planned(folder, folder / "to"), device="cuda", threads=3, copies=2, spread=4)
+    assert jobs.read(job.to_json()) == job
+    assert job.asked().evaluations == EVALUATIONS
+    (name, block), *_ = job.asked().blocks.items()
+    tokenizer = named(folder).text().tokenizer
+    assert [s.index for s in block.samples(EVALUATIONS, tokenizer, name)] == [0, 1]
+    with pytest.raises(UserError, match="give all machines the same files"):
+        block.samples([replace(EVALUATIONS[0], seed=2)], tokenizer, name)
+
+
+def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, why in (
+        (("--devices", "0"), "--devices must be at least 1, not 0."),
+        (("--gpus", "1"), "--gpus is not for --engine local"),
+        (("--engine", "rya"), "There is no engine 'rya'"),
+        (("--spread", "2", "--device", "cpu"), "A model is spread over GPUs, and cpu is none: leave out --spread."),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            app.main(["ruler", "tiny", "--lengths", "520", "--tasks", "niah_single_1", "--count", "1", *words])
+        shown = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert why in shown and shown.count("\n") == 1, shown

@@ -1,0 +1,105 @@
+"""The memory of a checkpoint, predicted from settings and headers, and the sentence where it is too large."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import flat_files
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from levelfield import pretrained
+from levelfield.cli import app
+from levelfield.pretrained import memory
+from levelfield.pretrained.decoding import Batching
+from levelfield.pretrained.memory import Memory, Place, predicted
+from levelfield.spec import UserError
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+
+
+def checkpoint(folder: Path, **config: object) -> Path:
+    """A folder with 1,000 numbers in bfloat16, which predictions may count and nobody may load."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"a": torch.zeros(30, 30).bfloat16(), "b": torch.zeros(100).bfloat16()}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "total", lambda device: 10_000_000)
+
+
+def test_weights_and_keys_are_counted_from_headers_and_settings(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "a", **LLAMA, num_key_value_heads=2)
+    assert predicted(path, "float32")[:2] == (4 * 1000, 2 * 3 * 2 * 16 * 4)
+    assert predicted(path, "bfloat16")[:2] == (2 * 1000, 2 * 3 * 2 * 16 * 2)
+    inner = checkpoint(tmp_path / "b", text_config={**LLAMA, "head_dim": 32})
+    assert predicted(inner, "float32").per_token == 2 * 3 * 4 * 32 * 4
+    hybrid = checkpoint(tmp_path / "c", d_model=64, n_layer=64, attn_layer_idx=[3, 9], num_heads=4)
+    assert predicted(hybrid, "float32").per_token == 2 * 2 * 64 * 4
+    recurrent = checkpoint(tmp_path / "d", d_model=64, n_layer=64)
+    assert predicted(recurrent, "float32").per_token == 0
+
+
+def test_a_file_of_llama2c_and_one_of_torch_are_counted_too(tmp_path: Path) -> None:
+    drawn = flat_files.write_model(tmp_path / "a")
+    found = predicted(tmp_path / "a", "float32")
+    assert found.weights == 4 * sum(value.numel() for value in drawn.values())
+    assert found.per_token == 2 * flat_files.LAYERS * flat_files.KEYS * flat_files.DIM * 4
+    (tmp_path / "b").mkdir()
+    torch.save({"a": torch.zeros(7, 3)}, tmp_path / "b" / "pytorch_model.bin")
+    assert predicted(tmp_path / "b", "float64").weights == 8 * 21
+
+
+@pytest.mark.usefixtures("small")
+def test_what_does_not_fit_is_refused_with_what_helps() -> None:
+    large, long = Memory(9_500_000, 100, 0), Memory(1_000_000, 1000, 0)
+    for found, place, why in (
+        (large, Place(), r"m takes about 9\.7 MB \(9\.5 MB of them weights\) with a question of 1,000 tokens, and cpu "
+         r"has 9\.0 MB: give --precision bfloat16, or --spread"),
+        (large, Place(copies=2), r"has 4\.5 MB for each of 2 copies: give fewer --devices"),
+        (Memory(1_000_000, 10_000, 0), Place(), r"has 9\.0 MB: give shorter --lengths"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=why):
+            memory.check("m", found, 1000, place)
+    memory.check("m", large, 1000, Place(spread=2))
+    memory.check("m", long, 4000, Place())
+
+
+@pytest.mark.usefixtures("small")
+def test_batches_have_as_many_tokens_as_fit() -> None:
+    assert memory.batching(Memory(1_000_000, 1000, 0), Place()) == Batching(tokens=4000)
+    assert memory.batching(Memory(1_000_000, 0, 0), Place()) == Batching()
+    assert memory.batching(Memory(1_000_000, 1, 0), Place()) == Batching()
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_refuses_before_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pretrained, "load", lambda *_, **more: pytest.fail("it was loaded"))
+    flat_files.write_model(tmp_path / "tiny")
+    with pytest.raises(SystemExit) as stop:
+        app.main(["ruler", "tiny", "--lengths", "100000", "--tasks", "niah_single_1", "--count", "1"])
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert "tiny takes about 66.8 MB (0.1 MB of them weights)" in shown
+    assert "give shorter --lengths" in shown and shown.count("\n") == 1
+
+
+def test_the_memory_of_this_machine_is_that_of_its_container_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = memory.total(torch.device("cpu"))
+    assert whole > 10**8
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "limit").write_text("1000\n")
+    monkeypatch.setattr(memory, "LIMITS", (tmp_path / "max", tmp_path / "none"))
+    assert memory.total(torch.device("cpu")) >= whole
+    monkeypatch.setattr(memory, "LIMITS", (tmp_path / "max", tmp_path / "limit"))
+    assert memory.total(torch.device("cpu")) == 1000
