@@ -30,9 +30,11 @@ from levelfield.spec import (
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.dyck import Dyck
 from levelfield.tasks.flipflop import FlipFlop
+from levelfield.tasks.fuzzy_recall import FuzzyRecall
 from levelfield.tasks.in_context_recall import InContextRecall
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.memorisation import Memorisation
 from levelfield.tasks.modular import Modular
 from levelfield.tasks.mqar import MQAR
 from levelfield.tasks.needle import Needle
@@ -206,6 +208,20 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "hours": InContextRecall(256, train=100_000, keys=32, values=32, noise=0.4, noise_symbols=16),
         "paper": InContextRecall(noise=0.2, noise_symbols=16),
     },
+    "fuzzy_recall": {
+        "smoke": FuzzyRecall(24, None, 64, 32, 32, keys=4, values=4, key_steps=2, value_steps=2),
+        "minutes": FuzzyRecall(48, None, 20_000, 500, 2_000, keys=4, values=8, key_steps=2, value_steps=2),
+        "overnight": FuzzyRecall(128, train=60_000, val=2_000, test=5_000),
+        "hours": FuzzyRecall(256, train=100_000, keys=15, values=16),
+        "paper": FuzzyRecall(),
+    },
+    "memorisation": {
+        "smoke": Memorisation(8, None, 64, 32, 32, keys=15, values=16),
+        "minutes": Memorisation(train=2_000, val=500, test=2_000),
+        "overnight": Memorisation(train=20_000, val=2_000, test=5_000, keys=1_023, values=1_024),
+        "hours": Memorisation(train=100_000, keys=4_095, values=4_096),
+        "paper": Memorisation(),
+    },
 }
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
@@ -217,7 +233,7 @@ files. A comparison takes them by the name `standard`."""
 STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
 """Asked at every step, of what follows from the steps so far."""
 
-MAD = ("in_context_recall", "noisy_recall")
+MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation")
 """The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""
 
 CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING, *MAD)

@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from levelfield.spec import SPLITS, Examples, Progress, SplitName, StepLabels, Task, Tokens, UserError, no_progress
-from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
+from levelfield.tasks._distinct_rows import Draw, Rows, narrow, narrow_label, splits
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,15 @@ class StateTracking(Task):
         """Draws the three splits. Raises UserError where they cannot all differ."""
         counts: dict[SplitName, int] = {split: getattr(self, split) for split in SPLITS}
         settings = (self.length, *self.settings, *(() if self.asked is None else (self.asked,)))
-        made = splits(self.name, self.seed, settings, counts=counts, draw=self._draw, progress=progress)
+        made = splits(self.name, self.seed, settings, counts=counts, draw=self.draws, progress=progress)
         return {
             split: Examples.of_equal_length(x, y, self.slices(x, y), stepwise=True) for split, (x, y) in made.items()
         }
+
+    @property
+    def draws(self) -> Mapping[SplitName, Draw]:
+        """What draws the sequences of each split; the same for all, where a subclass does not say otherwise."""
+        return dict.fromkeys(SPLITS, self._draw)
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
         """Draws x and y, (count, T); of sequences where nothing is asked there are none."""
@@ -163,3 +168,10 @@ class GroupWords(StateTracking):
         known = max(0, min(steps, self.length) - first + 1)
         asked = self.length - self.unasked
         return (known + (asked - known) / self.order) / asked
+
+
+def latest(x: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Returns the latest of the symbols from `first` to `end` - 1 that each step has seen, less `first`: (N, T) -> the
+    same shape. Before there is one it is below 0 or no such symbol."""
+    found = np.maximum.accumulate(np.where((x >= first) & (x < end), np.arange(x.shape[1]), 0), axis=1)
+    return np.take_along_axis(x.astype(np.int64), found, 1) - first

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from levelfield.presets import efforts
-from levelfield.spec import Examples, UserError
+from levelfield.spec import Examples, SplitName, StepLabels, Tokens, UserError
 from levelfield.tasks._state_tracking import StateTracking
+from levelfield.tasks.fuzzy_recall import FuzzyRecall
 from levelfield.tasks.in_context_recall import InContextRecall
+from levelfield.tasks.memorisation import Memorisation
 
 RECALL = InContextRecall(24, None, 60, 20, 80, keys=5, values=4)
 NOISY = InContextRecall(24, None, 60, 20, 80, keys=5, values=4, noise=0.5, noise_symbols=3)
+FUZZY = FuzzyRecall(30, None, 200, 20, 80, keys=3, values=4, key_steps=2, value_steps=3)
+FACTS = Memorisation(20, None, 60, 20, 80, keys=30, values=40)
+every_task = pytest.mark.parametrize("task", [RECALL, NOISY, FUZZY, FACTS], ids=lambda task: task.name)
 
 
 def rows(task: StateTracking, examples: Examples) -> list[tuple[list[int], list[int]]]:
@@ -60,26 +66,82 @@ def test_maps_differ_from_sequence_to_sequence() -> None:
     assert told.sum() == 400 and told.max() < 400 / 64 + 4.5 * np.sqrt(400 / 64)
 
 
-def test_the_value_before_is_a_rule() -> None:
-    splits = NOISY.build(None)
+@pytest.mark.parametrize("task", [NOISY, FUZZY], ids=lambda task: task.name)
+def test_the_value_before_is_a_rule(task: InContextRecall | FuzzyRecall) -> None:
+    splits = task.build(None)
     right: list[bool] = []
-    for x, y in rows(NOISY, splits["test"]):
+    for x, y in rows(task, splits["test"]):
         for step in (step for step, label in enumerate(y) if label >= 0):
-            before = [symbol - 5 for symbol in x[:step] if 5 <= symbol < 9]
+            before = [symbol - task.keys for symbol in x[: step + 1] if 0 <= symbol - task.keys < task.values]
             right.append(before[-1] == y[step])
-    assert NOISY.baselines(splits["train"], splits["test"])["last_value"] == pytest.approx(np.mean(right))
+    assert task.baselines(splits["train"], splits["test"])["last_value"] == pytest.approx(np.mean(right))
 
 
-@pytest.mark.parametrize("task", [RECALL, NOISY], ids=lambda task: task.name)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_keys_and_values_of_several_symbols_are_those_that_a_pattern_finds(split: SplitName) -> None:
+    """Written with small letters for keys and capitals for values, pairs are what a regular expression finds."""
+    examples = FUZZY.build(None)[split]
+    keys: set[str] = set()
+    for (x, y), steps in zip(rows(FUZZY, examples), examples.slices["value"].tolist(), strict=True):
+        text = "".join("abcABCD."[symbol] for symbol in x)
+        assert re.fullmatch(r"\.*([abc]{1,2}[ABCD]{1,3})+", text)
+        asked: list[str | None] = [None] * 30
+        told: dict[str, str] = {}
+        for pair in re.finditer(r"([abc]+)([ABCD]+)", text):
+            key, value = pair.groups()
+            assert len(set(key)) == len(key) and len(set(value)) == len(value)
+            if key in told:
+                asked[pair.end(1) - 1 : pair.end(2) - 1] = told[key]
+            assert told.setdefault(key, value) == value
+            keys.add(key)
+        assert [None if label < 0 else "ABCD"[label] for label in y] == asked
+        assert y[-2] >= 0 and len(value) == steps  # pyright: ignore[reportPossiblyUnboundVariable]
+    longest = {"ab", "ac", "ba", "bc", "ca", "cb"}
+    assert keys == (longest if split == "test" else longest | {"a", "b", "c"})
+
+
+def test_motifs_of_all_lengths_and_symbols_are_equally_likely() -> None:
+    """In the first pair of a sequence, which is there whatever follows."""
+    task = FuzzyRecall(12, None, 900, 1, 1, values=9)
+    x = task.build(None)["train"].x.reshape(-1, 12)
+    kinds = ["".join("k" * (symbol < 7) or "v" * (symbol < 16) or "." for symbol in row) for row in x.tolist()]
+    first = [re.match(r"\.*(k+)(v+)", kind) for kind in kinds]
+    for part in (1, 2):
+        sizes = np.bincount([len(found[part]) for found in first if found], minlength=4)[1:]
+        assert sizes.sum() == 900 and np.abs(sizes / 900 - 1 / 3).max() < 4.5 * np.sqrt(2 / 9 / 900)
+    begins = np.bincount([row[found.start(1)] for row, found in zip(x, first, strict=True) if found], minlength=7)
+    assert np.abs(begins / 900 - 1 / 7).max() < 4.5 * np.sqrt(6 / 49 / 900)
+
+
+def test_a_table_of_the_training_pairs_answers_what_it_has_seen() -> None:
+    task = Memorisation(10, None, 40, 10, 400, keys=200, values=300)
+    splits = task.build(None)
+    table = {x[i]: y[i + 1] for x, y in rows(task, splits["train"]) for i in range(0, 10, 2)}
+    questions = [(x[i], y[i + 1]) for x, y in rows(task, splits["test"]) for i in range(0, 10, 2)]
+    assert all(table.get(key, value) == value for key, value in questions)
+    seen = np.mean([key in table for key, _ in questions])
+    assert abs(seen - task.known) < 0.06 and task.known == 1 - (199 / 200) ** 200  # of how many training holds
+    assert len(set(table.values())) == len(table)
+    assert Memorisation(keys=4_095, values=4_096).known == pytest.approx(0.632, abs=1e-3)  # as the page on tasks says
+
+
+def test_the_map_is_the_same_at_all_lengths_and_sizes_and_another_with_another_seed() -> None:
+    for other in (FACTS.at_length(80, 10), replace(FACTS, train=5, asked=3)):
+        assert np.array_equal(other.map, FACTS.map)
+    assert not np.array_equal(replace(FACTS, seed=1).map, FACTS.map)
+    assert (FACTS.bounded(1), FACTS.bounded(2)) == (1 / 40, 1.0)
+
+
+@every_task
 def test_longer_sequences_are_asked_at_as_many_last_steps(task: StateTracking) -> None:
     some = replace(task, asked=6)
     longer = some.at_length(4 * task.length + 1, 20)
-    assert (longer.asked, longer.length, longer.test) == (6, 4 * task.length, 20)
+    assert (longer.asked, longer.length - 4 * task.length, longer.test) == (6, task.name == "fuzzy_recall", 20)
     y = longer.build(None)["test"].y.reshape(20, -1)
     assert (y[:, :-6] == -1).all() and (y[:, -6:] >= 0).any(1).all()
 
 
-@pytest.mark.parametrize("task", [RECALL, NOISY], ids=lambda task: task.name)
+@every_task
 def test_labels_of_other_sequences_are_found_wrong(task: StateTracking) -> None:
     examples = task.build(None)["val"]
     x, y = examples.x.reshape(20, -1), examples.y.reshape(20, -1)
@@ -89,12 +151,18 @@ def test_labels_of_other_sequences_are_found_wrong(task: StateTracking) -> None:
 
 def test_the_published_settings_are_those_at_paper() -> None:
     """Of the files in configs/tasks of github.com/athms/mad-lab: symbols in all, steps, training sequences."""
-    published = {"in_context_recall": (16, 128, 12_800), "noisy_recall": (32, 128, 12_800)}
+    published = {
+        "in_context_recall": (16, 128, 12_800),
+        "noisy_recall": (32, 128, 12_800),
+        "fuzzy_recall": (16, 128, 12_800),
+        "memorisation": (256, 32, 256),
+    }
     for name in efforts.MAD:
         task = efforts.task(name, "paper")
-        assert isinstance(task, StateTracking)
-        assert (task.input.symbols, task.max_length, task.train) == published[name], name  # pyright: ignore
-        assert task.test == 1_280
+        assert isinstance(task, StateTracking) and isinstance(task.output, StepLabels)
+        assert isinstance(task.input, Tokens)
+        symbols = task.input.symbols + (task.output.classes if name == "memorisation" else 0)  # values are never shown
+        assert (symbols, task.max_length, task.train, task.test) == (*published[name], 1_280), name
 
 
 @pytest.mark.parametrize(
@@ -104,6 +172,13 @@ def test_the_published_settings_are_those_at_paper() -> None:
         (lambda: InContextRecall(asked=1), "asked is at least 2"),
         (lambda: InContextRecall(keys=0), "at least one key and 2 values"),
         (lambda: InContextRecall(noise=1.0, noise_symbols=4), "from 0 to below 1"),
+        (lambda: FuzzyRecall(keys=2), "different symbols, not of 3 out of 2"),
+        (lambda: FuzzyRecall(11), "room for two pairs, 12 steps, not 11"),
+        (lambda: FuzzyRecall(shortest_key=4), "shortest_key of 1 to 3, not 4"),
+        (lambda: FuzzyRecall(asked=1), "asked is at least 2"),
+        (lambda: FuzzyRecall(keys=40_000, values=40_000), "at most 65,000 symbols"),
+        (lambda: Memorisation(7), "even length"),
+        (lambda: Memorisation(keys=129), "not 128 and 129"),
         (lambda: InContextRecall(noise=0.5), "noise=0.5 and noise_symbols=0"),
     ],
 )
