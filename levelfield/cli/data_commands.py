@@ -133,7 +133,7 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     """Makes a folder's card and keeps it there; None where its task is of another version, or a user's own and not
     among the `given` ones."""
     about = prepared.manifest(at)
-    known = [task for task in (*given, _restore(about["settings"])) if task and prepared.folder(task, at.parent) == at]
+    known = [task for task in (*given, _restore(about["settings"])) if task and _is_of(at, task)]
     if not known:
         return None
     with Bars(console=Console(stderr=True), transient=True) as bar:
@@ -143,6 +143,14 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     return card
 
 
+def _is_of(at: Path, task: Task) -> bool:
+    """Tells whether a folder holds this task's arrays; of one whose own files are gone nobody can."""
+    try:
+        return prepared.folder(task, at.parent) == at
+    except UserError:
+        return False
+
+
 def _restore(settings: Mapping[str, Any]) -> Task | None:
     """Returns the task of levelfield that a manifest describes, if there is one."""
     known = {type(task).__name__: type(task) for task in map(tasks.find, tasks.names())}
@@ -150,8 +158,9 @@ def _restore(settings: Mapping[str, Any]) -> Task | None:
         return None
     kind = known[settings["kind"]]
     names = {field.name for field in fields(kind)}
+    later = {field.name for field in fields(kind) if field.metadata.get("added")}  # which older manifests lack
     given = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name in names}
-    return kind(**given) if given.keys() == names else None
+    return kind(**given) if names - later <= given.keys() else None
 
 
 def verify_downloads(own: set[str], root: Path, say: Say) -> bool:

@@ -7,6 +7,7 @@ first. Both orders have the same windows of up to `range` steps, the distance of
 whose features see no more, and which pools them without regard to their places, answers alike to both, whatever its
 depth and head; and since every split holds all orders of whatever it holds, it scores exactly 50 %. That is proved, in
 docs/reach.md, and not measured. miralles2025 (section 6) asks for benchmarks that need long range by construction.
+The filler may be random symbols or stretches of a text of one's own, which the proof makes no difference between.
 
 With two marks the question is which comes first. With three it is whether an even number of exchanges puts them in
 order, which no sum of features of single marks and their positions answers either (at most 5 of 6 orders).
@@ -18,7 +19,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import ClassVar
@@ -28,6 +29,7 @@ import numpy as np
 from levelfield.spec import SPLITS, Certificate, Examples, Label, Progress, SplitName, Task, Tokens, UserError
 from levelfield.spec import no_progress as silent
 from levelfield.tasks._distinct_rows import Draw, Rows, narrow, splits
+from levelfield.tasks._filler import Fill, of_text, random_symbols
 from levelfield.tasks._windows import same_windows
 
 LONGEST = 65_536  # steps between marks
@@ -43,6 +45,8 @@ class Reach(Task):
     others, after them. offset: random steps before the first filler and after the last, together, at least one on each
     side; None is a third of the range. easiest: where given, training sequences have this range, or twice, four times
     ... of it, or the task's own, equally often, within the same length; val and test do not change.
+    text: the path of a file whose bytes are the filler, each of them below `symbols`; None is random symbols. The file
+    is known by its content, wherever it lies.
     train, val, test: sequences, which come in classes of all orders, so these are multiples of 2 or 6.
     """
 
@@ -55,6 +59,7 @@ class Reach(Task):
     val: int = 2_000
     test: int = 4_000
     seed: int = 0
+    text: str | None = field(default=None, metadata={"added": True, "identity": False})
 
     name: ClassVar[str] = "reach"
     version: ClassVar[int] = 1
@@ -155,14 +160,26 @@ class Reach(Task):
         return 0.5 if steps <= self.range else 1.0
 
     def build(self, sources: Path | None, progress: Progress = silent) -> Mapping[SplitName, Examples]:
-        """Draws the three splits. Raises UserError where they do not fit in memory or cannot all differ."""
+        """Draws the three splits. Raises UserError where they do not fit in memory or cannot all differ, and for a text
+        that is too short or holds a mark."""
         self._require_memory()
         counts: dict[SplitName, int] = {split: getattr(self, split) // self.twins for split in SPLITS}
         settings = (self.range, self.marks, self.symbols, self.around)
-        draws: dict[SplitName, Draw] = {split: self._drawer((self.range,)) for split in SPLITS}
-        draws["train"] = self._drawer(self.ranges)
+        fills = self._fills()
+        draws: dict[SplitName, Draw] = {split: self._drawer((self.range,), fills[split]) for split in SPLITS}
+        draws["train"] = self._drawer(self.ranges, fills["train"])
         made = splits("reach", self.seed, settings, counts=counts, draw=draws, progress=progress)
         return {split: self._closed(*made[split]) for split in SPLITS}
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        return () if self.text is None else (Path(self.text),)
+
+    def _fills(self) -> dict[SplitName, Fill]:
+        """Returns what draws the filler of each split. Raises UserError for a text that does not do."""
+        if self.text is None:
+            return dict.fromkeys(SPLITS, random_symbols(self.symbols))
+        return of_text(Path(self.text), self.symbols, least=self.range)
 
     def _require_memory(self) -> None:
         """Raises UserError where the sequences take more than half of this machine's memory."""
@@ -174,26 +191,26 @@ class Reach(Task):
                 "take fewer sequences or a shorter range."
             )
 
-    def _drawer(self, ranges: tuple[int, ...]) -> Draw:
+    def _drawer(self, ranges: tuple[int, ...], fill: Fill) -> Draw:
         """Returns a function that draws one sequence of each class, x (count, T), and the places of its marks in
         order, (count, marks)."""
 
         def draw(rng: np.random.Generator, count: int) -> Rows:
-            x = rng.integers(0, self.symbols, (count, self.max_length), dtype=narrow(self.symbols + self.marks - 1))
+            x = fill(rng, (count, self.max_length), narrow(self.symbols + self.marks - 1))
             places = np.empty((count, self.marks), np.int64)
             which = rng.integers(0, len(ranges), count)
             for number, apart in enumerate(ranges):
                 mine = which == number
-                x[mine], places[mine] = self._marked(rng, x[mine], apart)
+                x[mine], places[mine] = self._marked(rng, x[mine], apart, fill)
             return x, places
 
         return draw
 
-    def _marked(self, rng: np.random.Generator, x: np.ndarray, apart: int) -> Rows:
+    def _marked(self, rng: np.random.Generator, x: np.ndarray, apart: int, fill: Fill) -> Rows:
         """Writes one filler into every gap of each row, (count, T), and the marks between; with their places."""
         count, core = len(x), self._core(apart)
         before = rng.integers(1, self.max_length - core, count)[:, None]
-        filler = rng.integers(0, self.symbols, (count, apart))  # of which the last step makes room for a mark
+        filler = fill(rng, (count, apart), np.int64)  # of which the last step makes room for a mark
         rows = np.arange(count)[:, None]
         x[rows, before + np.arange(core)] = np.tile(filler, self.marks + 1)[:, :core]
         places = before + apart - 1 + apart * np.arange(self.marks)
