@@ -28,7 +28,19 @@ from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
-from levelfield.ruler import BEYOND, RULER, Needle, Questions, RulerTask, Sources, named, score, sweep
+from levelfield.ruler import (
+    BEYOND,
+    OFFICIAL,
+    RULER,
+    Needle,
+    OfficialSet,
+    Questions,
+    RulerTask,
+    Sources,
+    named,
+    score,
+    sweep,
+)
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.templates import split
 from levelfield.runs import store
@@ -58,7 +70,7 @@ class Here:
 
 
 def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
-    """Finds tasks by name, or "all", "needles", "sweep" and "beyond", or one set of the last, such as "walks".
+    """Finds tasks by name, or "all", "needles", "sweep" and "beyond", or one set, such as "walks" or "helmet".
 
     "all" has no questions whose file is not given. Raises UserError for an unknown name, and for questions without
     their file.
@@ -69,13 +81,15 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
         "sweep": sweep(),
         "beyond": BEYOND,
     }
-    for task in BEYOND:
+    for task in (*BEYOND, *OFFICIAL):
         family = task.name.partition("_")[0]
         groups[family] = (*groups.get(family, ()), task)
     found = [task for part in names(words) for task in (groups[part] if part in groups else (named(part),))]
     for task in found:
         if isinstance(task, Questions) and not _files(texts)[task.dataset]:
             raise UserError(f"{task.name} needs its official file: add --{task.dataset} FILE.")
+        if isinstance(task, OfficialSet):
+            task.named(texts)
     return tuple(dict.fromkeys(found))
 
 
@@ -91,7 +105,7 @@ def _at_hand(tasks: Sequence[RulerTask], texts: Sources) -> tuple[RulerTask, ...
 
 def sources(texts: TextOptions) -> Sources:
     """Returns the texts that the options name."""
-    return Sources(texts.essays or None, texts.squad or None, texts.hotpot or None)
+    return Sources(**{name: value or None for name, value in vars(texts).items()})
 
 
 def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluation, ...]:
@@ -194,6 +208,9 @@ def check(evaluations: Sequence[Evaluation]) -> None:
                 "give longer --lengths."
             )
         each.sources.check()
+        for task in each.tasks:
+            if isinstance(task, OfficialSet):
+                task.check(each.sources, each.lengths)
 
 
 def reserved(folder: Path, say: Say):

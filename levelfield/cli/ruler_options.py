@@ -27,7 +27,7 @@ class EvalOptions:
         lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
         tasks: names of RULER's tasks; all (default), needles (the eight), sweep (needles by haystack and by value), or
             beyond (tasks that RULER does not have), of which walks, stories, associations,
-            tallies and requests are a set each
+            tallies and requests are a set each; longbench, longmemeval or helmet, of official files
         depths: depths of the needles, such as 0,0.5,1 (default: every sample has its own)
         count: samples of each task and length (default: 100, or the table's)
         seed: seed from which RULER's samples are drawn (default: 42)
@@ -132,11 +132,17 @@ class TextOptions:
         essays: file, folder or package of essays (default: those that ship)
         squad: dev-v2.0.json of SQuAD, for qa_1
         hotpot: hotpot_dev_distractor_v1.json, for qa_2
+        longbench: data.json of LongBench v2, or its Parquet file
+        longmemeval: longmemeval_s_cleaned.json, or another of its files
+        helmet: folder that HELMET's data.tar.gz unpacks to
     """
 
     essays: Name = None
     squad: Name = None
     hotpot: Name = None
+    longbench: Name = None
+    longmemeval: Name = None
+    helmet: Name = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.rows import by_setting
 from levelfield.ruler import score
 
+TEXTS = ("essays", "id")
+"""Columns that name the text: the essays of a sample, or the question of an official file."""
+
 
 class Pair(NamedTuple):
     """The answers of two models to one question. scores: match, from 0 to 1."""
@@ -78,7 +81,7 @@ def _pairs(first: Sequence[Prediction], second: Sequence[Prediction]) -> Iterato
 
 
 def _same(one: Prediction, other: Prediction) -> bool:
-    same_text = one.slices.get("essays") == other.slices.get("essays")
+    same_text = all(one.slices.get(name) == other.slices.get(name) for name in TEXTS)
     return same_text and (one.references, one.settings) == (other.references, other.settings)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from levelfield.ruler import BEYOND, RULER, RulerTask, Sample
+from levelfield.ruler import BEYOND, OFFICIAL, RULER, RulerTask, Sample
 from levelfield.spec import UserError
 
 PREDICTIONS = "predictions.jsonl"
@@ -150,7 +150,7 @@ def settings_of(task: RulerTask) -> dict[str, Any]:
 
 def task_of(settings: Mapping[str, Any]) -> RulerTask:
     """Rebuilds a task from `settings_of`. Raises UserError where this version has no such task."""
-    kinds = {type(task).__name__: type(task) for task in (*RULER, *BEYOND)}
+    kinds = {type(task).__name__: type(task) for task in (*RULER, *BEYOND, *OFFICIAL)}
     given = dict(settings)
     kind = given.pop("kind", "")
     if kind not in kinds:

@@ -10,19 +10,21 @@ Scoring needs no model, so stored answers can be scored again when a score chang
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from levelfield.longcontext.predictions import LeftOut, Prediction, Setting
-from levelfield.ruler import RULER, Score, score
+from levelfield.ruler import RULER, QuestionSet, Score, score
 from levelfield.spec import Row
 
 COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
 OF_RULER = frozenset(task.name for task in RULER)
 TENTHS = 10
+NO_MARK = re.compile(r"[,;=<]+ *")  # what separates the parts of a location
 Share = tuple[float, int]
 """A mean score from 0 to 1, and its number of samples."""
 
@@ -141,7 +143,11 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
         row
         for cell in cells
         for metric, column in COLUMNS.items()
-        for row in (_whole_row(cell, model, metric, column), *_depth_rows(cell, model, metric, column))
+        for row in (
+            _whole_row(cell, model, metric, column),
+            *_depth_rows(cell, model, metric, column),
+            *_sliced_rows(cell, model, metric, column),
+        )
     ]
     made += _average_rows(cells, model)
     made += _thinking_rows(cells, model)
@@ -177,6 +183,19 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
             model, cell.task, cell.at, metric="middle_gap", values=[fmean(outer) - fmean(middle)], status=status
         )
         yield row | Row(stderr=math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2), n=len(cell.placed))
+
+
+def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
+    """Yields rows by the columns that a question set names, such as the difficulty of a question."""
+    task = cell.whole[0].prediction.ruler_task if cell.whole else None
+    for name in task.sliced_by if isinstance(task, QuestionSet) else ():
+        by_value: dict[str, list[float]] = {}
+        for one in cell.whole:
+            value = NO_MARK.sub(" ", str(one.prediction.slices.get(name, "")))
+            by_value.setdefault(value, []).append(one.percent(metric))
+        for value in sorted(by_value):
+            at = f"{cell.at},{name}={value}"
+            yield row_of(model, cell.task, at, metric=column, values=by_value[value], status=cell.status)
 
 
 def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:

@@ -32,6 +32,7 @@ NOTES = {
     " †": "† Some answers are to prompts of an earlier version: ask again.",
 }
 LEAD = "RULER's match in percent, the strict score in brackets."
+SLICES = "The same by kind of question, match in percent with the number of questions."
 GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals (Newcombe)."
 FIGURES = {"groups": "Scores by group of tasks", "tasks": "Tasks by length", "depth": "Needles by depth and length"}
 Grid = dict[tuple[str, float], list[float]]
@@ -93,6 +94,8 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         if gaps := middle(part.gaps):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
+        if slices := sliced(part.rows):
+            body += [f'<p class="note">{SLICES}</p>', slices.html()]
         body += [printed(model, part), failures.section(part.failures)]
     return document(f"RULER: {model}", body)
 
@@ -109,8 +112,9 @@ def summary(part: Part) -> str:
     """The tables as text."""
     table, notes = scores(part.rows, part.baselines)
     text = f"{LEAD}\n\n{table.markdown()}" + "".join(f"\n{note}\n" for note in part_notes(part.rows, notes))
-    gaps = middle(part.gaps)
-    return text + (f"\n{GAP}\n\n{gaps.markdown()}" if gaps else "")
+    for lead, more in ((GAP, middle(part.gaps)), (SLICES, sliced(part.rows))):
+        text += f"\n{lead}\n\n{more.markdown()}" if more else ""
+    return text
 
 
 def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[str]]:
@@ -152,6 +156,22 @@ def middle(gaps: Gaps) -> Table | None:
         gap = f"{100 * (outer[0] - inner[0]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
         lines.append((task, str(length), gap))
     heads = Column("task"), Column("length", number=True), Column("gap", number=True)
+    return Table(heads, tuple(lines)) if lines else None
+
+
+def sliced(rows: Sequence[Row]) -> Table | None:
+    """Match by kind of question and length, for sets whose questions have kinds; None without any."""
+    cells: dict[tuple[str, str], dict[int, str]] = {}
+    for row in rows:
+        place = pairs(row.get("at", ""))
+        length = place.pop("length", "")
+        if row.get("metric") == "accuracy" and length and place and "depth" not in place and "value" in row:
+            kind = ", ".join(f"{name}: {value}" for name, value in place.items())
+            found = cells.setdefault((row.get("task", ""), kind), {})
+            found[int(length)] = f"{row['value']:.1f} (n={row.get('n', 0)})"
+    lengths = sorted({length for found in cells.values() for length in found})
+    heads = Column("task"), Column("questions"), *(Column(str(length), number=True) for length in lengths)
+    lines = [(*place, *(found.get(length, "") for length in lengths)) for place, found in cells.items()]
     return Table(heads, tuple(lines)) if lines else None
 
 

@@ -20,6 +20,8 @@ from levelfield.ruler.beyond.tallies import Tally as Tally
 from levelfield.ruler.beyond.walks import Walk as Walk
 from levelfield.ruler.generation import PromptOptions as PromptOptions
 from levelfield.ruler.generation import generate as generate
+from levelfield.ruler.official import OFFICIAL as OFFICIAL
+from levelfield.ruler.official import OfficialSet as OfficialSet
 from levelfield.ruler.prompt.flavours import FLAVOURS as FLAVOURS
 from levelfield.ruler.prompt.templates import TEMPLATES as TEMPLATES
 from levelfield.ruler.question_set import QuestionSet as QuestionSet

@@ -123,7 +123,8 @@ class _SampleMaker:
             self.builder = made = None
         if made is None:
             self.whole = self.whole or self._tables(replace(self.setting, composer=_drafting(self.setting)))
-            made = _tokenised(self.whole, self.setting, index)
+            tries = 1 if isinstance(self.task, QuestionSet) and self.task.whole else TRIES
+            made = _tokenised(self.whole, self.setting, index, tries)
         draft, ids = made
         return _sample(self.task, self.setting, index, draft, ids)
 
@@ -158,19 +159,25 @@ def _builder(task: RulerTask, setting: Setting) -> Builder:
 
 
 def _composed(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray] | None:
-    """Composes the sample from pieces: the draft and its (n,) ids; None if pieces merge at their boundaries."""
+    """Composes the sample from pieces: the draft and its (n,) ids; None if pieces merge at their boundaries.
+
+    Raises DoesNotFit for a sample that is neither filled nor cut, and is too long.
+    """
     try:
         draft = builder.draft(index, setting.room)
-        return draft, setting.composer.compose(draft.pieces)
+        ids = setting.composer.compose(draft.pieces)
     except TokenBoundaryError:
         return None
+    if len(ids) > setting.room:
+        raise DoesNotFit(f"It takes {len(ids):,} tokens and there is room for {setting.room:,}: give a longer length.")
+    return draft, ids
 
 
-def _tokenised(builder: Builder, setting: Setting, index: int) -> tuple[PromptDraft, np.ndarray]:
+def _tokenised(builder: Builder, setting: Setting, index: int, tries: int) -> tuple[PromptDraft, np.ndarray]:
     """Tokenises the sample as a whole, and drafts it again until its length is right: the draft and its (n,) ids."""
     aim, best = setting.room, None
     slow = isinstance(setting.composer.tokenizer, SlowTokenizer)
-    for tried in range(TRIES):
+    for tried in range(tries):
         draft = builder.draft(index, aim)
         ids = setting.composer.encode(text_of(draft.pieces))
         left = setting.room - len(ids)

@@ -7,6 +7,7 @@ a line in that folder's `BEYOND` it has RULER's exact lengths, store, baselines,
 from __future__ import annotations
 
 import re
+import string
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from levelfield.ruler.prompt.fit import PromptDraft
 from levelfield.ruler.prompt.setting import Setting
 
 CONTROL = re.compile(r"[\x00-\x1f]")
+NAME = re.compile(r"\d[\d,.]*\d|\d|[A-Z][\w-]+(?: [A-Z][\w-]+)*")
+"""What has the form of a short answer to a question: a number, or a capitalised name."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class QuestionSet(ABC):
     """
 
     answer_tokens: ClassVar[int]
+    whole: ClassVar[bool] = False
+    """Whether its prompts have the lengths that they have, and are neither filled nor cut."""
+    sliced_by: ClassVar[tuple[str, ...]] = ()
+    """Columns of its samples by which scores have rows of their own."""
 
     @property
     @abstractmethod
@@ -96,6 +103,12 @@ def first_line(prediction: str) -> str:
 def has_first_line(text: str) -> bool:
     """Whether nothing that may follow can change the first line of this beginning of an answer."""
     return "\n" in CONTROL.sub("\n", text.lstrip()).lstrip()
+
+
+def normalised(answer: str) -> str:
+    """Normalises an answer as SQuAD does: lower case, without punctuation and articles, single spaces."""
+    plain = "".join(c for c in answer.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def names_in(text: str, known: Collection[str]) -> list[str]:

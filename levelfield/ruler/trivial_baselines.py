@@ -10,18 +10,16 @@ the context only, not the question. For questions an answer is a capitalised nam
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
 
-from levelfield.ruler.question_set import QuestionSet
+from levelfield.ruler.question_set import NAME, QuestionSet
 from levelfield.ruler.sample import Sample
 from levelfield.ruler.scores import candidates, score
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask
 from levelfield.spec import derive_seed
 
-NAME = re.compile(r"\d[\d,.]*\d|\d|[A-Z][\w-]+(?: [A-Z][\w-]+)*")
 MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mark and ends before the last second one
     Needle: ("\n", "\nWhat "),
     CommonWords: ("most often.\n", "\nQuestion: "),

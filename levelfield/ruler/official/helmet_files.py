@@ -1,0 +1,50 @@
+"""Finds HELMET's own files: a file for each task and length, in the folder that its data.tar.gz unpacks to.
+
+    read("HELMET/data", RECALL["json_kv"], 16384)      # the records of data/json_kv/test_k220_dep6.jsonl
+
+Names and numbers are those of the configurations of princeton-nlp/HELMET at 4526dfb (Yen et al. 2025). Its lengths are
+counted in tokens of Llama 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from levelfield.ruler.official.records import Record, records
+from levelfield.spec import UserError
+
+LENGTHS: tuple[int, ...] = (8192, 16384, 32768, 65536, 131072)
+SAME: Mapping[int, int] = dict(zip(LENGTHS, LENGTHS, strict=True))
+PAIRS: Mapping[int, int] = dict(zip(LENGTHS, (105, 220, 440, 900, 1800), strict=True))  # keys and values of json_kv
+PASSAGES: Mapping[int, int] = dict(zip(LENGTHS, (50, 105, 220, 440, 1000), strict=True))
+FOLDER = "the folder that HELMET's data.tar.gz unpacks to"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a task. pattern: with `{n}` for the number that a length has in their names."""
+
+    pattern: str
+    numbers: Mapping[int, int]
+    needed: tuple[str, ...]
+
+
+def read(folder: str, files: Files, length: int) -> Sequence[Record]:
+    """Reads the records of a length. Raises UserError for a length that has no file, and for an absent file."""
+    if length not in files.numbers:
+        known = ", ".join(map(str, files.numbers))
+        raise UserError(f"HELMET has no files for {length} tokens: give --lengths of {known}.")
+    return found(folder, files.pattern.format(n=files.numbers[length]), files.needed)
+
+
+def found(folder: str, name: str, needed: Sequence[str]) -> Sequence[Record]:
+    """Reads a file of the folder, or of the folder `data` in it. Raises UserError."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise UserError(f"{folder} is no folder: give {FOLDER}.")
+    for path in (root / name, root / "data" / name):
+        if path.is_file():
+            return records(str(path), needed, f"HELMET's {name}")
+    raise UserError(f"{folder} has no file {name}: give {FOLDER}.")
