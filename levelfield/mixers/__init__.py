@@ -32,6 +32,7 @@ NAMES = (
     "mega",
     "mamba",
     "mamba2",
+    "mamba3",
     "gla",
     "hgrn2",
     "deltanet",
