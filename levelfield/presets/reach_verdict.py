@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
 
 PASSED = 0.95
@@ -57,18 +58,53 @@ def verdict(rows: Sequence[Row]) -> str:
     return " ".join(part for part in (_certificate(found, seen), _reaches(found, seen)) if part)
 
 
-def _certificate(found: Scores, seen: Mapping[str, int]) -> str:
-    bound = [
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """The three parts of the study's claim: what is proved, what more sight brings, and what training leaves of it.
+
+    Counts need no intervals, as above. Nothing is found before every model has been asked at every range.
+    """
+    found, seen = by_range(rows), fields(rows)
+    ranges = {apart for scores in found.values() for apart in scores}
+    free = {model: reach(scores) or 0 for model, scores in found.items() if model not in seen}
+    if not free or len(free) == len(found) or any(scores.keys() != ranges for scores in found.values()):
+        return []
+    further = sorted(model for model, longest in free.items() if longest > max(seen[m] for m in found if m in seen))
+    short = sorted(model for model, longest in free.items() if longest < max(ranges))
+    proved = -1 if _broken(found, seen) else 1
+    return [
+        Finding("windows no wider than the range score one half", proved, proved, _certificate(found, seen)),
+        _some("models that see everything reach further than any window", further, len(free), ""),
+        _some("training stops models that see everything short", short, len(free), _reaches(found, seen)),
+    ]
+
+
+def _some(subject: str, models: Sequence[str], of: int, facts: str) -> Finding:
+    """Yes where there is such a model, and no where there is none."""
+    answer = 1 if models else -1
+    said = f"{len(models)} of {of}" + (f": {', '.join(models)}." if models else ".")
+    return Finding(subject, answer, answer, f"{said} {facts}".rstrip())
+
+
+def _bound(found: Scores, seen: Mapping[str, int]) -> list[tuple[str, int, float]]:
+    """Returns model, range and score of every run of which one half is proved."""
+    return [
         (model, apart, value)
         for model, scores in found.items()
         for apart, values in scores.items()
         for value in values
         if model in seen and seen[model] <= apart
     ]
+
+
+def _broken(found: Scores, seen: Mapping[str, int]) -> list[tuple[str, int, float]]:
+    return [(model, apart, value) for model, apart, value in _bound(found, seen) if abs(value - 0.5) > EXACT]
+
+
+def _certificate(found: Scores, seen: Mapping[str, int]) -> str:
+    bound = _bound(found, seen)
     if not bound:
         return ""
-    broken = [(model, apart, value) for model, apart, value in bound if abs(value - 0.5) > EXACT]
-    if broken:
+    if broken := _broken(found, seen):
         model, apart, value = broken[0]
         return (
             f"Something is wrong: {model}, which sees {seen[model]} steps, has {100 * value:.2f} % at range {apart}, "

@@ -13,5 +13,6 @@ every one of their scores is 50 %. The others show what training makes of what t
 from __future__ import annotations
 
 from levelfield.presets import certified
+from levelfield.presets.reach_verdict import findings as findings
 
 study = certified.study("reach", certified.SHIPPED)

@@ -91,6 +91,22 @@ def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
     )
 
 
+def test_the_three_parts_of_the_claim_are_found_apart() -> None:
+    field = Row(model="conv17", metric="receptive_field", value=17.0)
+    rows = [field, row("conv17", 16, 0.97), row("conv17", 64, 0.5)]
+    rows += [row("s4", 16, 1.0), row("s4", 64, 0.99), row("lru", 16, 1.0), row("lru", 64, 0.6)]
+    assert [f.decided for f in reach_verdict.findings(rows)] == [1, 1, 1]
+    assert [f.decided for f in reach_verdict.findings([*rows, row("lru", 64, 1.0, 1), row("lru", 64, 1.0, 2)])] == [
+        1,
+        1,
+        -1,
+    ]
+    assert [f.decided for f in reach_verdict.findings([*rows, row("conv17", 64, 0.6, 1)])] == [-1, 1, 1]
+    shorter = [one for one in rows if one.get("at") != "asked=64,trained=64"]
+    assert [f.decided for f in reach_verdict.findings(shorter)] == [1, -1, -1], "16 is less than 17"
+    assert reach_verdict.findings([*rows, row("lru", 256, 1.0)]) == [], "not everybody was asked at 256"
+
+
 def test_the_probe_asks_at_the_range_and_beyond_it_and_bounded_models_have_half(tmp_path: Path) -> None:
     task = Reach(9, offset=4, symbols=4, train=20, val=20, test=40)
     run = next(run for run in study.runs("smoke") if run.model.label == "conv9")
