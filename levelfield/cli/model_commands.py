@@ -37,19 +37,30 @@ def ruler(
     place: Annotated[PlaceOptions, arg(name="")] = PLACED,
     cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     served: Annotated[ServedOptions, arg(name="")] = SERVED,
+    dry_run: bool = False,
 ) -> None:
-    """Evaluate a language model on RULER, by task, length and depth."""
+    """Evaluate a language model on RULER, by task, length and depth.
+
+    Args:
+        dry_run: say what it comes to (questions, tokens, time, and with --prices the cost), and ask nothing
+    """
+    from levelfield.cli import dry_run as dry
     from levelfield.cli import placed_command, ruler_command, served_command
 
+    if not model.name:
+        raise UserError(dry.missing(model, asked))
     sources = ruler_command.sources(texts)
     if served_command.is_address(model.name):
         if (place, cluster) != (PLACED, CLUSTER):
             raise UserError(f"{model.name} computes where it is, and options of engines were given: leave them out.")
-        served_command.evaluate(served_command.Choice(model, served), asked, sources, output, say)
+        served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say)
         return
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
+    if dry_run:
+        dry.local(model, evaluations, output, say)
+        return
     if (place, cluster) != (PLACED, CLUSTER):
         by = placed_command.copies(place, cluster, model, output.runs_dir)
     ended(ruler_command.evaluate(model, evaluations, output, say, by=by))

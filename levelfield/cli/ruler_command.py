@@ -22,7 +22,7 @@ from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say
 from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, locked, write_json, write_rows
-from levelfield.longcontext import answers, model_record, runner
+from levelfield.longcontext import answers, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint, Survey
@@ -256,8 +256,8 @@ def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], f
     model_record.note_positions(folder, model.made_for)
     layers, parameters = anatomy(model)
     write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
-    with shown_scores(evaluations) as show:
-        runner.evaluate(model, tokenizer, evaluations, folder, show, batching=batching)
+    with shown_scores(evaluations) as show, pace.noted(folder, show) as watched:
+        runner.evaluate(model, tokenizer, evaluations, folder, watched, batching=batching)
 
 
 @contextmanager

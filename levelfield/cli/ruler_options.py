@@ -62,7 +62,7 @@ class ModelChoice:
         reference_bug: decode the hybrid with the bug of its reference implementation
     """
 
-    name: Annotated[Positional[str], arg(metavar="MODEL")]
+    name: Annotated[Positional[str], arg(metavar="MODEL")] = ""
     tokenizer: Name = None
     device: Device = "auto"
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
@@ -105,7 +105,6 @@ class ServedOptions:
         prices: dollars for a million tokens read, and for a million written, such as 0.15,0.60
         limit: dollars above which the cost must be confirmed
         yes: ask without confirming the cost
-        dry_run: show questions, tokens and cost, and ask nothing
     """
 
     model: Name = None
@@ -121,7 +120,6 @@ class ServedOptions:
     prices: Names = ()
     limit: Number = 5
     yes: bool = False
-    dry_run: bool = False
 
 
 @dataclass(frozen=True)

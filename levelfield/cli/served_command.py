@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from levelfield.cli import ruler_command
+from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.arguments import MOST
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
 from levelfield.cli.streams import Say
 from levelfield.files import disk_errors
-from levelfield.longcontext import model_record, runner
+from levelfield.longcontext import model_record, pace, runner
+from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
-from levelfield.longcontext.served.bill import Bill, Prices
 from levelfield.longcontext.served.client import Address, Client, Patience
 from levelfield.longcontext.served.lengths import is_exact, tokenizer_for
 from levelfield.longcontext.served.way import Way
@@ -42,10 +42,11 @@ NEAR = 8  # tokens by which exact counts may differ, such as those of the beginn
 
 
 class Choice(NamedTuple):
-    """The address with the tokenizer, and how the server is asked."""
+    """The address with the tokenizer, and how the server is asked. dry_run: whether to say only what it comes to."""
 
     model: ModelChoice
     served: ServedOptions
+    dry_run: bool = False
 
 
 def is_address(name: str) -> bool:
@@ -66,7 +67,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
             folder = folder_of(name, output.runs_dir)
             evaluations = ruler_command.evaluations(asked, name, sources)
-            if not _asked(served, Asked(choice.served, listed, evaluations, folder), say):
+            if not _asked(served, Asked(choice, listed, evaluations, folder), say):
                 return
     _say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
 
@@ -74,7 +75,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
 class Asked(NamedTuple):
     """What a server is asked: options, the models that it lists, the evaluations, and the folder of their answers."""
 
-    options: ServedOptions
+    choice: Choice
     listed: Sequence[Mapping[str, Any]]
     evaluations: Sequence[Evaluation]
     folder: Path
@@ -86,18 +87,21 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     ruler_command.check(evaluations)
     check_limit(served, asked.listed, evaluations)
-    bill, prices, address = Bill.of(served, evaluations, asked.folder), prices_of(asked.options), served.client.address
+    options, address = asked.choice.served, served.client.address
+    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.thinking)
+    prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
-    if asked.options.dry_run:
+    if asked.choice.dry_run:
+        say(dry_run.time_line(bill, pace.known(asked.folder)))
         return False
-    confirm(bill, prices, asked.options, address)
+    confirm(bill, prices, options, address)
     with ruler_command.reserved(asked.folder, say), disk_errors(asked.folder, "--runs-dir"):
         facts = {"model": served.model, "tokenizer": served.tokenizer.name, "precision": "served"}
         model_record.claim(asked.folder, facts)
         asking.note_ways(asked.folder, sentences)
-        with ruler_command.shown_scores(evaluations) as show:
-            asking.evaluate(served, evaluations, asked.folder, max(1, asked.options.at_once), show)
+        with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
+            asking.evaluate(served, evaluations, asked.folder, max(1, options.at_once), watched)
     return True
 
 

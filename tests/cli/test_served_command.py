@@ -65,12 +65,21 @@ def test_it_asks_stores_and_reports_and_keeps_the_key_to_itself(
     assert len(files) > 5
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
     ruler(server, "--dry-run")
-    assert "4 of them answered before. To read: at most 0 tokens" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "4 of them answered before. To read: at most 0 tokens" in shown and "Time: none" in shown
+    noted = json.loads(Path("runs/ruler/toy-served/pace.json").read_text())
+    ruler(server, "--dry-run", "--count", "1000")
+    assert (
+        f"at the {noted['tokens'] / noted['seconds']:,.0f} tokens a second of the last answers"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
     ruler(server, "--model", "toy", "--dry-run", "--prices", "1000,2000")
-    assert "Cost: at most $3.31." in capsys.readouterr().out  # 2,288 / 1000 + 512 / 500
+    shown = capsys.readouterr().out
+    assert "Cost: at most $3.31." in shown  # 2,288 / 1000 + 512 / 500
+    assert "Time: not known before something was answered" in shown
     assert not Path("runs").exists()
     assert "add --yes" in refused(capsys, server, "--model", "toy", "--prices", "9000,9000")
     assert server.asked == []
@@ -106,7 +115,7 @@ def test_what_cannot_be_is_said_before_anything_is_asked(
 
 def test_options_of_servers_are_refused_for_a_model_that_is_loaded_here(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        app.main(["ruler", "some/folder", "--dry-run"])
+        app.main(["ruler", "some/folder", "--prices", "1,2"])
     assert "some/folder is no address" in capsys.readouterr().err
 
 

@@ -1,7 +1,8 @@
-"""Counts questions, tokens and cost before anything is asked.
+"""Counts questions, tokens, cost and time before anything is asked.
 
-    bill = Bill.of(served, evaluations, folder)
+    bill = Bill.of(tokenizer, evaluations, folder)
     bill.line(Prices(0.15, 0.60))     # "1,300 questions, 200 of them answered before. To read: at most 4,505,600 ..."
+    bill.seconds(1000.0)              # 4,600, at a thousand tokens a second
 
 Tokens are counted from the lengths of evaluations, so they are upper bounds, and making a bill takes no time.
 """
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.served.asking import Served
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.flavours import flavoured
+from levelfield.tokenizer import Tokenizer
 
 MILLION = 1_000_000
 
@@ -37,24 +38,29 @@ class Bill(NamedTuple):
     written: int
 
     @staticmethod
-    def of(served: Served, evaluations: Sequence[Evaluation], folder: Path) -> Bill:
-        """Counts what is still to be asked. evaluations: as `Served.put` makes them."""
+    def of(tokenizer: Tokenizer, evaluations: Sequence[Evaluation], folder: Path, thinking: int = 0) -> Bill:
+        """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. thinking: tokens
+        allowed beside those of an answer."""
         stored = {p.place for p in predictions(folder) if not p.outdated}
         total = answered = read = written = 0
         for each in evaluations:
             for task in each.tasks_at_depths:
-                budget = answer_tokens(task, served.tokenizer, flavoured(each.flavour))
+                budget = answer_tokens(task, tokenizer, flavoured(each.flavour))
                 for length in each.lengths:
                     setting = (each.flavour, each.template, each.seed)
                     known = sum((task.name, length, index, *setting) in stored for index in range(each.count))
                     total, answered = total + each.count, answered + known
                     read += (each.count - known) * max(0, length - budget)
-                    written += (each.count - known) * (budget + served.way.thinking)
+                    written += (each.count - known) * (budget + thinking)
         return Bill(total, answered, read, written)
 
     def cost(self, prices: Prices) -> float:
         """Returns the dollars that all of it costs at most."""
         return (self.read * prices.read + self.written * prices.written) / MILLION
+
+    def seconds(self, rate: float) -> float:
+        """Returns how long all of it takes at most, at a rate of tokens read and written in a second."""
+        return (self.read + self.written) / rate
 
     def line(self, prices: Prices | None = None) -> str:
         """Says it in words."""

@@ -1,0 +1,86 @@
+"""Says what a `ruler` command comes to before anything is asked: questions, tokens, time, and what is missing.
+
+    local(ModelChoice("models/pythia-160m"), evaluations, OutputOptions(), print)
+    # models/pythia-160m: 1,100 questions. To read: at most 1,502,600 tokens; to write: at most 93,900.
+    # Time: about 12 min ...
+
+The time is that of the last answers in the same folder. Before there are any, it is estimated for a model that is
+computed here: two operations for every parameter and token, as fast as a product of matrices is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from levelfield.cli import ruler_command
+from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
+from levelfield.cli.streams import Say
+from levelfield.longcontext import pace
+from levelfield.longcontext.bill import Bill
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.report.tables import duration, si
+from levelfield.ruler import Tokenizer
+from levelfield.spec import UserError
+
+UNKNOWN = "Time: not known before something was answered; --count 1 takes little and measures it."
+
+
+def missing(model: ModelChoice, asked: EvalOptions) -> str:
+    """Says what a command without a model lacks, in the order in which a person would give it."""
+    parts = ["a MODEL: a folder of weights, a name on the hub, the id of a run, or the address of a server"]
+    if not model.tokenizer:
+        parts.append("--tokenizer, where none lies beside the model")
+    if not (asked.lengths or asked.table):
+        default = ",".join(map(str, Evaluation().lengths))
+        parts.append(f"--lengths, such as 4096,8192 ({default} unless they are given)")
+    return f"levelfield ruler needs {'; then '.join(parts)}."
+
+
+def local(choice: ModelChoice, evaluations: Sequence[Evaluation], output: OutputOptions, say: Say) -> None:
+    """Says what evaluations of a model that is loaded here come to, without its weights. Raises UserError."""
+    folder = ruler_command.folder_of(choice, output.runs_dir)
+    ruler_command.check(evaluations)
+    tokenizer, parameters = _read(choice, output)
+    bill = Bill.of(tokenizer, evaluations, folder)
+    say(f"{choice.name}, by the tokenizer {tokenizer.name}: {bill.line()} It is computed here and costs nothing else.")
+    say(time_line(bill, pace.known(folder), _estimate(bill, parameters, choice)))
+
+
+def time_line(bill: Bill, rate: float | None, estimate: str = UNKNOWN) -> str:
+    """Says how long it takes: at the rate of earlier answers in tokens a second, or else by an estimate."""
+    if bill.read + bill.written == 0:
+        return "Time: none, since all of it is answered."
+    if rate is None:
+        return estimate
+    return f"Time: about {duration(bill.seconds(rate))}, at the {rate:,.0f} tokens a second of the last answers here."
+
+
+def _read(choice: ModelChoice, output: OutputOptions) -> tuple[Tokenizer, int]:
+    """Reads the tokenizer of a model, and how many parameters its files have; 0 where they do not lie here."""
+    named = ruler_command.named_model(choice, output.runs_dir)
+    if named.trained_here:
+        return named.text().tokenizer, 0
+    from levelfield.pretrained import memory, tokenizer_of
+    from levelfield.pretrained.checkpoints.files import Folder
+    from levelfield.pretrained.locate import resolve_model_path
+
+    path = resolve_model_path(choice.name, weights=False)
+    tokenizer = tokenizer_of(choice.tokenizer, path)
+    try:
+        return tokenizer, memory.parameters(Folder(path))
+    except UserError:  # a name on the hub whose weights are not downloaded yet
+        return tokenizer, 0
+
+
+def _estimate(bill: Bill, parameters: int, choice: ModelChoice) -> str:
+    if not parameters:
+        return UNKNOWN
+    from levelfield.pretrained.speed import operations
+    from levelfield.run import pick_device
+
+    rate = operations(pick_device(choice.device), choice.precision)
+    seconds = 2 * parameters * (bill.read + bill.written) / rate
+    return (
+        f"Time: about {duration(seconds)}, estimated by two operations for each of {si(parameters)} parameters "
+        f"and each token, at the {si(rate)} a second of a product of matrices here. Attention and small batches take longer."
+    )
