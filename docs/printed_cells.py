@@ -34,13 +34,6 @@ PAGE = DOCS / "coverage.md"
 MEASURED = ("reported", "chance")  # a cross in print is a score at chance
 NOT_MEASURED = {"infeasible": "infeasible", "unreported": "blank"}  # status -> word; what is neither is derived
 NO_STUDY = "no study contains this run"
-LACKS: Mapping[tuple[str, str], str] = {  # paper and printed model -> what its cells lack where they have no run
-    (
-        "amos2025",
-        "pythia_70m_pretrained",
-    ): "weights of GPT-NeoX models cannot be fine-tuned on a task here, and the cells "
-    "wait for the checkpoint `EleutherAI/pythia-70m-deduped`",
-}
 INTRODUCTION = """\
 # Which printed cells have a run
 
@@ -126,7 +119,8 @@ def _planned(studies: Iterable[Study | Survey]) -> Planned:
             continue
         for run in dict.fromkeys(replace(run, seed=0) for run in study.runs("paper")):
             arm = Arm(run.task.name, run.model.label, run.protocol.name)
-            files = tuple(archive.name for archive in run.task.archives)
+            weights = run.protocol.foreign
+            files = tuple(archive.name for archive in run.task.archives) + ((weights.name,) if weights else ())
             answer = Answer(study.name, arm.model, files, arm.task)
             for table in study.published:
                 found.setdefault((table.paper, table.table), []).append((arm, describe(run), answer))
@@ -235,7 +229,7 @@ def _missing(found: Sequence[Cell]) -> str:
     for cell in found:
         row, status = cell.row, cell.row.get("status", "")
         if cell.measured and not cell.answers:
-            why = LACKS.get((row.get("source", ""), row.get("model", "")), NO_STUDY)
+            why = NO_STUDY
         elif status in NOT_MEASURED:
             why = f"{NOT_MEASURED[status]} in print"
         else:

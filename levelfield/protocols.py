@@ -5,6 +5,7 @@
     spt_causal(pretrain, finetune)           predict the next step of them, then fine-tune
     enriched(recipe, augment=..., denoise=...)   one phase on enriched data or loss (miralles2025)
     pretrained(path)                         evaluate as given
+    finetuned(foreign, recipe)               labels only, from weights that others trained (amos2025's Pythia)
     matched(protocol, budget, shares)        the same phases within one total budget
 
 A second phase keeps the trunk and replaces the head.
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable
-from levelfield.spec import Duration, Model, Phase, Protocol, Recipe, UserError
+from levelfield.spec import Duration, ForeignWeights, Model, Phase, Protocol, Recipe, UserError
 
 DENOISE = Masked(ratio=0.3, random=1 / 3, scope="all")
 """The denoising loss that miralles2025 adds to the label's (appendix A.4; over all real steps, as its code does)."""
@@ -84,6 +85,11 @@ def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
     return Protocol("pretrained", tuple(phases), str(weights), hashlib.sha256(weights.read_bytes()).hexdigest())
 
 
+def finetuned(foreign: ForeignWeights, recipe: Recipe, objective: Trainable | None = None) -> Protocol:
+    """One phase on labels, from weights that others trained on other data."""
+    return Protocol("finetune", (_finetune(recipe, objective),), foreign=foreign)
+
+
 def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None = None) -> Protocol:
     """The same phases within one total budget, so that arms train for equally long in the budget's unit.
 
@@ -121,6 +127,7 @@ DESCRIPTIONS = {
     "spt_masked": "denoise the task's own training inputs, then fine-tune (amos2025)",
     "spt_causal": "predict the next step of the task's own training inputs, then fine-tune (amos2025)",
     "enriched": "one phase with augmented inputs, extra sets or a summed denoising loss (miralles2025)",
+    "finetune": "labels only, from a checkpoint that others trained on other data (amos2025)",
     "pretrained": "evaluate given weights, or fine-tune them",
 }
 """Every protocol, each but the last with a `_matched` variant: the same phases within one total budget."""

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from levelfield._version import __version__
-from levelfield.data import prepared
+from levelfield.data import download, prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
 from levelfield.files import disk_errors, read_log, sha256, write_json, write_rows
@@ -89,7 +89,7 @@ def check(run: Run) -> None:
         if phase.recipe.batch % (parts := run.numerics.parts):
             names = " times ".join(name for name in ("accumulate", "nproc") if name in run.numerics.changes)
             raise UserError(f"A batch of {phase.recipe.batch} has no {parts} equal parts: let {names} divide it.")
-        if phase.start == "previous" and number == 0 and run.protocol.weights is None:
+        if phase.start == "previous" and number == 0 and not (run.protocol.weights or run.protocol.foreign):
             raise UserError("The first phase starts from nothing: use start='fresh', or give the protocol weights.")
         if phase.augment and run.task.augmentation is None:
             raise UserError(f"Task {run.task.name} has no augmentation; choose a protocol without it.")
@@ -273,6 +273,9 @@ class _Work:
     def _given_weights(self) -> Mapping[str, Tensor] | None:
         """Returns the weights that the protocol starts from, if any. Raises UserError where they have changed."""
         protocol = self.run.protocol
+        if protocol.foreign is not None:
+            folder = download.held(protocol.foreign, prepared.downloads(protocol.foreign, self.data_root))
+            return protocol.foreign.trunk(folder, self.run.model)
         if protocol.weights is None:
             return None
         path = Path(protocol.weights)

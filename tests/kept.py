@@ -55,6 +55,11 @@ class Case:
         """All parameters in float64, under the library's names."""
         return {name: SCALE * drawn(name, *shape) for name, shape in self.shapes.items()}
 
+    def save(self, folder: Path) -> None:
+        """Writes a checkpoint in float32 as transformers does."""
+        (folder / "config.json").write_text(json.dumps(self.config))
+        save_file({name: value.float() for name, value in self.weights.items()}, folder / "model.safetensors")
+
 
 @dataclass(frozen=True)
 class Peer:

@@ -21,9 +21,9 @@ from levelfield import tasks
 from levelfield.cli.streams import Say
 from levelfield.data import card as cards
 from levelfield.data import croissant, download, prepared
-from levelfield.engine.find import find_tasks
+from levelfield.engine.find import find_tasks, find_weights
 from levelfield.files import write_text
-from levelfield.spec import Effort, Progress, Task, UserError
+from levelfield.spec import Effort, ForeignWeights, Progress, Task, UserError
 from levelfield.user import own_data
 
 
@@ -42,12 +42,15 @@ class Sources:
 def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = "minutes") -> bool:
     """Builds the arrays of a task, of all tasks of a study at an effort, or of "all"; returns whether all were built.
 
+    The weights of others that a study starts from are fetched, too, unless `sources` names a folder.
     Raises UserError for a single task or a study that cannot be built; with "all", the others are built all the same.
     """
     if name != "all":
         found = find_tasks(name, effort)
         for task in found:
             prepare_one(task.name if len(found) > 1 or task.reads else name, task, root, sources, say)
+        for weights in find_weights(name, effort) if sources.folder is None else ():
+            fetch_weights(weights, root, sources, say)
         return True
     complete = True
     for each in tasks.names():
@@ -84,6 +87,14 @@ def describe(name: str, root: Path, say: Say, url: str = "", effort: Effort = "m
         say(f"Wrote {croissant.write(task, at, url)}")
 
 
+def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:
+    """Downloads the files of weights that others trained, unless they are there. Raises UserError."""
+    with Bars(console=Console(stderr=True), transient=True) as bar:
+        archives, target = download.archives_of(weights), prepared.downloads(weights, root)
+        at = download.fetch(archives, target, sources.mirrors, shown(bar))
+    say(f"{weights.name}: {at}")
+
+
 def shown(bar: Bars) -> Progress:
     """Returns a callable that shows progress as rows of `bar`; a total of 0 is not known."""
     rows: dict[str, TaskID] = {}
@@ -102,7 +113,8 @@ def verify(name: str, root: Path, say: Say, effort: Effort = "minutes") -> bool:
     given = [] if name == "all" else find_tasks(name, effort)
     own = {task.name for task in given}
     sound = [verify_folder(at, given, say) for at in _folders(name, root, own)]
-    return verify_downloads(own, root, say) and all(sound)
+    weights = [] if name == "all" else find_weights(name, effort)
+    return verify_downloads(own, root, say, weights) and all(sound)
 
 
 def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
@@ -163,12 +175,14 @@ def _restore(settings: Mapping[str, Any]) -> Task | None:
     return kind(**given) if names - later <= given.keys() else None
 
 
-def verify_downloads(own: set[str], root: Path, say: Say) -> bool:
+def verify_downloads(own: set[str], root: Path, say: Say, weights: Sequence[ForeignWeights] = ()) -> bool:
     """Checks downloaded official files against their checksums, those of the tasks called `own` or of all where that
-    is empty; returns whether all are right."""
-    right = True
-    for folder, archives in {prepared.downloads(t, root): t.archives for t in map(tasks.find, tasks.names())}.items():
-        for archive in archives if (not own or folder.name in own) and folder.is_dir() else ():
+    is empty, and those of `weights`; returns whether all are right."""
+    right, readers = True, [t for t in map(tasks.find, tasks.names()) if not own or t.name in own]
+    known = {prepared.downloads(task, root): task.archives for task in readers}
+    known |= {prepared.downloads(each, root): download.archives_of(each) for each in weights}
+    for folder, archives in known.items():
+        for archive in archives if folder.is_dir() else ():
             errors = download.verify(archive, folder)
             right &= not errors
             if (folder / archive.name).exists():

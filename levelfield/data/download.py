@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range
 from levelfield.files import disk_errors, locked
-from levelfield.spec import Archive, Progress, UserError, no_progress
+from levelfield.spec import Archive, ForeignWeights, Progress, UserError, no_progress
 
 MIRROR = "LEVELFIELD_MIRROR"  # environment: addresses of own mirrors, separated by blanks
 CHUNK = 2**20
@@ -81,6 +81,25 @@ def verify(archive: Archive, folder: Path) -> list[str]:
     if (found := _hash(path, kind)) == digest:
         return []
     return [f"{path} has the {kind} {found} where {digest} is {origin}: remove it and run the same command again."]
+
+
+def archives_of(weights: ForeignWeights) -> tuple[Archive, ...]:
+    """Returns the files of weights that others trained."""
+    return tuple(Archive(name, (f"{weights.address}/{name}",), sha256=digest) for name, digest in weights.files)
+
+
+def held(weights: ForeignWeights, folder: Path) -> Path:
+    """Returns the folder, once every file of the weights in it has been hashed. Raises UserError where one is absent
+    or wrong."""
+    for archive in archives_of(weights):
+        if not (folder / archive.name).is_file():
+            raise UserError(
+                f"{folder / archive.name} is not there: `levelfield data prepare STUDY --effort EFFORT` fetches it "
+                f"with the data of the study, or put the file of {archive.urls[0]} there."
+            )
+        if faults := verify(archive, folder):
+            raise UserError(faults[0])
+    return folder
 
 
 def _one(archive: Archive, folder: Path, mirrors: Sequence[str], progress: Progress, retry: RetryPolicy) -> None:

@@ -21,7 +21,18 @@ import numpy as np
 
 from levelfield.data import conformance
 from levelfield.files import atomic_folder, disk_errors, locked, read_text, sha256, unreadable, write_text
-from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, describe, digest, no_progress
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    ForeignWeights,
+    Progress,
+    SplitName,
+    Task,
+    UserError,
+    describe,
+    digest,
+    no_progress,
+)
 from levelfield.spec.shapes import fault
 
 MANIFEST = "manifest.json"
@@ -94,9 +105,15 @@ def wants_files(task: Task, root: Path) -> bool:
     return known is None or not known.exists() or known == downloads(task, root).resolve()
 
 
-def downloads(task: Task, root: Path) -> Path:
-    """The folder into which a task's official files are downloaded."""
-    return root / "downloads" / task.name
+def downloads(reader: Task | ForeignWeights, root: Path) -> Path:
+    """The folder into which the official files of a task, or those of weights that others trained, are downloaded."""
+    return root / "downloads" / reader.name
+
+
+def absent(weights: ForeignWeights, root: Path) -> list[str]:
+    """Names the files of the weights that are not in their folder."""
+    folder = downloads(weights, root)
+    return [name for name, _ in weights.files if not (folder / name).is_file()]
 
 
 def remembered(task: Task, root: Path) -> Path | None:

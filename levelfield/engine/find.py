@@ -31,7 +31,19 @@ from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
 from levelfield.runs.store import SPEC, check_name, read_index
-from levelfield.spec import EFFORTS, Effort, Probe, Published, Run, Study, Task, UserError, closest, describe
+from levelfield.spec import (
+    EFFORTS,
+    Effort,
+    ForeignWeights,
+    Probe,
+    Published,
+    Run,
+    Study,
+    Task,
+    UserError,
+    closest,
+    describe,
+)
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.user import named, own_data, plugins, values
 from levelfield.user.values import user_errors
@@ -170,18 +182,28 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     a user's own file as the text of an `OwnData`, or all tasks of a study, by its name, file or module, at that
     effort. A name that a task and a study share is the task's.
     """
+    if not _is_study(name):
+        return [by_name.task(name)]
+    return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
+
+
+def find_weights(name: str, effort: Effort = "minutes") -> list[ForeignWeights]:
+    """Returns the weights of others that runs of a study start from; none where `name` is a task, as `find_tasks` has
+    it. Raises UserError."""
+    if not _is_study(name):
+        return []
+    found = dict.fromkeys(run.protocol.foreign for run in choose(load_study(name), effort))
+    return [weights for weights in found if weights is not None]
+
+
+def _is_study(name: str) -> bool:
+    """Tells whether a name that stands for tasks is that of a study or of its file."""
     from levelfield import tasks
 
     if named.is_file(name) and not named.is_named(name) and not own_data.is_word(name):
-        return _tasks_of(name, effort)
+        return True
     studies = {*listing("studies"), *plugins.plugins("studies")}
-    if name in studies and name not in (*tasks.names(), *plugins.plugins("tasks")):
-        return _tasks_of(name, effort)
-    return [by_name.task(name)]
-
-
-def _tasks_of(study: str, effort: Effort) -> list[Task]:
-    return list(dict.fromkeys(run.task for run in choose(load_study(study), effort)))
+    return name in studies and name not in (*tasks.names(), *plugins.plugins("tasks"))
 
 
 def find_task(name: str) -> Task:

@@ -160,3 +160,7 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):
             yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}` fetches it."
+    for weights in dict.fromkeys(run.protocol.foreign for run in runs):
+        if weights is not None and (names := prepared.absent(weights, root)):
+            where = prepared.downloads(weights, root)
+            yield f"Weights that are not there: {', '.join(names)} of {weights.name}, to lie in {where}."

@@ -19,7 +19,7 @@ from levelfield import spec, tasks
 from levelfield.data.audit import view as view  # a class that a run may be made of
 from levelfield.mixers import MIXERS
 from levelfield.presets import by_name
-from levelfield.spec import MixerConfig, Objective, Run, Study, Task
+from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task
 from levelfield.user import own_data as own_data  # a class that a run may be made of
 
 
@@ -62,9 +62,11 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
 @cache
 def kinds() -> dict[str, type]:
     """Returns the classes that a run is made of, by name."""
-    tasks.modules()  # a class is found once its file has been imported
+    from levelfield.pretrained import trunk as trunk  # a class is found once its file has been imported
+
+    tasks.modules()
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
-    below = [*MIXERS, *(each for base in (Task, Objective) for each in _below(base))]
+    below = [*MIXERS, *(each for base in (Task, Objective, ForeignWeights) for each in _below(base))]
     own = [each for each in [*values, *below] if each.__module__.startswith("levelfield.")]
     return {each.__name__: each for each in own}
 

@@ -4,8 +4,9 @@
     generate(model, [tokenizer.encode("The capital of France is")], budgets=8)
 
 A checkpoint that our layers can represent is loaded into them: those of `mamba_ssm`, RWKV-6 and llama2.c, and LLaMA,
-Mamba, Mamba-2 and RecurrentGemma as transformers saves them. Our layers need no other package, run on a CPU, and
-continue correctly from any state. Every other model runs in transformers (`levelfield.pretrained.transformers_model`).
+GPT-NeoX, Mamba, Mamba-2 and RecurrentGemma as transformers saves them. Our layers need no other package, run on a CPU,
+and continue correctly from any state. Every other model runs in transformers
+(`levelfield.pretrained.transformers_model`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from levelfield.pretrained.assemble import Decoder, LoadOptions, Precision, assemble
-from levelfield.pretrained.checkpoints import llama, llama2c, mamba_ssm, mamba_transformers, recurrentgemma, rwkv6
+from levelfield.pretrained.checkpoints import (
+    llama,
+    llama2c,
+    mamba_ssm,
+    mamba_transformers,
+    neox,
+    recurrentgemma,
+    rwkv6,
+)
 from levelfield.pretrained.checkpoints.files import Folder
 from levelfield.pretrained.decoding import generate as generate
 from levelfield.pretrained.language_model import LanguageModel as LanguageModel
@@ -49,7 +58,7 @@ class CheckpointFormat:
 BYTES = "bytes"  # the tokenizer that needs no file
 FORMATS = tuple(
     CheckpointFormat(module.matches, module.convert)
-    for module in (mamba_ssm, llama, llama2c, mamba_transformers, recurrentgemma, rwkv6)
+    for module in (mamba_ssm, llama, llama2c, mamba_transformers, recurrentgemma, rwkv6, neox)
 )
 
 

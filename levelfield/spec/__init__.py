@@ -35,6 +35,7 @@ from levelfield.spec.model import MixerConfig as MixerConfig
 from levelfield.spec.model import Model as Model
 from levelfield.spec.model import ParamRule as ParamRule
 from levelfield.spec.numerics import Numerics as Numerics
+from levelfield.spec.protocol import ForeignWeights as ForeignWeights
 from levelfield.spec.protocol import Head as Head
 from levelfield.spec.protocol import Objective as Objective
 from levelfield.spec.protocol import Phase as Phase

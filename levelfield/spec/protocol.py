@@ -5,12 +5,18 @@ Protocol("spt_masked", (Phase(Masked(0.15), pretraining), Phase(Classify(), fine
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from levelfield.spec.errors import UserError
+from levelfield.spec.model import Model
 from levelfield.spec.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -52,17 +58,33 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class ForeignWeights(ABC):
+    """Weights that others published. name: of the folder of their files. address: of that folder on the web. files: the
+    name and the SHA-256 of each.
+    """
+
+    name: str
+    address: str = field(metadata={"identity": False})
+    files: tuple[tuple[str, str], ...]
+
+    @abstractmethod
+    def trunk(self, folder: Path, model: Model) -> Mapping[str, Tensor]:
+        """Returns the weights of `model` but for its heads. Raises UserError for files that are not of that model."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A tuple of phases, of which the last one's objective is scored; without phases, the model is evaluated as given.
 
     `weights` names a safetensors file that the first phase, or the evaluation, starts from. Of its name and its SHA-256
-    only the latter is part of the run's id.
+    only the latter is part of the run's id. `foreign` stands in its place for weights that others trained.
     """
 
     name: str
     phases: tuple[Phase, ...]
     weights: str | None = field(default=None, metadata={"identity": False})
     weights_sha256: str | None = None
+    foreign: ForeignWeights | None = field(default=None, metadata={"added": True})
 
     @property
     def causal(self) -> bool:

@@ -112,8 +112,7 @@ study = Study(
         "drops the last incomplete batch.",
         "Pretraining on Text and Retrieval has a linear head over the symbols; a slip in the paper's code leaves it "
         "without one.",
-        "SPADE, MEGA and Pythia 70M from random weights are trained by the study amos2025_table2_others; the "
-        "pretrained Pythia is a printed reference only.",
+        "SPADE, MEGA and Pythia 70M are trained by the study amos2025_table2_others.",
         "Sizes of the printed rotary Transformers are not public except for Image; the others are assumed (each "
         "recipe's `assumed` names them).",
         "Of the Transformers' scratch runs only the search grid is printed: here they use the fine-tuning recipe.",

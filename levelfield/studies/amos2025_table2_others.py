@@ -1,5 +1,6 @@
 """Are built-in state spaces better than self-pretraining? Amos et al. (2025), table 2: SPADE and MEGA from scratch
-beside the rotary Transformer, from scratch and self-pretrained; and a language model's architecture, Pythia 70M's.
+beside the rotary Transformer, from scratch and self-pretrained; and a language model, Pythia 70M, from random and from
+its published weights.
 
     levelfield run amos2025_table2_others --effort minutes
     levelfield report amos2025_table2_others
@@ -17,13 +18,14 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.mega import Mega
 from levelfield.mixers.spade import SPADE
 from levelfield.probes.slices import Slices
-from levelfield.protocols import scratch
+from levelfield.protocols import finetuned, scratch
 from levelfield.recipes import amos2025, ma2023
 from levelfield.recipes.amos2025 import TransformerSetting
 from levelfield.report.decisions import Every, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, judged, told
 from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
 from levelfield.studies._amos2025 import LRA, SEEDS, protocols, task
+from levelfield.studies._pythia import checkpoint
 from levelfield.tasks.image import Image
 from levelfield.tasks.pathfinder import Pathfinder
 
@@ -36,7 +38,7 @@ TASKS: dict[Effort, tuple[str, ...]] = {
 }
 TRANSFORMER = "transformer_rotary"
 AUGMENTED = ("spade", "mega")
-PYTHIA = "pythia_70m_random"
+PYTHIA, PYTHIA_TRAINED = "pythia_70m_random", "pythia_70m_pretrained"
 LEVEL = 7.0
 """Points ahead that still count as level. Printed are at most 5.0 after self-pretraining (MEGA on PathX) and at least
 8.9 from scratch (SPADE on Retrieval)."""
@@ -58,7 +60,7 @@ def _arms(name: str, data: Task, effort: Effort) -> Iterator[tuple[Task, Model, 
     yield from ((data, model, protocol) for protocol in protocols(rotary))
     yield data, *_spade(name, effort)
     yield data, *_mega(name, data, effort, rotary)
-    yield as_symbols(data), *_pythia(name, effort)
+    yield from ((as_symbols(data), model, protocol) for model, protocol in _pythia(name, effort))
 
 
 def as_symbols(data: Task) -> Task:
@@ -86,11 +88,16 @@ def _mega(name: str, data: Task, effort: Effort, rotary: TransformerSetting) -> 
     return setting.shape.model(mixer, "mega"), scratch(recipe)
 
 
-def _pythia(name: str, effort: Effort) -> tuple[Model, Protocol]:
-    """A GPT-NeoX decoder: attention and feed-forward side by side, and a quarter of each head rotated."""
+def _pythia(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+    """A GPT-NeoX decoder: attention and feed-forward side by side, and a quarter of each head rotated.
+
+    It starts at random and, at `paper`, from the published weights too, which are of the printed size alone.
+    """
     setting = amos2025.pythia(name, effort)
     mixer = Attention(setting.heads, rotary="per_head", rotary_width=setting.rotary_width)
-    return setting.shape.model(mixer, PYTHIA, causal=True), scratch(setting.recipe)
+    yield setting.shape.model(mixer, PYTHIA, causal=True), scratch(setting.recipe)
+    if effort == "paper":
+        yield setting.shape.model(mixer, PYTHIA_TRAINED, causal=True), finetuned(checkpoint(name), setting.recipe)
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -153,11 +160,13 @@ study = Study(
         "and feed-forwards, a hidden layer of GELU in the head (ReLU here) and the order of documents on Retrieval.",
         "MEGA reads the characters and gray values of this paper's tasks, where its code reads bytes and other gray; "
         "its biases reach as far as our longest sequences do, which on Text is 94 steps farther.",
-        "Pythia 70M is trained from random weights only; its checkpoint cannot be fine-tuned on these tasks here. Of "
-        "its recipe, rates and batches are not public (each recipe's `assumed` names them), and the configuration of "
-        "PathX names another model: there it has the recipe of Pathfinder.",
-        "Pythia reads a symbol for each gray value, and its embedding has rows for the symbols of the task alone; its "
-        "initial values are those of all our models.",
+        "Pythia 70M starts from its published weights at paper alone, as there is no smaller one. Of its recipe, rates "
+        "and batches are not public (each recipe's `assumed` names them), and the configuration of PathX names another "
+        "model: there it has the recipe of Pathfinder.",
+        "From published weights, a symbol has the embedding of its text, and the mean of several where that text has "
+        "several tokens: so an operator of ListOps is one step here, where the paper's code feeds its two tokens.",
+        "Pythia reads a symbol for each gray value, and its embedding has rows for the symbols of the task alone; "
+        "random initial values are those of all our models.",
         "SPADE and MEGA are not run on PathX-256, where nothing is printed of them, nor the Transformer and Pythia, "
         "which are printed as infeasible.",
         "The deviations of amos2025_table2 hold for the rotary Transformer.",

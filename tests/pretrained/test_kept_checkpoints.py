@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import kept
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from levelfield.pretrained import generate, load
 from levelfield.pretrained.native_model import NativeModel
@@ -17,10 +15,18 @@ from levelfield.pretrained.native_model import NativeModel
 @kept.modes
 @pytest.mark.parametrize("name", ["llama", "llama_biases", "mamba", "mamba2", "recurrent_gemma"])
 def test_logits_and_greedy_tokens_are_those_of_transformers(name: str, mode: kept.Mode, tmp_path: Path) -> None:
-    theirs = kept.case("checkpoints", mode, name)
-    (tmp_path / "config.json").write_text(json.dumps(theirs.config))
-    save_file({key: value.float() for key, value in theirs.weights.items()}, tmp_path / "model.safetensors")
-    model, _ = load(str(tmp_path), tokenizer="bytes")
+    compare(kept.case("checkpoints", mode, name), tmp_path)
+
+
+@kept.modes
+@pytest.mark.parametrize("name", ["parallel", "in_turn"])
+def test_gpt_neox_is_that_of_transformers(name: str, mode: kept.Mode, tmp_path: Path) -> None:
+    compare(kept.case("neox", mode, name), tmp_path)
+
+
+def compare(theirs: kept.Case, folder: Path) -> None:
+    theirs.save(folder)
+    model, _ = load(str(folder), tokenizer="bytes")
     assert isinstance(model, NativeModel) and model.eos_ids == {1}
     ids, logits = theirs["ids"], theirs["logits"]
     error = (model.logits(ids) - logits).abs().max()

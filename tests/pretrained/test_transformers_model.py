@@ -38,12 +38,15 @@ OURS: dict[str, Callable[[], Any]] = {
     "mamba": lambda: T.MambaForCausalLM(T.MambaConfig(**SIZES, **WIDER, state_size=4)),
     "mamba2": lambda: T.Mamba2ForCausalLM(T.Mamba2Config(**SIZES, **WIDER, **MAMBA2)),
     "recurrent_gemma": lambda: T.RecurrentGemmaForCausalLM(T.RecurrentGemmaConfig(**SIZES, **GEMMA)),
+    "pythia": lambda: T.GPTNeoXForCausalLM(T.GPTNeoXConfig(**SIZES, **NEOX)),
+    "neox_in_turn": lambda: T.GPTNeoXForCausalLM(
+        T.GPTNeoXConfig(**SIZES, **NEOX, use_parallel_residual=False, tie_word_embeddings=True)
+    ),
 }
 NEOX = {"intermediate_size": 40, "num_attention_heads": 4} | WIDER
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 90, "vocab_size": 61}
 ROPE = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}
 THEIRS: dict[str, Callable[[], Any]] = {
-    "pythia": lambda: T.GPTNeoXForCausalLM(T.GPTNeoXConfig(**SIZES, **NEOX)),
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(**GPT2, bos_token_id=0, eos_token_id=0)),
     "mistral": lambda: T.MistralForCausalLM(T.MistralConfig(**SIZES, **HEADS, **WIDER, sliding_window=16)),
     "llama_stretched": lambda: T.LlamaForCausalLM(T.LlamaConfig(**SIZES, **HEADS, **WIDER, **ROPE)),
@@ -116,7 +119,7 @@ def test_half_precision_is_near(tmp_path: Path) -> None:
 
 
 def test_code_beside_a_model_is_not_run(tmp_path: Path) -> None:
-    saved(THEIRS["pythia"], tmp_path)
+    saved(OURS["pythia"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
     (tmp_path / "config.json").write_text(json.dumps(config))

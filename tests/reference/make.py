@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from kept import Case, Peer, drawn, fill, write
+from kept import SCALE, Case, Peer, drawn, fill, write
 from torch import Tensor
 
 
@@ -274,11 +274,31 @@ def checkpoints() -> dict[str, Case]:
     return {name: _checkpoint(model.eval()) for name, model in models.items()}
 
 
+def neox() -> dict[str, Case]:
+    """GPT-NeoX like `checkpoints`, with both parts of a block side by side, as in Pythia, and one after the other."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    sizes = {"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 40}
+    sizes |= {"num_attention_heads": 2, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
+    in_turn = {"use_parallel_residual": False, "tie_word_embeddings": True}
+    models: dict[str, Any] = {
+        "parallel": GPTNeoXForCausalLM(GPTNeoXConfig(**sizes)),
+        "in_turn": GPTNeoXForCausalLM(GPTNeoXConfig(**sizes, **in_turn)),
+    }
+    head = {"lm_head.weight": "embed_out.weight"}
+    return {name: _checkpoint(model.eval(), head) for name, model in models.items()}
+
+
 @torch.no_grad()
-def _checkpoint(model: Any) -> Case:
+def _checkpoint(model: Any, renamed: Mapping[str, str] | None = None) -> Case:
+    """Fills, saves and runs a model. renamed: weights that the library saves under another name, by their own."""
     from safetensors.torch import load_file
 
     shapes = fill(model)
+    for name, in_file in (renamed or {}).items():
+        if name in shapes:
+            shapes[in_file] = shapes.pop(name)
+            model.get_parameter(name).copy_(SCALE * drawn(in_file, *shapes[in_file]))
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         saved = load_file(os.path.join(folder, "model.safetensors"))
@@ -301,6 +321,7 @@ PEERS = {
     "llama": TRANSFORMERS(llama),
     "longformer": TRANSFORMERS(longformer),
     "mega": Peer("transformers", 4, mega),
+    "neox": TRANSFORMERS(neox),
     "qwen3_next": TRANSFORMERS(qwen3_next),
     "recurrentgemma_attention": TRANSFORMERS(recurrentgemma_attention),
     "recurrentgemma_block": TRANSFORMERS(recurrentgemma_block),
