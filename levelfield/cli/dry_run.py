@@ -82,5 +82,5 @@ def _estimate(bill: Bill, parameters: int, choice: ModelChoice) -> str:
     seconds = 2 * parameters * (bill.read + bill.written) / rate
     return (
         f"Time: about {duration(seconds)}, estimated by two operations for each of {si(parameters)} parameters "
-        f"and each token, at the {si(rate)} a second of a product of matrices here. Attention and small batches take longer."
+        f"and each token, at the {si(rate)} a second of a product of matrices here. Attention takes more."
     )
