@@ -132,6 +132,21 @@ class FeedForward(nn.Module):
         return self.down(ACTIVATIONS[self.activation](self.up(x)))
 
 
+class Decoder(nn.Module):
+    """Answers at each of `length` steps from one state of the whole sequence, (B, D) -> (B, length, outputs).
+
+    State and sinusoidal position are added and go through two normed layers, as in MAD (Poli et al. 2024, compression).
+    """
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        layers = [part for _ in range(2) for part in (nn.LayerNorm(width), nn.Linear(width, width), nn.GELU())]
+        self.layers = nn.Sequential(*layers, nn.LayerNorm(width), nn.Linear(width, outputs))
+
+    def forward(self, state: Tensor, length: int) -> Tensor:
+        return self.layers(state[:, None] + sinusoids(length, state.shape[1], state.device).to(state.dtype))
+
+
 class ResidualBlock(nn.Module):
     """Computes x + mixer(norm(x)), then x + feedforward(norm(x)); with prenorm=False the norms come after the sums.
 
@@ -232,6 +247,8 @@ class Network(nn.Module):
 
     def _head(self, head: Head) -> nn.Module:
         width, hidden = self.model.width, self.model.head_hidden
+        if head.per == "decoded":
+            return Decoder(width, head.outputs)
         if head.per == "sequence":
             width *= head.documents + 2 * (head.documents == 2 and self.model.pair == "interaction")
         if head.per == "step" or not hidden:
@@ -289,7 +306,10 @@ class Network(nn.Module):
         if kind.per == "step":
             with _autocast(self.numerics, hidden_states.device):
                 return self.heads[name](hidden_states)
-        pooled = pool(hidden_states, mask, self.model.pooling).unflatten(0, (-1, kind.documents))
+        pooled = pool(hidden_states, mask, self.model.pooling)
+        if kind.per == "decoded":
+            return self.heads[name](pooled, hidden_states.shape[1])
+        pooled = pooled.unflatten(0, (-1, kind.documents))
         if kind.documents == 2 and self.model.pair == "interaction":
             x, y = pooled.unbind(1)
             return self.heads[name](torch.cat([x, y, x * y, x - y], -1))

@@ -48,7 +48,7 @@ class Scores:
 class Trainable(Objective):
     """An objective that can be trained: what every one below implements.
 
-    outputs: (B, outputs) of a head per sequence, (B * documents, T, outputs) of a head per step.
+    outputs: (B, outputs) of a head per sequence, (B * documents, T, outputs) where steps are answered.
     """
 
     key: str
@@ -143,7 +143,7 @@ class ClassifySteps(Trainable):
     def head(self, spec: Input, output: Output) -> Head:
         if not isinstance(output, StepLabels):
             raise UserError("ClassifySteps needs a task with a label at each step; use Classify for one per sequence.")
-        return Head(self.key, output.classes, "step")
+        return Head(self.key, output.classes, "decoded" if output.pooled else "step")
 
     def units(self, examples: Examples) -> np.ndarray:
         """The steps that ask for a label, (N,)."""

@@ -34,8 +34,8 @@ def _output(task: Task) -> str:
     match task.output:
         case Label(classes):
             return f"{classes} classes"
-        case StepLabels(classes):
-            return f"{classes} classes at some steps"
+        case StepLabels(classes, pooled):
+            return f"{classes} classes at some steps{', from one state' * pooled}"
         case Values(dims):
             return f"{dims} values" if dims > 1 else "one value"
         case Unlabelled():

@@ -27,6 +27,7 @@ from levelfield.spec import (
     UserError,
     closest,
 )
+from levelfield.tasks.compression import Compression
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.dyck import Dyck
 from levelfield.tasks.flipflop import FlipFlop
@@ -222,6 +223,13 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "hours": Memorisation(train=100_000, keys=4_095, values=4_096),
         "paper": Memorisation(),
     },
+    "compression": {
+        "smoke": Compression(9, 4, 64, 32, 32),
+        "minutes": Compression(12, 4, 20_000, 500, 2_000),
+        "overnight": Compression(16, 8, 60_000, 2_000, 5_000),
+        "hours": Compression(train=100_000),
+        "paper": Compression(),
+    },
 }
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
@@ -233,14 +241,14 @@ files. A comparison takes them by the name `standard`."""
 STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
 """Asked at every step, of what follows from the steps so far."""
 
-MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation")
+MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "compression")
 """The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""
 
 CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING, *MAD)
 """Posed by their papers to models that read from left to right."""
 
-LAST_STEP_POOLING = ("recall", "induction")
-"""Answered where they are asked, at the last step."""
+LAST_STEP_POOLING = ("recall", "induction", "compression")
+"""Answered where they are asked, at the last step, or from its state."""
 
 
 def task(name: str, effort: Effort) -> Task:

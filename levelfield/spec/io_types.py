@@ -61,6 +61,7 @@ class StepLabels:
     (B, T, classes). `Examples.y` then lies along `Examples.x`, (total,), with -1 at unasked steps."""
 
     classes: int
+    pooled: bool = False  # whether one pooled state of a sequence answers at all its steps, and not each its own
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Head:
 
     name: str
     outputs: int
-    per: Literal["sequence", "step"]
+    per: Literal["sequence", "step", "decoded"]  # decoded: for every step, from the pooled state of the sequence
     documents: int = 1
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 
+from levelfield.mixers.conv import Conv
+from levelfield.model import Network
+from levelfield.objectives import default_objective, heads
 from levelfield.presets import efforts
-from levelfield.spec import Examples, SplitName, StepLabels, Tokens, UserError
+from levelfield.spec import Examples, Model, SplitName, StepLabels, Tokens, UserError
 from levelfield.tasks._state_tracking import StateTracking
+from levelfield.tasks.compression import Compression
 from levelfield.tasks.fuzzy_recall import FuzzyRecall
 from levelfield.tasks.in_context_recall import InContextRecall
 from levelfield.tasks.memorisation import Memorisation
@@ -132,6 +138,38 @@ def test_the_map_is_the_same_at_all_lengths_and_sizes_and_another_with_another_s
     assert (FACTS.bounded(1), FACTS.bounded(2)) == (1 / 40, 1.0)
 
 
+def test_all_symbols_are_asked_of_the_state_of_the_mark() -> None:
+    task = Compression(7, 5, train=1, val=1, test=600)
+    x, y = (part.reshape(600, 7) for part in (task.build(None)["test"].x, task.build(None)["test"].y))
+    assert (x[:, -1] == 5).all() and (y[:, -1] == -1).all() and (x[:, :-1] == y[:, :-1]).all()
+    shares = np.stack([np.bincount(x[:, step], minlength=5) / 600 for step in range(6)])
+    assert shares.shape == (6, 5) and np.abs(shares - 1 / 5).max() < 4.5 * np.sqrt(4 / 25 / 600)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_decoder_sees_the_pooled_state_and_the_number_of_a_step_alone(pooling: Literal["last", "mean"]) -> None:
+    task = Compression(6, 3, train=8, val=2, test=2)
+    model = Model((Conv(5, hidden=16),), 1, 16, causal=True, pooling=pooling)
+    net = Network(model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0).eval()
+    states = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0))
+    others = states.flip(1) if pooling == "mean" else torch.cat([torch.zeros(2, 5, 16), states[:, -1:]], 1)
+    with torch.no_grad():
+        out, same = (net.head("steps", each, None) for each in (states, others))
+        longer = net.head("steps", states[:, -1:].expand(-1, 9, -1), None)
+    assert out.shape == (2, 6, 3) and torch.allclose(out, same, atol=1e-6)
+    assert longer.shape == (2, 9, 3) and float(out.diff(dim=1).abs().amax((0, 2)).min()) > 1e-4
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 9])
+def test_a_state_that_sees_few_steps_is_right_about_those(steps: int) -> None:
+    """Of all sequences of three bits, those that end alike share an answer, and the best one is counted."""
+    task = Compression(4, 2)
+    x = np.array([[code >> place & 1 for place in range(3)] for code in range(8)])
+    ends = [tuple(row[max(0, 4 - steps) :]) for row in x.tolist()]
+    right = [np.bincount(x[[end == key for end in ends], step]).max() for key in sorted(set(ends)) for step in range(3)]
+    assert task.bounded(steps) == pytest.approx(sum(right) / 24)
+
+
 @every_task
 def test_longer_sequences_are_asked_at_as_many_last_steps(task: StateTracking) -> None:
     some = replace(task, asked=6)
@@ -156,10 +194,11 @@ def test_the_published_settings_are_those_at_paper() -> None:
         "noisy_recall": (32, 128, 12_800),
         "fuzzy_recall": (16, 128, 12_800),
         "memorisation": (256, 32, 256),
+        "compression": (16, 32, 12_800),
     }
     for name in efforts.MAD:
         task = efforts.task(name, "paper")
-        assert isinstance(task, StateTracking) and isinstance(task.output, StepLabels)
+        assert isinstance(task, StateTracking | Compression) and isinstance(task.output, StepLabels)
         assert isinstance(task.input, Tokens)
         symbols = task.input.symbols + (task.output.classes if name == "memorisation" else 0)  # values are never shown
         assert (symbols, task.max_length, task.train, task.test) == (*published[name], 1_280), name
@@ -178,6 +217,8 @@ def test_the_published_settings_are_those_at_paper() -> None:
         (lambda: FuzzyRecall(asked=1), "asked is at least 2"),
         (lambda: FuzzyRecall(keys=40_000, values=40_000), "at most 65,000 symbols"),
         (lambda: Memorisation(7), "even length"),
+        (lambda: Compression(1), "at least 2 steps and 2 to 65,000 symbols, not 1 and 15"),
+        (lambda: Compression(4, 2).build(None), "too few different sequences"),
         (lambda: Memorisation(keys=129), "not 128 and 129"),
         (lambda: InContextRecall(noise=0.5), "noise=0.5 and noise_symbols=0"),
     ],
