@@ -71,8 +71,8 @@ SUBJECTS = (
         (("amos2025_small", "overnight", 0),),
         "A lift that stays once the arm from scratch has as many steps. Phases that end later could bring it, for a "
         "pilot shows that pretraining ends here while it still improves slowly "
-        "([studies](studies.md#the-same-questions-on-small-tasks)); or a task of 1,024 steps and more, with models of the "
-        "printed size (`levelfield run amos2025_table2 --effort paper`).",
+        "([studies](studies.md#the-same-questions-on-small-tasks)); or a task of 1,024 steps and more, with models of "
+        "the printed size (`levelfield run amos2025_table2 --effort paper`).",
     ),
     Subject(
         "Where labels are scarce",

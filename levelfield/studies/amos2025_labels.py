@@ -140,6 +140,9 @@ study = Study(
     deviations=(
         "Pretraining reads all inputs of the training split, and labels are scarce. The paper's code takes the same "
         "share of the data in both phases.",
+        "No arm from scratch has the steps of pretraining added: each phase ends where validation has stopped "
+        "improving, and a hundredth of the labels is learnt by heart long before. With all labels, the arm with added "
+        "steps is one of `amos2025_small`.",
         "The validation split stays whole, so that training ends at the right time even where it has few labels.",
         "CIFAR-10 pooled to 8 x 8 pixels, and sequences of 64 steps with 8 keys and 8 values: no printed number "
         "belongs beside these.",

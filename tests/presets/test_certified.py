@@ -102,8 +102,10 @@ def test_the_three_parts_of_the_claim_are_found_apart() -> None:
         -1,
     ]
     assert [f.decided for f in reach_verdict.findings([*rows, row("conv17", 64, 0.6, 1)])] == [-1, 1, 1]
+    weak = [one | Row(value=0.5) if one.get("at") == "asked=64,trained=64" else one for one in rows]
+    assert [f.decided for f in reach_verdict.findings(weak)] == [1, -1, 1]
     shorter = [one for one in rows if one.get("at") != "asked=64,trained=64"]
-    assert [f.decided for f in reach_verdict.findings(shorter)] == [1, -1, -1], "16 is less than 17"
+    assert reach_verdict.findings(shorter) == [], "no range is as long as the window of 17 steps"
     assert reach_verdict.findings([*rows, row("lru", 256, 1.0)]) == [], "not everybody was asked at 256"
 
 
