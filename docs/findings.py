@@ -29,6 +29,7 @@ from levelfield.spec.study import AT_CAP
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import by_operator
 import contents
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +46,8 @@ class Subject:
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
-    itself. axis: of a curve that is drawn below the answer, "" for none.
+    itself. axis: of a curve that is drawn below the answer, "" for none. operators: whether ListOps is shown by its
+    operators in place of the curve.
     """
 
     title: str
@@ -56,6 +58,7 @@ class Subject:
     asks: str = ""
     paired: bool = False
     axis: str = ""
+    operators: bool = False
 
     @property
     def figure(self) -> Path:
@@ -90,6 +93,7 @@ SUBJECTS = (
         "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
+        operators=True,
     ),
     Subject(
         "Enriched training and positions",
@@ -185,6 +189,9 @@ def page() -> str:
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
         if found and subject.axis:
             parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
+        if found and subject.operators:
+            parts += by_operator.table(found.results)
+            parts += [f"![Scores by root operator in {found.study.name}](figures/{subject.figure.name})\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 
@@ -360,6 +367,8 @@ def main() -> int:
     for subject in SUBJECTS:
         if subject.axis and (found := answer(subject)):
             subject.figure.write_bytes(draw_curve(subject, found))
+        if subject.operators and (found := answer(subject)):
+            subject.figure.write_bytes(by_operator.figure(found.results))
     return 0
 
 

@@ -1,0 +1,51 @@
+"""Divides a score on ListOps by the root operator of its expressions, beside the greedy rule, for docs/findings.py.
+
+Miralles-González et al. (2025, appendix B) show that models may live by the operator at the root alone: the largest of
+several digits is mostly 9. A model has learnt more than that only as far as it is above the greedy rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelfield.report.cells import gather
+from levelfield.report.decisions import Seeds, difference
+from levelfield.report.training_curves import slices
+from levelfield.report.verdicts import scores
+from levelfield.runs.results import Results
+
+TASK, AXIS, RULE = "listops", "root", "greedy_root"
+LEAST, SHORT, MOST = "conv3", "conv11", "gmlp"  # what sees 3 and 11 steps a layer, and what sees everything
+
+
+def table(results: Results) -> Iterator[str]:
+    """Yields lines of Markdown: a row for each operator, with intervals of two differences."""
+    rows = [row for row in results.rows if row.get("task") == TASK and "," not in row.get("at", "")]
+    arms = {(key.model, key.place): arm for key, arm in scores(rows, AXIS).items()}
+    models, places = (list(dict.fromkeys(names)) for names in zip(*arms, strict=True))
+    greedy = {row.get("at"): row for row in rows if row.get("model") == RULE}
+    yield "**ListOps by root operator.** The greedy rule answers with the most frequent label of the operator at the"
+    yield "root and reads nothing else. Scores are means over seeds, in percent of the test expressions with that operator."
+    yield f"The last columns say what `{LEAST}` has beyond the rule, and `{MOST}` beyond `{SHORT}`.\n"
+    beyond = f"`{LEAST}` beyond the rule", f"`{MOST}` beyond `{SHORT}`"
+    yield f"| operator | expressions | greedy rule | {' | '.join([*(f'`{m}`' for m in models), *beyond])} |"
+    yield "|---" * (len(models) + 5) + "|"
+    for place in places:
+        rule = greedy[f"{AXIS}={place}"]
+        count = rule.get("n", 0)
+        guessed = Seeds((100 * rule.get("value", 0.0),), count, trained=False)
+        spans = (
+            difference(arms[LEAST, place], guessed).span(),
+            difference(arms[MOST, place], arms[SHORT, place]).span(),
+        )
+        means = [f"{mean:.1f}" for mean in (guessed.mean, *(arms[model, place].mean for model in models))]
+        yield " | ".join([f"| {place}", f"{count:,}", *means, *map(str, spans)]) + " |"
+    yield ""
+
+
+def figure(results: Results) -> bytes:
+    """Returns the figure of the report, a PNG: bars for the rules and every arm, with a dot for each seed."""
+    cells = gather(results)
+    drawn = slices(results, cells, AXIS)
+    assert drawn, "no score is by the root operator"
+    return drawn.png
