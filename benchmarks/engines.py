@@ -2,6 +2,7 @@
 
     python benchmarks/engines.py                  the lease, and plan, claim, status and report of many simulated runs
     python benchmarks/engines.py local slurm ray  also a study of eight runs of a second, on engines that are here
+    python benchmarks/engines.py 10000            the lease, and studies of so many runs alone
 
 Slurm is a real one of two nodes, started on this machine (`tests/real_slurm.py`); Ray starts one on this machine.
 The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included; all else is
@@ -29,7 +30,7 @@ import toys  # noqa: E402
 
 from levelfield.engine import status  # noqa: E402
 from levelfield.engine.find import Source, choose  # noqa: E402
-from levelfield.files import locked, write_json, write_rows  # noqa: E402
+from levelfield.files import locked, to_line  # noqa: E402
 from levelfield.runs import store  # noqa: E402
 from levelfield.runs.claims import claim  # noqa: E402
 from levelfield.runs.results import StudyIndex  # noqa: E402
@@ -93,7 +94,10 @@ def lease(folder: Path, count: int = 200) -> None:
 
 
 def simulated(folder: Path, size: int) -> Path:
-    """Writes a study of so many runs, and what each of them left when it was done."""
+    """Writes a study of so many runs, and what each of them left when it was done.
+
+    Files are written plainly: an atomic write of each, which real runs take, would last longer than what is measured.
+    """
     path = folder / f"study{size}.py"
     toys.write(path, runs=size)
     runs = choose(Source(str(path)).load(), "smoke")
@@ -102,10 +106,12 @@ def simulated(folder: Path, size: int) -> Path:
     phase = {"steps": 3, "examples": 24, "tokens": 144, "flops": 1e6, "wall_s": 1.0, "stopped": ""}
     for run in runs:
         where = store.directory(out, run)
+        where.mkdir()
         row = {"run": run.id, "task": "toy", "model": "trap", "protocol": "scratch", "seed": run.seed, "split": "test"}
-        write_rows(where / store.ROWS, [row | {"metric": "accuracy", "unit": "fraction", "value": 0.5, "n": 16}])
-        write_json(where / store.LEDGER, {**phase, "parameters": 10, "device": "cpu", "phases": [phase]})
-        write_json(where / store.DONE, {"version": "0"})
+        row |= {"metric": "accuracy", "unit": "fraction", "value": 0.5, "n": 16}
+        (where / store.ROWS).write_text(to_line(row))
+        (where / store.LEDGER).write_text(json.dumps({**phase, "parameters": 10, "device": "cpu", "phases": [phase]}))
+        (where / store.DONE).write_text(json.dumps({"version": "0"}))
     return path
 
 
@@ -156,13 +162,14 @@ def _quiet(words: list[str], folder: Path, environment: dict[str, str] | os._Env
     subprocess.run(words, cwd=folder, env={**environment, "PYTHONPATH": path}, check=True, stdout=subprocess.DEVNULL)
 
 
-def main(engines: list[str]) -> None:
+def main(words: list[str]) -> None:
+    sizes = [int(word) for word in words if word.isdigit()]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         lease(folder)
-        for engine in engines:
+        for engine in (word for word in words if not word.isdigit()):
             overhead(engine, folder)
-        for size in SIZES:
+        for size in sizes or SIZES:
             growth(folder, size)
 
 
