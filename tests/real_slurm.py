@@ -3,6 +3,8 @@
     with cluster(folder) as environment:        # SLURM_CONF of a cluster with the nodes n1 and n2
         ...
 
+Jobs of the partition `urgent` preempt those of `test`, which is the default.
+
 It needs the programs of Debian's slurm-wlm, and root, since slurmd starts jobs of users.
 """
 
@@ -47,7 +49,10 @@ SlurmdTimeout=10
 KillWait=5
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cpus}
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cpus}
-PartitionName=test Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=test Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 
@@ -87,7 +92,7 @@ def _wait(environment: dict[str, str]) -> None:
     """Waits until both nodes are idle."""
     end = time.monotonic() + 60
     while True:
-        words = ["sinfo", "--noheader", "--Node", "--format", "%T"]
+        words = ["sinfo", "--noheader", "--Node", "--partition=test", "--format", "%T"]
         said = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         if said.stdout.split() == ["idle", "idle"]:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,18 @@ import pytest
 import toys
 from stages import BYTES, Stage, Threads, undisturbed
 
+from levelfield.cli import train_commands
+from levelfield.engine import placement as placements
 from levelfield.engine import pool
 from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.placement import HERE, Placement
 from levelfield.engine.pool import Pool
+from levelfield.engine.work import Work
+from levelfield.engine.worker import attempt
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, claim
-from levelfield.spec import UserError
+from levelfield.spec import Run, UserError
 
 
 @pytest.fixture
@@ -115,3 +120,28 @@ def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="share the folder"):
         pool.work(tmp_path / "jobs" / "levelfield-0.json")
+
+
+def test_trials_are_units_of_the_same_engine_and_the_runs_use_what_they_find(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=2)
+    job = replace(stage.job, source=replace(stage.job.source, trials=2))
+    placed: list[Work] = []
+
+    def engine(placement: Placement, job: Work, units: Sequence[Run]) -> Pool:
+        placed.append(job)
+        return Pool(Threads(), len(units))
+
+    monkeypatch.setattr(placements, "engine", engine)
+    study, alone = job.source.load(), replace(job, out=stage.folder / "alone")
+    assert train_commands.tune(job, study, HERE, stage.heard.say)
+    assert train_commands.execute(job, study, HERE, stage.heard.say)
+    assert placed == [job.trials, job]
+    for ours, theirs, names in ((job.trials, alone.trials, ("rows.jsonl", "log.jsonl")), (job, alone, BYTES)):
+        _, runs = theirs.load()  # of the runs only once the trials are there
+        assert len(runs) == 2
+        for run in runs:
+            assert attempt(run, theirs, ()) == ("done", "")
+            for name in names:
+                assert (ours.out / run.id / name).read_bytes() == (theirs.out / run.id / name).read_bytes()

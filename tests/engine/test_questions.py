@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import flat_files
 import pytest
+from paced import wait_for
+from repository import TESTS
 from stages import Heard, Threads
 
 from levelfield.cli import app
@@ -25,6 +32,7 @@ from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.pretrained import LanguageModel
 from levelfield.ruler import Needle, Tracking
 from levelfield.runs import claims
+from levelfield.runs.claims import holder
 from levelfield.spec import UserError
 
 EVALUATIONS = (
@@ -34,13 +42,13 @@ EVALUATIONS = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     flat_files.write_model(tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pool, "POLL_S", 0.02)
     monkeypatch.setattr(blocks, "SIZE", 2)
     monkeypatch.setattr(claims, "_STOP", threading.Event())
-    yield tmp_path
+    return tmp_path
 
 
 @pytest.fixture
@@ -148,3 +156,40 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
         shown = capsys.readouterr().err
         assert stop.value.code == 2
         assert why in shown and shown.count("\n") == 1, shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_copy_and_a_killed_command_lose_nothing_and_ask_nothing_twice(folder: Path) -> None:
+    def command(runs: str, devices: int) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+        words = ["ruler", "tiny", "--tasks", "vt", "--lengths", "1200", "--count", "130", "--device", "cpu"]
+        words += ["--devices", str(devices), "--threads", "1", "--runs-dir", runs]
+        return subprocess.Popen(
+            [sys.executable, "-m", "levelfield", *words],
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def blocks_with(name: str) -> list[Path]:
+        return [path.parent for path in folder.glob(f"runs/ruler/tiny/shards/*/*/{name}")]
+
+    first = command("runs", 2)
+    wait_for(lambda: any(holder(path) for path in blocks_with(claims.FOLDER)), 200)
+    (entry, *_) = (found for path in blocks_with(claims.FOLDER) if (found := holder(path)))
+    os.kill(entry.owner.pid, signal.SIGKILL)
+    wait_for(lambda: len(blocks_with("done.json")) >= 2, 200)
+    first.kill()
+    first.communicate()
+    assert not (folder / "runs" / "ruler" / "tiny" / PREDICTIONS).exists()
+    said, _ = command("runs", 2).communicate(timeout=400)
+    assert "130 answers" in said, said
+    parts = [path.read_text() for path in folder.glob("runs/ruler/tiny/shards/*/*/part-*.jsonl")]
+    keys = [json.loads(line)["key"] for text in parts for line in text.splitlines()]
+    assert len(set(keys)) == len(keys) == 130
+    said, _ = command("undisturbed", 2).communicate(timeout=400)
+    assert "130 answers" in said, said
+    files = [folder / runs / "ruler" / "tiny" / PREDICTIONS for runs in ("runs", "undisturbed")]
+    assert files[0].read_bytes() == files[1].read_bytes()

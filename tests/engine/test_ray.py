@@ -1,4 +1,4 @@
-"""The Ray engine: refused in one sentence where it cannot be, and on a real Ray, whose worker and driver are killed."""
+"""The Ray engine: refused in one sentence where it cannot be, and on a real Ray whose worker, raylet and driver die."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import real_ray
 import toys
 from paced import wait_for
 from repository import TESTS
@@ -17,7 +18,8 @@ from stages import BYTES, Stage, refused, undisturbed
 
 from levelfield.files import read_json
 from levelfield.runs import store
-from levelfield.runs.claims import holder
+from levelfield.runs.claims import ended, holder
+from levelfield.runs.lease import Owner
 
 HERE = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HERE, reason="the package ray is not installed: pip install 'levelfield[ray]'")
@@ -42,7 +44,7 @@ def test_without_the_package_the_extra_is_named(
 def driver(stage: Stage, *words: str) -> subprocess.Popen[str]:
     """The command in a process of its own."""
     path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    fixed = ["run", "toys.py", "--effort", "smoke", "--device", "cpu", "--engine", "ray", "--jobs", "1"]
+    fixed = ["run", "toys.py", "--effort", "smoke", "--device", "cpu", "--engine", "ray"]
     return subprocess.Popen(
         [sys.executable, "-m", "levelfield", *fixed, *words],
         env=os.environ | {"PYTHONPATH": path},
@@ -62,7 +64,7 @@ def contents(stage: Stage, seed: int) -> dict[str, bytes]:
 @pytest.mark.timeout(600)
 def test_worker_and_driver_are_killed_and_the_bytes_are_those_of_undisturbed_runs(stage: Stage) -> None:
     toys.write(stage.path, runs=2, steps=300, pause=0.02)
-    first = driver(stage)
+    first = driver(stage, "--jobs", "1")
     logs = [stage.where(seed) / store.LOG for seed in range(2)]
     wait_for(lambda: any(log.exists() for log in logs), 200)
     (begun,) = (seed for seed in range(2) if logs[seed].exists())
@@ -74,11 +76,58 @@ def test_worker_and_driver_are_killed_and_the_bytes_are_those_of_undisturbed_run
     first.kill()
     first.communicate()
     assert not store.complete(stage.where(1 - begun))
-    said, complaints = driver(stage).communicate(timeout=300)
+    said, complaints = driver(stage, "--jobs", "1").communicate(timeout=300)
     assert "2 of 2 runs complete" in said, complaints
     assert [read_json(stage.where(seed) / store.LEDGER)["claims"] for seed in range(2)] == [2, 2]
     for seed in range(2):
         assert contents(stage, seed) == undisturbed(stage, seed)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_of_two_raylets_one_is_killed_then_a_worker_then_the_driver(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two runs loses its worker twice and more, and both end with the bytes of undisturbed runs."""
+    toys.write(stage.path, runs=2, steps=600, pause=0.03)
+    logs = [stage.where(seed) / store.LOG for seed in range(2)]
+    with real_ray.cluster() as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        first = driver(stage, "--jobs", "2")
+        wait_for(lambda: all(log.exists() for log in logs), 300)
+        jobs = {job_of(stage, seed) for seed in range(2)}
+        assert len(jobs) == 2, "each raylet has a worker"
+        cluster.kill(cluster.second)
+        wait_for(lambda: sum(alive(stage, seed) for seed in range(2)) == 1, 60)
+        (left,) = (seed for seed in range(2) if alive(stage, seed))
+        os.kill(owner(stage, left).pid, signal.SIGKILL)
+        wait_for(lambda: any(alive(stage, seed) for seed in range(2)), 300)  # the driver has started another worker
+        first.kill()
+        first.communicate()
+        said, complaints = driver(stage, "--jobs", "2").communicate(timeout=500)
+    assert "2 of 2 runs complete" in said, complaints
+    assert all(read_json(stage.where(seed) / store.LEDGER)["claims"] >= 2 for seed in range(2))
+    for seed in range(2):
+        assert contents(stage, seed) == undisturbed(stage, seed)
+
+
+def owner(stage: Stage, seed: int) -> Owner:
+    entry = holder(stage.where(seed))
+    assert entry is not None
+    return entry.owner
+
+
+def job_of(stage: Stage, seed: int) -> str:
+    """What Ray calls the worker of a run, by the node that it is on."""
+    return owner(stage, seed).job
+
+
+def alive(stage: Stage, seed: int) -> bool:
+    """Whether a process works on a run now."""
+    entry = holder(stage.where(seed))
+    return entry is not None and entry.kind == "held" and not ended(entry.owner)
 
 
 @needs_ray

@@ -1,4 +1,4 @@
-"""The Slurm engine on a real Slurm of two nodes on this machine: a time limit, and a node that dies."""
+"""The Slurm engine on a real Slurm of two nodes on this machine: a time limit, preemption, and a node that dies."""
 
 from __future__ import annotations
 
@@ -71,6 +71,23 @@ def test_a_task_at_its_time_limit_gives_its_run_to_the_other_and_is_requeued(sta
     assert read_json(stage.where(0) / store.LEDGER)["claims"] == 2
     for seed in range(2):
         assert {name: (stage.where(seed) / name).read_bytes() for name in BYTES} == undisturbed(stage, seed)
+
+
+def test_a_run_whose_worker_is_preempted_by_another_partition_goes_on_afterwards(stage: Stage) -> None:
+    """Slurm ends the worker with SIGTERM, requeues it, and starts it again when the urgent job is done."""
+    toys.write(stage.path, runs=1, steps=400, pause=0.02)
+    outcomes: list[Outcome] = []
+    driver = started(stage, 1, outcomes)
+    wait_for(lambda: (stage.where(0) / store.LOG).exists(), 200)
+    (task,) = tasks()
+    urgent = ["sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 20"]
+    subprocess.run(urgent, check=True)
+    wait_for(lambda: tasks().get(task) == "", 120)
+    assert not store.complete(stage.where(0))
+    driver.join(500)
+    assert [len(outcome.done) for outcome in outcomes] == [1]
+    assert read_json(stage.where(0) / store.LEDGER)["claims"] == 2
+    assert {name: (stage.where(0) / name).read_bytes() for name in BYTES} == undisturbed(stage, 0)
 
 
 def test_what_a_dead_node_had_is_done_after_all(stage: Stage) -> None:
