@@ -1,6 +1,6 @@
 """Asks a language model questions in several workers, each with a copy of it: units are blocks of questions.
 
-    job = plan(named, tokenizer, evaluations, folder)
+    job = plan(named, named.text(), evaluations, folder)
     Driver(job, Local(["cuda:0", "cuda:1"]), screen).execute(list(job.asked().blocks))
     runner.collect(tokenizer, evaluations, folder, job.ask())          # joins the answers of all workers
 
@@ -49,9 +49,12 @@ class Asked(NamedTuple):
 
 
 def plan(named: Named, text: Text, evaluations: Sequence[Evaluation], folder: Path) -> Job:
-    """Writes down which questions a folder has no answers to, and returns the job of asking them."""
+    """Writes down which questions a folder has no answers to, and returns the job of asking them.
+
+    What workers have answered since does not count, so that a command that is given again has the same job.
+    """
     out = folder / FOLDER / _hash(text.mark, text.tokenizer.name, named.precision)
-    known = {one.key for one in stored(folder)} | collected(out).keys()
+    known = {one.key for one in stored(folder)}
     blocks = cut(evaluations, text.tokenizer, known.__contains__)
     asked = {"model": named.record, "folder": str(folder), "blocks": blocks}
     asked["evaluations"] = [each.record for each in evaluations]

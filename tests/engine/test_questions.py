@@ -131,6 +131,17 @@ def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice
     assert len(asked) == 1
 
 
+def test_a_command_that_is_given_again_while_others_answer_has_the_same_job(folder: Path, asked: list[str]) -> None:
+    job = planned(folder, folder / "to")
+    units = list(job.asked().blocks)
+    assert job.loaded().attempt(units[0]) == ("done", "")
+    again = planned(folder, folder / "to")
+    assert again == job and again.order(units).fingerprint == again.loaded().fingerprint
+    asked.clear()
+    assert again.loaded().attempt(units[0]) == ("done", "")
+    assert asked == []
+
+
 def test_a_job_travels_as_text_and_machines_with_other_files_refuse_it(folder: Path) -> None:
     job = replace(planned(folder, folder / "to"), device="cuda", threads=3, copies=2, spread=4)
     assert jobs.read(job.to_json()) == job
