@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.hymba import Hymba
 from levelfield.mixers.kda import KDA
 from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.rglru import RGLRU
@@ -56,6 +57,10 @@ def _griffin(heads: int, window: int) -> Pattern:
     return (RGLRU(heads), RGLRU(heads), attention)
 
 
+def _hymba(heads: int, window: int) -> Pattern:
+    return (Hymba(heads), *(Hymba(heads, window=window) for _ in range(15)))
+
+
 HYBRIDS: dict[str, Hybrid] = {
     "jamba": Hybrid("Lieber et al. 2024: one attention layer in eight", "mixtures of experts", _jamba),
     "samba": Hybrid("Ren et al. 2024: Mamba and attention to a window in turn", "nothing", _samba),
@@ -74,8 +79,14 @@ HYBRIDS: dict[str, Hybrid] = {
         "rotation of half of a head's channels alone, which RecurrentGemma has",
         _griffin,
     ),
+    "hymba": Hybrid(
+        "Dong et al. 2024: attention and a state-space model side by side in every layer; of 32 layers, the first and "
+        "the middle one have no window",
+        "learned first steps (meta tokens), keys and values that two layers share, and a last layer without a window",
+        _hymba,
+    ),
 }
-"""The patterns by name. That of Hymba is not here: its attention and Mamba heads work side by side in one layer."""
+"""The patterns by name."""
 
 
 def pattern(name: str, heads: int = 4, window: int = 2_048) -> Pattern:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from levelfield.mixers.attention import Attention
+from levelfield.mixers.hymba import Hymba
 from levelfield.model import Network
 from levelfield.presets.hybrids import HYBRIDS, pattern
 from levelfield.spec import Model, Tokens, UserError
@@ -16,6 +17,7 @@ ORDERS = {
     "qwen3_next": "gated_deltanet gated_deltanet gated_deltanet attention",
     "kimi_linear": "kda kda kda attention",
     "griffin": "rglru rglru attention",
+    "hymba": " ".join(["hymba"] * 16),
 }
 
 
@@ -24,10 +26,10 @@ def test_layers_follow_each_other_as_printed_and_the_model_is_causal(name: str) 
     mixers = pattern(name, heads=2, window=5)
     assert " ".join(mixer.label for mixer in mixers) == ORDERS[name]
     assert all(mixer.rotary == "none" for mixer in mixers if isinstance(mixer, Attention)) == (
-        name in ("jamba", "kimi_linear")
+        name in ("jamba", "kimi_linear", "hymba")  # Hymba's layers turn their queries themselves
     )
-    bounded = {mixer.window for mixer in mixers if isinstance(mixer, Attention)}
-    assert bounded == ({5} if name in ("samba", "griffin") else {None})
+    bounded = {mixer.window for mixer in mixers if isinstance(mixer, Attention | Hymba)}
+    assert bounded == ({5, None} if name == "hymba" else {5} if name in ("samba", "griffin") else {None})
     net = Network(Model(mixers, len(mixers), 16, causal=True), Tokens(7), (), mask_flag=False, seed=0).eval()
     x = torch.randint(2, 9, (2, 12), generator=torch.Generator().manual_seed(0))
     changed = torch.cat([x[:, :8], (x[:, 8:] - 1) % 7 + 2], 1)
