@@ -281,7 +281,8 @@ def remedy(where: Path) -> str:
 
 
 def _lines(path: Path, text: str) -> list[Any]:
-    return [_parsed(path, line, remedy(path.parent)) for line in text.splitlines() if line]
+    lines = text.split("\n")  # and not at U+2028 or U+0085, which other programs write into strings of JSON
+    return [_parsed(path, line, remedy(path.parent)) for line in lines if line]
 
 
 def _parsed(path: Path, text: str, advice: str) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-FACT = "The mill of Town{n} has {n} wheels. "
+FACT = "The mill of Town{n}\u2028has\u0085{n} wheels. "
+"""With two characters that end no line of JSON, though `str.splitlines` takes them for ends."""
 
 
 def longbench_records(count: int = 6) -> list[dict[str, Any]]:
@@ -107,4 +108,4 @@ def _passages(n: int) -> dict[str, Any]:
 
 def _lines(path: Path, records: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))

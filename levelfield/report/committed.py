@@ -10,6 +10,7 @@ changed since, they are not known, and no printed number stands beside its score
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -51,7 +52,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
     try:
-        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), strict=True))
+        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True))
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}): take the file from the repository again.") from error
     for line in lines:

@@ -16,6 +16,7 @@ settings is refused.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,7 @@ def _committed(path: Path) -> list[Row]:
     """The rows of a table of a report. Raises UserError where it is damaged."""
     remedy = "make its report again"
     try:
-        records = list(csv.DictReader(read_text(path, remedy).splitlines(), strict=True))
+        records = list(csv.DictReader(io.StringIO(read_text(path, remedy)), strict=True))
         rows = [Row(**{k: KEYS.get(k, str)(v) for k, v in record.items() if v}) for record in records]
         wrong = next((found for row in rows if (found := fault(row, Row))), None)
     except (csv.Error, ValueError, TypeError, OverflowError) as error:

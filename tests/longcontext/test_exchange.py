@@ -28,7 +28,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def logged(folder: Path, task: str, docs: list[dict[str, Any]], answers: list[str]) -> Path:
-    """Writes a log as lm-evaluation-harness does with --log_samples."""
+    """Writes a log as lm-evaluation-harness does with --log_samples, letters beyond ASCII as they are."""
     path = folder / f"samples_{task}_2026-11-22T21-30-02.123456.jsonl"
     records = [
         {
@@ -41,7 +41,7 @@ def logged(folder: Path, task: str, docs: list[dict[str, Any]], answers: list[st
         }
         for n, (doc, text) in enumerate(zip(docs, answers))
     ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
     return path
 
 
@@ -106,9 +106,10 @@ def test_prediction_files_of_ruler_are_read_with_length_and_depth(tmp_path: Path
 @pytest.mark.parametrize(("name", "task"), [("niah_single_1", SINGLE), ("ruler_vt", Tracking())])
 def test_logs_of_lm_evals_own_tasks_are_read(tmp_path: Path, name: str, task: Any) -> None:
     docs = [{**doc, "max_length": 2048, "gen_prefix": ""} for doc in official(task, 2)]
-    path = logged(tmp_path, name, docs, [" ".join(doc["outputs"]) for doc in docs])
+    path = logged(tmp_path, name, docs, ["\u2028".join(doc["outputs"]) + "\x85" for doc in docs])
     found = imported.read(path)
     assert [(p.task, p.length, p.template) for p in found] == [(task.name, 2048, "imported-lm-eval")] * 2
+    assert all(p.text.endswith("\x85") for p in found), "no character ends a line of JSON but a line feed"
     assert all(score(p.ruler_task, p.text, p.references).match == 1 for p in found)
 
 

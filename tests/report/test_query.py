@@ -115,7 +115,8 @@ def test_a_committed_copy_of_a_run_counts_once(tmp_path: Path) -> None:
     asked = "SELECT count(*), round(sum(value), 6) FROM scores"  # rounded: threads add in any order
     alone = query(asked, collect(tmp_path))[1]
     (tmp_path / "committed").mkdir()
-    (tmp_path / "committed" / "rows.csv").write_text(to_csv(results.rows))
+    rows = [row | Row(asked="by\u2028two\nlines") for row in results.rows]
+    (tmp_path / "committed" / "rows.csv").write_text(to_csv(rows))
     assert query(asked, collect(tmp_path))[1] == alone
 
 

@@ -54,7 +54,7 @@ def test_right_answers_have_full_scores_and_ids_are_those_of_the_text(name: str,
 
 def test_longbench_reads_json_lines_and_parquet_alike(tmp_path: Path, sources: Sources) -> None:
     records = official_files.longbench_records()
-    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    official_files._lines(tmp_path / "lines.jsonl", records)
     duckdb.execute(
         f"COPY (SELECT * FROM read_json('{tmp_path}/data.json')) TO '{tmp_path}/data.parquet' (FORMAT parquet)"
     )
@@ -182,6 +182,7 @@ def broken(path: Path) -> list[tuple[str, str, str]]:
         "lacking.json": json.dumps(lacking),
         "none.json": "[]",
         "text.json": "no JSON",
+        "object.json": '{\n "data": []\n}',
         "numbers.json": "[1]",
         "answer.json": json.dumps([{**records[0], "answer": "E"}]),
         "bad.parquet": "PAR1",
@@ -193,6 +194,7 @@ def broken(path: Path) -> list[tuple[str, str, str]]:
         ("longbench", "lacking.json", "lacks choice_C in record 0: give data.json of LongBench v2"),
         ("longbench", "none.json", "has no records"),
         ("longbench", "text.json", "is not JSON"),
+        ("longbench", "object.json", "is not JSON"),
         ("longbench", "numbers.json", "lacks _id"),
         ("longbench", "answer.json", "has the answer 'E'"),
         ("longbench", "bad.parquet", "is no Parquet file, or a damaged one"),

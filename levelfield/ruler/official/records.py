@@ -7,7 +7,6 @@ A file is read once, and kept until another is asked for, since lengths are aske
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -44,14 +43,8 @@ def _read(path: str) -> tuple[Record, ...]:
     text = read(file)
     if text.lstrip()[:1] == "[":
         return tuple(parsed(text, path))
-    lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        return tuple(json.loads(line) for line in lines)
-    except ValueError:
-        content = parsed(text, path)
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise UserError(f"{path} holds no list of records: give the official file, as it was downloaded.")
-    return tuple(content["data"])
+    lines = text.split("\n")  # and not at U+2028 or U+0085, which may stand in strings of JSON
+    return tuple(parsed(line, path) for line in lines if line.strip())
 
 
 def _parquet(file: Path) -> tuple[Record, ...]:
