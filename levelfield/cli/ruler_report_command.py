@@ -30,18 +30,18 @@ def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> 
     first, second = folders
     if first == second:
         raise UserError(f"{names[0]} and {names[1]} are the same answers: name two models.")
-    found = pairings(first, second)
+    found, models = pairings(first, second), labels(first, second)
     if not found:
         raise UserError(
-            f"{first.name} and {second.name} were asked no question in common: ask both with the same tasks, lengths, "
+            f"{models[0]} and {models[1]} were asked no question in common: ask both with the same tasks, lengths, "
             "seed and variant."
         )
-    models = first.name, second.name
-    parts = [part(pairing, (first, second)) for pairing in found]
+    parts = [part(pairing, models, (first, second)) for pairing in found]
     for each in parts:
         say(f"{each.name}: {len(each.questions):,} questions in common. {side_by_side.decided(models, each)}")
+    to = report_dir / f"ruler-{models[0]}-and-{models[1]}".replace("/", "-")
     with disk_errors(report_dir, "--report-dir"):
-        for path in side_by_side.build(models, parts, report_dir / f"ruler-{first.name}-and-{second.name}"):
+        for path in side_by_side.build(models, parts, to):
             say(f"Wrote {path}")
 
 
@@ -55,9 +55,16 @@ def find(name: str, runs_dir: Path) -> Path:
     raise UserError(f"There are no answers of '{name}' in {runs_dir / 'ruler'}: {fix}")
 
 
-def part(pairing: Pairing, folders: tuple[Path, Path]) -> side_by_side.Part:
-    """Returns what the report shows of questions in common."""
-    models = folders[0].name, folders[1].name
+def labels(first: Path, second: Path) -> side_by_side.Models:
+    """Names two folders by what tells them apart: a/ruler/m and a/ruler/n are m and n; b/ruler/m is b/m beside a/m."""
+    apart = next(pair for pair in zip(reversed(first.parts), reversed(second.parts), strict=False) if len({*pair}) > 1)
+    if apart == (first.name, second.name):
+        return apart
+    return f"{apart[0]}/{first.name}", f"{apart[1]}/{second.name}"
+
+
+def part(pairing: Pairing, models: side_by_side.Models, folders: tuple[Path, Path]) -> side_by_side.Part:
+    """Returns what the report shows of questions in common. models: what the two are called."""
     templates = pairing.templates[0] if len(set(pairing.templates)) == 1 else " and ".join(pairing.templates)
     questions = [
         side_by_side.Question(

@@ -13,6 +13,7 @@ from toy_reader import SINGLE
 
 from levelfield import published
 from levelfield.cli import app
+from levelfield.cli.ruler_report_command import labels
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.pairing import pairings
 from levelfield.longcontext.predictions import Prediction, settings_of
@@ -123,6 +124,23 @@ def test_the_command_writes_pairs_differences_and_who_is_better(
     assert {path.name for path in folder.glob("*.svg")} == {"groups.svg", "differences.svg"}
     app.main(["report", "ruler", "first"])
     assert Path("report/ruler-first/report.html").exists()
+
+
+def test_two_folders_of_one_name_are_called_by_what_tells_them_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert labels(Path("/a/ruler/m"), Path("/b/ruler/n")) == ("m", "n")
+    assert labels(Path("/b/x/ruler/m"), Path("/b/y/ruler/m")) == ("x/m", "y/m")
+    assert labels(Path("/b/ruler/m"), Path("/b/ruler/m/m")) == ("ruler/m", "m/m")
+    monkeypatch.chdir(tmp_path)
+    store(Path("runs/ruler/m"), lambda length, index: True, (SINGLE,))
+    store(Path("other/ruler/m"), lambda length, index: index > 0, (SINGLE,))
+    app.main(["report", "ruler", "m", "other/ruler/m"])
+    assert "neither does at 1024 (" in capsys.readouterr().out
+    folder = Path("report/ruler-runs-m-and-other-m")
+    rows = list(csv.DictReader((folder / "differences.csv").read_text().splitlines()))
+    assert [(row["runs/m"], row["other/m"]) for row in rows] == [("100.0", "96.7")] * 2
+    assert {path.name for path in folder.glob("*.svg")} == {"groups.svg", "differences.svg"}
 
 
 @pytest.mark.parametrize(
