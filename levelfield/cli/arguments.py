@@ -182,7 +182,8 @@ class CompareOptions:
     """The arms of a comparison and what they share.
 
     Args:
-        tasks: names of tasks (default: listops recall pathfinder), or standard: recall, words, reach and listops
+        tasks: names of tasks (default: listops recall pathfinder), or standard: recall, words, reach and listops; or
+            mad: the six of MAD
         protocols: names of protocols (default: scratch spt_masked)
         baselines: names of mixers (default: attention s4 conv)
         seeds: runs of each arm (default: as the effort affords, 2 at minutes)

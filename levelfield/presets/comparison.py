@@ -89,8 +89,8 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
 
 
 def chosen_tasks(options: Options) -> tuple[str, ...]:
-    """Returns the names of the tasks, each once: those that were given, of which `standard` is four, or the usual."""
-    parts = (efforts.STANDARD if name == "standard" else (name,) for name in options.tasks)
+    """Returns the names of the tasks, each once: those that were given, the members of groups, or the usual."""
+    parts = (efforts.GROUPS.get(name, (name,)) for name in options.tasks)
     return tuple(dict.fromkeys(name for part in parts for name in part)) or efforts.TASKS
 
 

@@ -236,13 +236,16 @@ TASKS = ("listops", "recall", "pathfinder")
 
 STANDARD = ("recall", "words", "reach", "listops")
 """Recall, state tracking, certified range and a language of nested operations: one task of each, none of which needs
-files. A comparison takes them by the name `standard`."""
+files."""
 
 STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
 """Asked at every step, of what follows from the steps so far."""
 
 MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "compression")
 """The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""
+
+GROUPS: dict[str, tuple[str, ...]] = {"standard": STANDARD, "mad": (*MAD, "selective_copying")}
+"""Names by which a comparison takes several tasks at once."""
 
 CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING, *MAD)
 """Posed by their papers to models that read from left to right."""

@@ -328,6 +328,8 @@ def test_the_standard_tasks_have_one_name() -> None:
     names = comparison.chosen_tasks(Options(("standard", "listops", "parity")))
     assert names == ("recall", "words", "reach", "listops", "parity")
     assert comparison.chosen_tasks(Options()) == efforts.TASKS
+    six = comparison.chosen_tasks(Options(("mad", "compression")))
+    assert len(six) == 6 and all(efforts.task(name, "smoke").name == name for name in six)
 
 
 @pytest.mark.parametrize(("own", "beside"), [("gru", ("attention",)), ("attention", ("gru", "s4"))])
