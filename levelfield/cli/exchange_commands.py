@@ -61,6 +61,7 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         say("levelfield import results/*/samples_*.jsonl --model MODEL")
     if target.form == "inspect":
         say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
+        say("levelfield import logs/*.eval --model NAME")
 
 
 def _wrapped(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:

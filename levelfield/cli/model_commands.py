@@ -127,11 +127,11 @@ def import_(
     length: Annotated[Number, arg(help_behavior_hint="")] = 0,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
 ) -> None:
-    """Read an exported run, or answers that RULER or lm-evaluation-harness has stored, whose report is then written.
+    """Read an exported run, or answers that other evaluators have stored, whose report is then written.
 
     Args:
-        files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), or logs of samples of
-            lm-eval (samples_TASK_DATE.jsonl)
+        files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), logs of samples of lm-eval
+            (samples_TASK_DATE.jsonl), or logs of Inspect (.eval or .json)
         model: the name under which answers are reported
         length: in tokens, where neither a file of answers nor its folder says it
     """

@@ -2,6 +2,7 @@
 
     read(Path("samples_niah_single_1_2026-11-22.jsonl"))     # lm-evaluation-harness, with --log_samples
     read(Path("results/4096/pred/vt.jsonl"))                  # NVIDIA's RULER
+    read(Path("logs/2026-11-22T21-30-02_vt.eval"))            # Inspect, of samples that levelfield exported; or .json
 
 Answers to samples that levelfield exported are known in full. Of those that RULER or lm-eval generated, task and length
 are known from the file, and the depth of a single needle from where its value stands in the prompt, in characters.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_rows
+from levelfield.longcontext import inspected
 from levelfield.longcontext.predictions import Prediction, settings_of, task_of
 from levelfield.ruler import Needle, named
 from levelfield.spec import UserError
@@ -29,12 +31,18 @@ RENAMED = {
     "ruler_qa_squad": "qa_1",
     "ruler_qa_hotpot": "qa_2",
 }
-SOURCES = {"lm-eval": "read from lm-evaluation-harness's log of samples", "ruler": "read from RULER's prediction files"}
+SOURCES = {
+    "lm-eval": "read from lm-evaluation-harness's log of samples",
+    "ruler": "read from RULER's prediction files",
+    "inspect": "read from a log of Inspect",
+}
 OFFICIAL_SEED = 42
 
 
 def read(path: Path, length: int | None = None) -> list[Prediction]:
     """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError."""
+    if path.suffix in (".eval", ".json"):
+        return [_ours(doc, text, "inspect") for doc, text in inspected.answers(path)]
     records = read_rows(path)
     if not records:
         raise UserError(f"{path} has no answers: name a file of predictions or of logged samples.")
@@ -49,7 +57,7 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
 def _answer(path: Path, record: Mapping[str, Any], length: int | None) -> Prediction:
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
-        return _ours(doc, text) if "settings" in doc else _of_lm_eval(path, record, text, length)
+        return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
     task = RENAMED.get(path.stem, path.stem)
     return _theirs("ruler", task, length or _length_of(path), record, text=record["pred"])
 
@@ -63,18 +71,18 @@ def _first(resps: Any) -> str:
     return resps
 
 
-def _ours(doc: Mapping[str, Any], text: str) -> Prediction:
-    """Returns the answer to a sample that levelfield exported."""
+def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
+    """Returns the answer to a sample that levelfield exported. source: what asked it."""
     settings = json.loads(doc["settings"])
     task_of(settings)
     return Prediction(
-        key=_key(doc["key"], "lm-eval"),
+        key=_key(doc["key"], source),
         task=doc["task"],
         settings=settings,
         length=doc["length"],
         index=doc["index"],
         flavour=doc["flavour"],
-        template=f"{doc['template']}-lm-eval",
+        template=f"{doc['template']}-{source}",
         seed=doc["seed"],
         tokens=doc["tokens"],
         made=0,
@@ -132,4 +140,4 @@ def _key(*parts: object) -> str:
 def sentence(found: Sequence[Prediction]) -> dict[str, str]:
     """Says, for every label of these answers, where they come from."""
     labels = {p.template for p in found}
-    return {label: SOURCES["ruler" if label == "imported-ruler" else "lm-eval"] for label in labels}
+    return {label: said for label in labels for source, said in SOURCES.items() if label.endswith(f"-{source}")}

@@ -1,18 +1,22 @@
-"""Makes exported samples a task of Inspect, scored as levelfield does.
+"""Makes exported samples a task of Inspect, scored as levelfield does, and reads the answers from Inspect's logs.
 
     inspect eval tasks/levelfield_ruler.py --model PROVIDER/NAME      # the file that `export` writes beside the samples
+    levelfield import logs/*.eval --model NAME
 
 A prompt is one message of the user. It ends with the beginning of the answer, as a completion would be asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import json
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from levelfield.files import read_text
 from levelfield.longcontext.exported import scored
 from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
 
 
 def task_of_file(file: Path, tokens: int) -> Any:
@@ -47,3 +51,47 @@ def task_of_file(file: Path, tokens: int) -> Any:
         scorer=levelfield_scores(),
         config=GenerateConfig(temperature=0.0, max_tokens=tokens),
     )
+
+
+def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yields the line of every sample in a log that levelfield exported, and the answer to it.
+
+    path: a log as .eval, which needs Inspect to be read, or as .json. Raises UserError.
+    """
+    samples = [sample for sample in _log(path).get("samples") or () if not sample.get("error")]
+    if not samples:
+        raise UserError(f"{path} has no answers: name a log of Inspect that has samples.")
+    for sample in samples:
+        doc = {**(sample.get("metadata") or {}), "input": sample["input"], "outputs": sample["target"]}
+        if "settings" not in doc:
+            raise UserError(f"{path} is of samples that levelfield did not export: it can read no others from Inspect.")
+        yield doc, _said(sample["output"])
+
+
+def _log(path: Path) -> Mapping[str, Any]:
+    """Reads a log as JSON has it."""
+    if path.suffix == ".json":
+        try:
+            found = json.loads(read_text(path, "name a log of Inspect"))
+        except ValueError as error:
+            raise UserError(f"{path} is no JSON ({error}): name a log of Inspect.") from error
+    else:
+        try:
+            from inspect_ai.log import read_eval_log  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise UserError("Reading .eval needs Inspect: pip install 'levelfield[harness]'.") from error
+        try:
+            found = read_eval_log(str(path)).model_dump(mode="json")
+        except Exception as error:  # of its archive, of its versions, or of the file
+            raise UserError(f"{path} cannot be read as a log of Inspect: {format_error(error)}") from error
+    if not isinstance(found, dict) or "eval" not in found:
+        raise UserError(f"{path} is no log of Inspect: it has no part 'eval'.")
+    return found
+
+
+def _said(output: Mapping[str, Any]) -> str:
+    """Returns the text of the first answer, without reasoning."""
+    content = output["choices"][0]["message"]["content"] if output.get("choices") else ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)  # parts of reasoning have none

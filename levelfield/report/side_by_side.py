@@ -193,7 +193,9 @@ def _points(found: Span, sign: int) -> str:
 def _tasks(names: Sequence[str]) -> str:
     if list(names) == list(TASKS):
         return f"RULER's {len(TASKS)} tasks"
-    return names[0] if len(names) == 1 else f"{len(names)} tasks"
+    if len(names) == 1:
+        return names[0]
+    return f"{len(names)} of RULER's {len(TASKS)} tasks" if set(names) <= set(TASKS) else f"{len(names)} tasks"
 
 
 def lengths(models: Models, part: Part) -> Table | None:

@@ -209,6 +209,39 @@ def test_exported_tasks_of_inspect_are_functions_of_their_file(tmp_path: Path) -
     assert 'task_of_file(HERE / "niah_single_1-700.jsonl", 128)' in code
 
 
+def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_samples(tmp_path: Path) -> None:
+    (file,), _ = export(Evaluation((SINGLE,), (700,), count=4), Bytes(), "jsonl", tmp_path)
+    docs = lines(file)
+    thought = [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": knows(docs[1]["input"])}]
+    said = [knows(docs[0]["input"]), thought, "no", "lost"]
+    samples = [
+        {
+            "id": doc["index"],
+            "input": doc["input"],
+            "target": doc["outputs"],
+            "metadata": {name: value for name, value in doc.items() if name != "input"},
+            "output": {"choices": [{"message": {"role": "assistant", "content": content}}]},
+            "error": {"message": "time-out"} if content == "lost" else None,
+        }
+        for doc, content in zip(docs, said)
+    ]
+    log = tmp_path / "logs" / "2026-11-22T21-30-02_levelfield.json"
+    log.parent.mkdir()
+    log.write_text(json.dumps({"version": 2, "status": "success", "eval": {"task": "t"}, "samples": samples}))
+    found = imported.read(log)
+    assert [score(p.ruler_task, p.text, p.references).match for p in found] == [1.0, 1.0, 0.0]
+    assert {(p.template, p.length, p.task) for p in found} == {("base-inspect", 700, SINGLE.name)}
+    assert imported.sentence(found) == {"base-inspect": "read from a log of Inspect"}
+    for content, why in (
+        ({"samples": samples}, "no part 'eval'"),
+        ({"eval": {}, "samples": []}, "has no answers"),
+        ({"eval": {}, "samples": [{**samples[0], "metadata": {}}]}, "levelfield did not export"),
+    ):
+        log.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=why):
+            imported.read(log)
+
+
 @pytest.mark.skipif(not INSPECT, reason="Inspect is not installed: pip install inspect_ai")
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies
