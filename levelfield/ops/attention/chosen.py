@@ -29,7 +29,7 @@ GATHERED = 1 << 22  # numbers of keys that are gathered at a time
 
 
 class Choice(NamedTuple):
-    """From what blocks are chosen.
+    """What a choice of blocks depends on beside weights.
 
     past: steps before the first query. block: steps of a block. most: blocks to choose. total: steps in all.
     """
