@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -188,3 +192,44 @@ def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
     kept = {panel.title: list(panel.models["m"]) for panel in group_curves.panels({"m": some})}
     assert kept["all 13 tasks"] == kept["aggregation"] == [4096] and kept["walks"] == [4096, 8192]
     assert group_curves.curves({"m": [row for row in rows if row.get("at") == "length=4096"]}) is None
+
+
+STEPS = """
+const list = [...document.querySelectorAll("details")].find(d => d.textContent.includes("does better"));
+const field = list.querySelector("input"), rows = [...list.querySelectorAll("tbody tr")];
+const seen = () => rows.filter(row => !row.hidden).length;
+list.querySelector("summary").focus();
+const focused = document.activeElement === list.querySelector("summary");
+list.open = true;
+const before = seen();
+field.value = "0000000c"; field.dispatchEvent(new Event("input", {bubbles: true}));
+const dark = getComputedStyle(document.body).backgroundColor;
+const fits = document.documentElement.scrollWidth <= window.innerWidth;
+document.title = JSON.stringify([focused, before, seen(), dark, fits]);
+"""
+"""Opens the list of differences, searches it, and looks whether the page is wider than the window."""
+
+
+@pytest.mark.browser
+def test_the_page_is_searched_in_the_dark_on_a_narrow_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium or Chrome found: install one to see the page searched")
+    monkeypatch.chdir(tmp_path)
+    store(Path("runs/ruler/a-model-with-a-name-that-is-rather-long"), lambda length, index: True)
+    store(Path("runs/ruler/second"), lambda length, index: index % 3 > 0)
+    app.main(["report", "ruler", "a-model-with-a-name-that-is-rather-long", "second"])
+    page = next(Path("report").glob("*/report.html"))
+    probe = page.with_name("probe.html").resolve()
+    probe.write_text(page.read_text().replace("</body>", f"<script>{{{STEPS}}}</script></body>"))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [
+        "--window-size=500,800",
+        "--blink-settings=preferredColorScheme=0",
+    ]  # Chromium's windows are no narrower
+    shown = subprocess.run([*command, "--dump-dom", probe.as_uri()], capture_output=True, text=True, timeout=90).stdout
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    focused, before, after, background, fits = json.loads(title[1].replace("&quot;", '"'))
+    assert focused and fits and background == "rgb(23, 25, 28)"
+    assert (before, after) == (40, 4)  # of 4 cells with 10 questions each; one question in each
