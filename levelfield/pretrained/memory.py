@@ -1,55 +1,59 @@
 """Predicts the memory that a checkpoint takes, from its settings and the headers of its files, before it is loaded.
 
-    memory = predicted(Path("models/llama-7b"), "bfloat16")     # Memory(weights=13.5e9, per_token=524288, ...)
+    memory = predicted(Path("models/llama-7b"), "bfloat16")     # Memory(weights=13.5e9, row=..., reading=...)
+    memory.row(4096)                                            # 2.1e9: keys and values after so many tokens
     check("llama-7b", memory, 4096, Place("cuda:0"))            # UserError where one question would not fit
     batching(memory, Place("cuda:0"))                           # as many rows as fit
 
-Three things take memory: the weights; keys and values of the questions in a batch, counted twice, since a batch is
-copied when rows leave it; and what a chunk of prompts takes while it is read. States of recurrent layers do not grow
-with the prompt and are small beside the weights, so they are not counted. For a Llama of 69 million parameters on a CPU
-the prediction was 0.8 to 1.5 times what was measured, by precision, length and rows; on GPUs it was not compared.
+Three things take memory: the weights; keys, values and states of the questions in a batch, counted twice, since a batch
+is copied when rows leave it; and what a chunk of prompts takes while it is read. Layers of ours declare what they keep,
+so a checkpoint that they can represent is converted without its weights. For others it is guessed from the usual names
+of settings. For a Llama of 69 million parameters on a CPU the prediction was 0.8 to 1.5 times what was measured, by
+precision, length and rows; on GPUs it was not compared.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from levelfield.pretrained.checkpoints import llama2c_file
-from levelfield.pretrained.checkpoints.files import Folder, read_tensors
+from levelfield.pretrained import matching_formats
+from levelfield.pretrained.checkpoints.files import Folder
 from levelfield.pretrained.decoding import Batching
 from levelfield.pretrained.language_model import CHUNK
-from levelfield.spec import UserError
+from levelfield.pretrained.sizes import understood
+from levelfield.spec import Model, UserError
 
 BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
+STATE_BYTES = 4  # at least, of a number in a recurrent state, which is not kept in bfloat16
 USED = 0.9  # of a device's memory: the rest is for torch itself and for what is freed late
-COPIES = 2  # of keys and values
+COPIES = 2  # of keys, values and states
 ACTIVATIONS = 6  # of the width of a feed-forward layer and twice that of a block, for each token of a chunk
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")
-WIDTH = ("hidden_size", "n_embd", "d_model", "dim", "width")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "heads")
-KV_HEADS = ("num_key_value_heads", "num_heads_kv", "n_kv_heads", "kv_heads")
-FEEDFORWARD = ("intermediate_size", "n_inner", "d_intermediate", "hidden_dim", "hidden")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+KV_HEADS = ("num_key_value_heads", "n_kv_heads")
+FEEDFORWARD = ("intermediate_size", "n_inner", "hidden_dim")
+WITHOUT_KEYS = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")  # model types of transformers
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 class Memory(NamedTuple):
-    """Bytes. per_token: of keys and values, for each token of each row. reading: of a chunk of prompts."""
+    """Bytes. row: of what a question keeps after so many tokens. reading: of a chunk of prompts."""
 
     weights: int
-    per_token: int
+    row: Callable[[int], int]
     reading: int
 
     def needed(self, length: int) -> int:
         """Returns what one question of a length takes at least."""
-        return self.weights + COPIES * self.per_token * length + self.reading * min(length, CHUNK) // CHUNK
+        return self.weights + COPIES * self.row(length) + self.reading * min(length, CHUNK) // CHUNK
 
 
 @dataclass(frozen=True)
@@ -68,33 +72,45 @@ class Place:
 
 def predicted(path: Path, precision: str) -> Memory:
     """Predicts the memory of a checkpoint. Raises UserError where its files cannot be read."""
-    folder, each = Folder(path), BYTES[precision]
+    folder, each, where = Folder(path), BYTES[precision], str(path)
+    shapes = folder.shapes()
+    weights = each * sum(value.numel() for value in shapes.values())
+    if known := matching_formats(folder.config, where):
+        with understood(where):
+            model = known[0].convert(folder.config, shapes, where).model
+        return Memory(weights, _declared(model, each), _reading(model.width, model.block.feedforward, each))
     config = folder.config.get("text_config", folder.config)
-    width, layers, heads = (_first(config, names) for names in (WIDTH, LAYERS, HEADS))
-    with_keys = len(found) if isinstance(found := config.get("attn_layer_idx"), list) else layers
-    size = _first(config, ("head_dim",)) or (width // heads if heads else 0)
-    keys = 2 * with_keys * (_first(config, KV_HEADS) or heads) * size * each
-    wide = max(_first(config, FEEDFORWARD), 4 * width)
-    return Memory(each * parameters(folder), keys, CHUNK * each * ACTIVATIONS * (2 * width + wide))
+    per_token, width = each * _keys(config), _first(config, WIDTH)
+    return Memory(weights, lambda length: per_token * length, _reading(width, _first(config, FEEDFORWARD), each))
 
 
 def parameters(folder: Folder) -> int:
     """Counts the numbers in a checkpoint's files, which most formats say in their headers."""
-    if folder.config.get("llama2.c"):
-        return sum(map(prod, llama2c_file.shapes(folder.config).values()))
-    return sum(_numbers(file) for file in folder.files())
+    return sum(value.numel() for value in folder.shapes().values())
 
 
-def _numbers(file: Path) -> int:
-    if file.suffix != ".safetensors":
-        return sum(value.numel() for value in read_tensors(file).values())  # mapped, so nothing is read yet
-    from safetensors import SafetensorError, safe_open
+def _declared(model: Model, each: int) -> Callable[[int], int]:
+    """Returns the bytes that the layers of a model keep for a row, by its length. each: bytes of a key's number."""
 
-    try:
-        with safe_open(file, "pt") as opened:
-            return sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{file} cannot be read as weights ({error}): copy the file again.") from error
+    def numbers(length: int) -> int:
+        mixers = (model.mixers[i % len(model.mixers)] for i in range(model.depth))
+        return sum(mixer.state_size(model.width, length) or 0 for mixer in mixers)
+
+    fixed = numbers(0)
+    return lambda length: max(each, STATE_BYTES) * fixed + each * (numbers(length) - fixed)
+
+
+def _keys(config: Mapping[str, Any]) -> int:
+    """Guesses how many numbers all layers keep for a token: keys and values of every layer."""
+    if config.get("model_type") in WITHOUT_KEYS:
+        return 0
+    width, layers, heads = (_first(config, names) for names in (WIDTH, LAYERS, HEADS))
+    size = _first(config, ("head_dim",)) or (width // heads if heads else 0)
+    return 2 * layers * (_first(config, KV_HEADS) or heads) * size
+
+
+def _reading(width: int, feedforward: int, each: int) -> int:
+    return CHUNK * each * ACTIVATIONS * (2 * width + max(feedforward, 4 * width))
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
@@ -137,7 +153,14 @@ def _size(count: float) -> str:
 
 
 def batching(memory: Memory, place: Place) -> Batching:
-    """Returns the batches that fit, of the usual size where that does, whatever else is in the memory now."""
-    room = place.total - memory.weights - memory.reading
-    fit = room // (COPIES * memory.per_token) if memory.per_token else Batching.tokens
-    return Batching(tokens=max(1, min(Batching.tokens, fit)))
+    """Returns the batches that fit, of the usual size where that does, whatever else is in the memory now.
+
+    R rows of T tokens together take at most R times what a row keeps at the start, and T times what its first token
+    adds, since no later token adds more. Where rows keep both, the start has half of the room at most.
+    """
+    room = (place.total - memory.weights - memory.reading) // COPIES
+    start, per_token = memory.row(0), memory.row(1) - memory.row(0)
+    rows = min(Batching.rows, room // (start * (2 if per_token else 1))) if start else Batching.rows
+    rows = max(1, rows)
+    tokens = min(Batching.tokens, (room - rows * start) // per_token) if per_token else Batching.tokens
+    return Batching(rows=rows, tokens=max(1, tokens))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import flat_files
+import foreign_files
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -15,6 +16,7 @@ from levelfield.cli import app
 from levelfield.pretrained import memory
 from levelfield.pretrained.decoding import Batching
 from levelfield.pretrained.memory import Memory, Place, predicted
+from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -28,6 +30,11 @@ def checkpoint(folder: Path, **config: object) -> Path:
     return folder
 
 
+def keeping(weights: int, per_token: int, start: int = 0) -> Memory:
+    """A model whose rows keep so many bytes from the start, and more for each token."""
+    return Memory(weights, lambda length: start + per_token * length, 0)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "total", lambda device: 10_000_000)
@@ -35,21 +42,45 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_weights_and_keys_are_counted_from_headers_and_settings(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "a", **LLAMA, num_key_value_heads=2)
-    assert predicted(path, "float32")[:2] == (4 * 1000, 2 * 3 * 2 * 16 * 4)
-    assert predicted(path, "bfloat16")[:2] == (2 * 1000, 2 * 3 * 2 * 16 * 2)
+    for precision, each in (("float32", 4), ("bfloat16", 2)):
+        found = predicted(path, precision)
+        assert (found.weights, found.row(0), found.row(10)) == (each * 1000, 0, 10 * 2 * 3 * 2 * 16 * each)
     inner = checkpoint(tmp_path / "b", text_config={**LLAMA, "head_dim": 32})
-    assert predicted(inner, "float32").per_token == 2 * 3 * 4 * 32 * 4
-    hybrid = checkpoint(tmp_path / "c", d_model=64, n_layer=64, attn_layer_idx=[3, 9], num_heads=4)
-    assert predicted(hybrid, "float32").per_token == 2 * 2 * 64 * 4
-    recurrent = checkpoint(tmp_path / "d", d_model=64, n_layer=64)
-    assert predicted(recurrent, "float32").per_token == 0
+    assert predicted(inner, "float32").row(1) == 2 * 3 * 4 * 32 * 4
+    bounded = {"num_heads": 8, "head_dim": 16, "time_step_limit": [0.1, 0.2]}  # which ours are not
+    recurrent = checkpoint(tmp_path / "d", model_type="mamba2", hidden_size=64, num_hidden_layers=64, **bounded)
+    assert predicted(recurrent, "float32").row(10**6) == 0
+
+
+@pytest.mark.parametrize("config", [foreign_files.BASE, foreign_files.HYBRID, foreign_files.TRANSFORMER])
+def test_what_layers_of_ours_keep_is_what_they_declare(config: foreign_files.Config, tmp_path: Path) -> None:
+    """Counts the numbers in the state of a loaded model: Mamba-2, its hybrid with attention, and attention alone."""
+    path = foreign_files.write_native(tmp_path / "m", config, foreign_files.random_weights(config))
+    model, _ = pretrained.load(str(path))
+    assert isinstance(model, NativeModel)
+    found = predicted(path, "float32")
+    for length in (1, 9):
+        _, state = model.start(torch.zeros(1, length, dtype=torch.long))
+        assert found.row(length) == 4 * sum(v.numel() for layer in state.layers for v in layer.values())
+    grows = predicted(path, "bfloat16").row(10) - predicted(path, "bfloat16").row(9)
+    assert grows == (found.row(10) - found.row(9)) / 2
+    assert bool(grows) == bool(config["attn_layer_idx"])
+    assert predicted(path, "bfloat16").row(0) == found.row(0)
+
+
+def test_a_long_question_costs_a_recurrent_model_what_a_short_one_does(tmp_path: Path) -> None:
+    weights = {name: torch.zeros(shape) for name, shape in foreign_files.rwkv6_shapes(width=12, head=4).items()}
+    torch.save(weights, tmp_path / "model.pth")
+    found = predicted(tmp_path, "float32")
+    assert found.weights == 4 * sum(value.numel() for value in weights.values())
+    assert found.row(1) == found.row(10**6) == 4 * 2 * (12 + 12 * 4 + 12)  # of two layers: time mix, channel mix
 
 
 def test_a_file_of_llama2c_and_one_of_torch_are_counted_too(tmp_path: Path) -> None:
     drawn = flat_files.write_model(tmp_path / "a")
     found = predicted(tmp_path / "a", "float32")
     assert found.weights == 4 * sum(value.numel() for value in drawn.values())
-    assert found.per_token == 2 * flat_files.LAYERS * flat_files.KEYS * flat_files.DIM * 4
+    assert found.row(5) == 5 * 2 * flat_files.LAYERS * flat_files.KEYS * flat_files.DIM * 4
     (tmp_path / "b").mkdir()
     torch.save({"a": torch.zeros(7, 3)}, tmp_path / "b" / "pytorch_model.bin")
     assert predicted(tmp_path / "b", "float64").weights == 8 * 21
@@ -57,12 +88,12 @@ def test_a_file_of_llama2c_and_one_of_torch_are_counted_too(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("small")
 def test_what_does_not_fit_is_refused_with_what_helps() -> None:
-    large, long = Memory(9_500_000, 100, 0), Memory(1_000_000, 1000, 0)
+    large, long = keeping(9_500_000, 100), keeping(1_000_000, 1000)
     for found, place, why in (
         (large, Place(), r"m takes about 9\.7 MB \(9\.5 MB of them weights\) with a question of 1,000 tokens, and cpu "
          r"has 9\.0 MB: give --precision bfloat16, or --spread"),
         (large, Place(copies=2), r"has 4\.5 MB for each of 2 copies: give fewer --devices"),
-        (Memory(1_000_000, 10_000, 0), Place(), r"has 9\.0 MB: give shorter --lengths"),
+        (keeping(1_000_000, 10_000), Place(), r"has 9\.0 MB: give shorter --lengths"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=why):
             memory.check("m", found, 1000, place)
@@ -71,10 +102,15 @@ def test_what_does_not_fit_is_refused_with_what_helps() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_batches_have_as_many_tokens_as_fit() -> None:
-    assert memory.batching(Memory(1_000_000, 1000, 0), Place()) == Batching(tokens=4000)
-    assert memory.batching(Memory(1_000_000, 0, 0), Place()) == Batching()
-    assert memory.batching(Memory(1_000_000, 1, 0), Place()) == Batching()
+def test_batches_have_as_many_rows_and_tokens_as_fit() -> None:
+    assert memory.batching(keeping(1_000_000, 1000), Place()) == Batching(tokens=4000)
+    assert memory.batching(keeping(1_000_000, 0), Place()) == Batching()
+    assert memory.batching(keeping(1_000_000, 1), Place()) == Batching()
+    assert memory.batching(keeping(1_000_000, 0, start=200_000), Place()) == Batching(rows=20)
+    both = memory.batching(keeping(1_000_000, 1000, start=200_000), Place())
+    assert both == Batching(rows=10, tokens=2000)
+    assert 2 * (both.rows * 200_000 + both.tokens * 1000) == 9_000_000 - 1_000_000
+    assert memory.batching(keeping(20_000_000, 1000, start=200_000), Place()) == Batching(rows=1, tokens=1)
 
 
 @pytest.mark.usefixtures("small")

@@ -12,6 +12,7 @@ import torch
 
 from levelfield.pretrained import generate, load
 from levelfield.pretrained.decoding import ONE_BY_ONE
+from levelfield.pretrained.memory import predicted
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.pretrained.transformers_model import TransformersModel
 from levelfield.spec import UserError
@@ -83,6 +84,11 @@ def test_logits_and_generation_are_those_of_transformers(name: str, tmp_path: Pa
     error = (model.logits(ids) - expected).abs().max()
     assert error < 1e-4 * expected.std(), error
     assert (model.logits(ids, last=3) - expected[:, -3:]).abs().max() < 1e-4 * expected.std()
+    if isinstance(model, NativeModel):
+        _, state = model.start(ids[:1])
+        assert predicted(tmp_path, "float32").row(70) == 4 * sum(
+            v.numel() for each in state.layers for v in each.values()
+        )
     rows = [row[: 60 - i].tolist() for i, row in enumerate([*ids, ids[0]])]
     made = generate(model, rows, 5)
     assert made == generate(model, rows, 5, batching=ONE_BY_ONE)

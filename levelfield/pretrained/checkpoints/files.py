@@ -19,7 +19,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -78,6 +78,17 @@ class Folder:
             return llama2c_file.tensors(self.path if self.path.is_file() else self.path / name, self.config)
         return {name: value for file in self.files() for name, value in read_tensors(file).items()}
 
+    def shapes(self) -> dict[str, Tensor]:
+        """Returns tensors with names and shapes of `tensors`, but on the meta device: they hold no numbers.
+
+        Most formats say shapes in their headers; a torch file is mapped, so that its numbers are not read either.
+        """
+        if self.config.get("llama2.c"):
+            found = llama2c_file.shapes(self.config)
+        else:
+            found = {name: shape for file in self.files() for name, shape in _shapes(file).items()}
+        return {name: torch.empty(shape, device="meta") for name, shape in found.items()}
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object. Raises UserError for a damaged file."""
@@ -88,6 +99,17 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UserError(f"{path} is not a JSON object: copy the file again.")
     return found
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Reads the shapes of a file's tensors. Raises UserError as `read_tensors` does."""
+    if path.suffix != ".safetensors":
+        return {name: tuple(value.shape) for name, value in read_tensors(path).items()}
+    try:
+        with safe_open(path, "pt") as opened:
+            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as weights ({error}): copy the file again.") from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
