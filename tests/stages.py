@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import flat_files
 import pytest
 
 from levelfield.cli.app import main
@@ -110,3 +111,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1, shown
     return shown
+
+
+def answers(runs: str, *words: str) -> list[str]:
+    """Returns the lines of answers, sorted, of a small language model that is asked in the current folder."""
+    flat_files.write_model(Path("tiny"))
+    few = ("--tasks", "vt", "--lengths", "1200", "--count", "40", "--device", "cpu")
+    main(["ruler", "tiny", *few, "--runs-dir", runs, *words])
+    return sorted(Path(runs, "ruler", "tiny", "predictions.jsonl").read_text().splitlines())

@@ -14,7 +14,7 @@ import real_ray
 import toys
 from paced import wait_for
 from repository import TESTS
-from stages import BYTES, Stage, refused, undisturbed
+from stages import BYTES, Stage, answers, refused, undisturbed
 
 from levelfield.files import read_json
 from levelfield.runs import store
@@ -146,3 +146,12 @@ def test_a_cluster_that_is_away_or_too_small_is_one_sentence(stage: Stage, monke
         assert process.returncode == 2
         assert complaints.splitlines()[-1].startswith(f"levelfield: {why}"), complaints
         assert not (stage.where(0) / store.LOG).exists()
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_copies_of_a_language_model_answer_as_one_process_does(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in real_ray.OPEN.items():
+        monkeypatch.setenv(name, value)
+    assert answers("placed", "--engine", "ray", "--devices", "2") == answers("alone")

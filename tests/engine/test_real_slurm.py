@@ -13,7 +13,7 @@ import pytest
 import real_slurm
 import toys
 from paced import wait_for
-from stages import BYTES, Stage, undisturbed
+from stages import BYTES, Stage, answers, undisturbed
 
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
@@ -105,6 +105,10 @@ def test_what_a_dead_node_had_is_done_after_all(stage: Stage) -> None:
     driver.join(500)
     assert [len(outcome.done) for outcome in outcomes] == [1]
     assert {name: (stage.where(0) / name).read_bytes() for name in BYTES} == undisturbed(stage, 0)
+
+
+def test_copies_of_a_language_model_answer_as_one_process_does(stage: Stage) -> None:
+    assert answers("placed", "--engine", "slurm", "--devices", "2") == answers("alone")
 
 
 def test_a_partition_that_does_not_exist_is_one_sentence_and_nothing_is_queued(stage: Stage) -> None:
