@@ -103,12 +103,12 @@ def test_files_of_one_folder_do_not_import_each_other() -> None:
 
 
 def test_the_training_loop_is_understood_from_few_files() -> None:
-    """At most fourteen files besides its own, and with it at most 2,280 lines."""
+    """At most fourteen files besides its own, and with it at most 2,300 lines."""
     known = {source.module: source for source in SOURCES}
     files = opened("levelfield.train", known)
     lines = {module: known[module].path.read_text().count("\n") for module in {"levelfield.train", *files}}
     assert len(files) <= 14, sorted(files)
-    assert sum(lines.values()) <= 2280, lines
+    assert sum(lines.values()) <= 2300, lines
     assert {"levelfield.model", "levelfield.objectives", "levelfield.spec.recipe"} <= files
 
 
