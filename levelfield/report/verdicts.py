@@ -23,6 +23,8 @@ from levelfield.spec.study import AT_CAP, GUESSES
 
 SHARES = ("accuracy", "step_accuracy")
 EXPLAINED = ("r2",)
+CLOSE = 5.0
+"""Points between the best and the worst seed of an arm up to which it has not split into seeds that learn and others."""
 
 
 class Key(NamedTuple):
@@ -101,12 +103,16 @@ class Table:
 
     @classmethod
     def of(cls, rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES) -> Table:
-        """Cells of the test split or along an axis; an arm of which some seeds have learnt is marked as unsteady."""
+        """Cells of the test split or along an axis; an arm of which some seeds have learnt is marked as unsteady.
+
+        Seeds within `CLOSE` of each other are one cluster, though what counts as learnt lies between them.
+        """
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
         marked = {}
         for key, arm in found.cells.items():
             outcomes = {found._beats(key.task, value, arm) for value in arm.values}
-            marked[key] = replace(arm, steady=len(outcomes) == 1)
+            close = max(arm.values) - min(arm.values) <= CLOSE
+            marked[key] = replace(arm, steady=close or len(outcomes) == 1)
         return replace(found, cells=marked)
 
     @property

@@ -193,11 +193,13 @@ def test_an_arm_has_learnt_where_every_seed_beats_the_best_rule_beyond_noise() -
     assert Table.of(rows).learnt(Key("image", "s4", "scratch"))
     few = [row | Row(n=500) for row in rows]
     assert not Table.of(few).learnt(Key("image", "s4", "scratch")), "not beyond the noise of 500 examples"
-    mixed = measured({Key("image", "s4", "scratch"): ("accuracy", 10.9)}, (0, -1))
+    mixed = measured({Key("image", "s4", "scratch"): ("accuracy", 16.0)}, (0, -6))
     table = Table.of(mixed)
     assert not table.learnt(Key("image", "s4", "scratch"))
     assert not table.cells[Key("image", "s4", "scratch")].steady
-    assert table.cells[Key("image", "s4", "scratch")] == Seeds(pytest.approx((10.9, 9.9)), LARGE, steady=False)  # type: ignore[arg-type]
+    assert table.cells[Key("image", "s4", "scratch")] == Seeds(pytest.approx((16.0, 10.0)), LARGE, steady=False)  # type: ignore[arg-type]
+    close = measured({Key("image", "s4", "scratch"): ("accuracy", 14.0)}, (0, -4))
+    assert Table.of(close).cells[Key("image", "s4", "scratch")].steady, "on both sides of the rule, and one cluster"
 
 
 def test_every_task_speaks_of_guessing_and_of_the_best_rule() -> None:
