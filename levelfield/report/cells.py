@@ -201,11 +201,7 @@ def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def metrics_of(results: Results) -> list[str]:
     """Returns the metrics that runs have whole test scores by, accuracy first."""
-    found = dict.fromkeys(
-        row.get("metric", "")
-        for row in results.rows
-        if is_score(row) and not is_baseline(row)
-    )
+    found = dict.fromkeys(row.get("metric", "") for row in results.rows if is_score(row) and not is_baseline(row))
     return sorted(found, key=lambda metric: metric != "accuracy") or ["accuracy"]
 
 

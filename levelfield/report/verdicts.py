@@ -24,7 +24,7 @@ from levelfield.spec.study import AT_CAP, GUESSES
 SHARES = ("accuracy", "step_accuracy")
 EXPLAINED = ("r2",)
 CLOSE = 5.0
-"""Points between the best and the worst seed of an arm up to which it has not split into seeds that learn and others."""
+"""Points between the best and the worst seed of an arm that has not split into seeds that learn and others."""
 
 
 class Key(NamedTuple):
