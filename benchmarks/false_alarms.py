@@ -27,6 +27,7 @@ from levelfield.presets import comparison
 from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import (
+    amos2025_arms,
     amos2025_figure2,
     amos2025_labels,
     amos2025_small,
@@ -149,6 +150,10 @@ def cases() -> Iterator[Case]:
     three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
     yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
     yield Case("amos2025_labels", "all arms equal", tuple(_scarce()), findings(amos2025_labels))
+    lifts = {"scratch": LEVEL} | dict.fromkeys(("spt_masked", "spt_causal"), LEVEL + amos2025_arms.LIFT)
+    protocols = {model: ("scratch", after) for model, after in amos2025_arms.PRETRAINED.items()}
+    others = tuple(Cell("image", m, p, lifts[p]) for m, both in protocols.items() for p in both)
+    yield Case("amos2025_arms", "all lifts at the margin", others, findings(amos2025_arms))
     lifted = {both[0]: 30.0, both[1]: LEVEL, both[2]: LEVEL, both[3]: LEVEL + amos2025_table2.LEVEL}
     margin = tuple(Cell(t, *place, lifted[place]) for t in six for place in both)
     yield Case("amos2025_table2", "S4 ahead by the margin", margin, findings(amos2025_table2))

@@ -25,7 +25,7 @@ def table(results: Results) -> Iterator[str]:
     models, places = (list(dict.fromkeys(names)) for names in zip(*arms, strict=True))
     greedy = {row.get("at"): row for row in rows if row.get("model") == RULE}
     yield "**ListOps by root operator.** The greedy rule answers with the most frequent label of the operator at the"
-    yield "root and reads nothing else. Scores are means over seeds, in percent of the test expressions with that operator."
+    yield "root and reads nothing else. Scores are means over seeds, in percent of test expressions with that operator."
     yield f"The last columns say what `{LEAST}` has beyond the rule, and `{MOST}` beyond `{SHORT}`.\n"
     beyond = f"`{LEAST}` beyond the rule", f"`{MOST}` beyond `{SHORT}`"
     yield f"| operator | expressions | greedy rule | {' | '.join([*(f'`{m}`' for m in models), *beyond])} |"

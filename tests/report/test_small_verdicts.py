@@ -8,6 +8,7 @@ from printed_rows import LARGE, measured, printed
 from levelfield.report.verdicts import Key, capped
 from levelfield.spec import Row
 from levelfield.studies import (
+    amos2025_arms,
     amos2025_labels,
     amos2025_small,
     amos2025_table2,
@@ -113,6 +114,33 @@ def test_without_all_labels_nothing_is_said_of_growth() -> None:
     assert [finding.subject.partition(" with ")[0] for finding in amos2025_labels.findings(rows)] == [
         "self-pretraining lifts the Transformer"
     ] * 4
+
+
+def lifted(lift: float) -> list[Row]:
+    """Six models of five close seeds: the Transformers rise from 40 %, the others from 50, of each kind one less."""
+    cells = {}
+    for model, after in amos2025_arms.PRETRAINED.items():
+        transformer = model.startswith("transformer")
+        low = 40.0 if transformer else 50.0
+        cells[Key("image", model, "scratch")] = ("accuracy", low)
+        cells[Key("image", model, after)] = ("accuracy", low + (lift if transformer else lift / 2))
+    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
+
+
+@pytest.mark.parametrize(("lift", "answers"), [(10, (1, 1, 1)), (-10, (-1, -1, -1)), (1, (0, 0, 0))])
+def test_other_arms_are_lifted_by_more_than_a_point_and_come_closer(lift: float, answers: tuple[int, ...]) -> None:
+    """The causal Transformer, then the other three, then the gaps; a lift of a point is none that counts."""
+    found = {finding.subject: finding.decided for finding in amos2025_arms.findings(lifted(lift))}
+    own, others, gaps = answers
+    lifts = {model: found[f"self-pretraining lifts {model} (image)"] for model in amos2025_arms.ASKED}
+    assert lifts.pop("transformer_rotary_causal") == own and set(lifts.values()) == {others}
+    assert {d for subject, d in found.items() if subject.startswith("the gap")} == {gaps} and len(found) == 7
+
+
+def test_the_transformer_and_s4_of_the_other_arms_are_trained_once() -> None:
+    both = amos2025_arms.study, amos2025_small.study
+    ours, theirs = ({run.id for run in study.runs("overnight")} for study in both)
+    assert len(ours) == 36 and len(ours & theirs) == 12, "two models, two protocols, three seeds"
 
 
 def test_of_two_arms_that_have_not_learnt_nothing_is_asked() -> None:

@@ -16,6 +16,7 @@ from levelfield.report.decisions import Seeds, difference, holm, resolution
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, power, told
 from levelfield.spec import Row, Study
 from levelfield.studies import (
+    amos2025_arms,
     amos2025_figure2,
     amos2025_labels,
     amos2025_small,
@@ -132,8 +133,9 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
-    small_tasks = (amos2025_labels, amos2025_small, huang2024_small, miralles2025_enriched, miralles2025_small)
-    own = {study.study.name for study in (*small_tasks, demo, every_task, precision, reach)} | {"state_tracking"}
+    small_tasks = (amos2025_arms, amos2025_labels, amos2025_small, miralles2025_enriched, miralles2025_small)
+    others = (huang2024_small, demo, every_task, precision, reach)
+    own = {study.study.name for study in (*small_tasks, *others)} | {"state_tracking"}
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged
     assert {name for name, study in studies.items() if study.verdict is not None} == fed

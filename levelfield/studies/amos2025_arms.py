@@ -1,0 +1,132 @@
+"""Does self-pretraining lift other architectures, and models that read forward alone?
+
+    levelfield run amos2025_arms --effort overnight
+    levelfield report amos2025_arms --effort overnight
+
+amos2025 compares a Transformer with S4, and quotes Mega from scratch. Here Mega is self-pretrained too, by masking as
+they are. Models that read forward alone, of which Gated DeltaNet is one, predict the next step instead, beside a causal
+Transformer and a causal S4. The task is the pictures of `amos2025_small`, and the runs of its Transformer and its S4
+are the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.mega import Mega
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.protocols import scratch, spt_causal, spt_masked
+from levelfield.report.decisions import Narrower, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.spec import Effort, MixerConfig, Model, Protocol, ReportView, Row, Run, Search, Study
+from levelfield.studies._amos2025_small import (
+    HEADS,
+    SCRATCH,
+    SSM,
+    TRANSFORMER,
+    denoising_loss,
+    mixers,
+    recipes,
+    task,
+)
+
+MEGA, DELTA = "mega", "gated_deltanet"
+BOTH_WAYS = (TRANSFORMER, SSM, MEGA)
+FORWARD = (f"{TRANSFORMER}_causal", f"{SSM}_causal", DELTA)
+PRETRAINED: Mapping[str, str] = {**dict.fromkeys(BOTH_WAYS, "spt_masked"), **dict.fromkeys(FORWARD, "spt_causal")}
+ASKED = (MEGA, *FORWARD)  # whether they are lifted; the other two are asked in amos2025_small
+GAPS = ((TRANSFORMER, MEGA), (FORWARD[0], FORWARD[1]), (FORWARD[0], DELTA))
+LIFT = 1.0
+"""Points that a lift has to exceed: for less, nobody would train in two phases."""
+
+
+def models(name: str, effort: Effort) -> Iterator[Model]:
+    """Yields three that read in both directions, then three that read forward."""
+    small = mixers()
+    chosen: dict[str, MixerConfig] = {**small, MEGA: Mega(keys=32, bound=task(name, effort).max_length)}
+    chosen |= {f"{label}_causal": mixer for label, mixer in small.items()} | {DELTA: GatedDeltaNet(HEADS)}
+    for label, mixer in chosen.items():
+        made = efforts.model(name, mixer, effort, label)
+        yield replace(made, causal=True) if label in FORWARD else made
+
+
+def protocols(name: str, effort: Effort, label: str) -> tuple[Protocol, Protocol]:
+    """Returns scratch and the self-pretraining that suits the direction of the model, by the same recipes."""
+    denoise, labels = recipes(effort)
+    loss = denoising_loss(name)
+    if label in FORWARD:
+        return scratch(labels), spt_causal(denoise, labels, loss=loss)
+    return scratch(labels), spt_masked(denoise, labels, efforts.ratio(name), loss=loss)
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Seed by seed, every model with both protocols; at `smoke` on ListOps, which needs no files."""
+    name = "listops" if effort == "smoke" else "image"
+    return tuple(
+        Run(task(name, effort), model, protocol, seed)
+        for seed in range(efforts.SIZES[effort].seeds)
+        for model in models(name, effort)
+        for protocol in protocols(name, effort, model.label)
+    )
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Question by question, what is shown beyond the noise of seeds and test examples."""
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no question has all of its cells.")
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Whether four models are lifted by more than LIFT points, and three gaps narrow; decided together."""
+    table = Table.of(rows)
+    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Only of models with both cells. Of one that has not learnt either way, nothing is asked."""
+    pairs = {m: [Key(name, m, protocol) for protocol in (SCRATCH, after)] for m, after in PRETRAINED.items()}
+    pairs = {model: keys for model, keys in pairs.items() if all(key in table.cells for key in keys)}
+    arms = {model: [table.cells[key] for key in keys] for model, keys in pairs.items()}
+    able = {model: any(table.learnt(key) for key in keys) for model, keys in pairs.items()}
+    scatter = table.scatter(name)
+    for model in (model for model in ASKED if model in arms):
+        before, after = arms[model]
+        facts = f"On {name}, {model} has {before} from scratch and {after} self-pretrained."
+        if not able[model]:
+            facts += f" It did not beat the best simple rule, {table.rule(name)}."
+        question = difference(after, before, LIFT, scatter) if able[model] else None
+        yield f"self-pretraining lifts {model}", Claim(question, facts)
+    for first, second in ((a, b) for a, b in GAPS if a in arms and b in arms):
+        ends = list(zip(arms[first], arms[second], strict=True))
+        gaps = [other.mean - own.mean for own, other in ends]
+        facts = f"{second} is {gaps[0]:+.1f} points from {first} at first and {gaps[1]:+.1f} pretrained."
+        question = Narrower(ends[0], ends[1], scatter) if able[first] and able[second] else None
+        yield f"the gap between {first} and {second} narrows", Claim(question, facts)
+
+
+study = Study(
+    name="amos2025_arms",
+    claim=(
+        "Self-pretraining lifts other architectures as well (amos2025): Mega by masking, and a Transformer, S4 and "
+        "Gated DeltaNet that read forward by predicting the next step; and it brings them closer to the Transformer."
+    ),
+    runs=runs,
+    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    views=(
+        ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
+        ReportView("gap", "From scratch to self-pretrained"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "CIFAR-10 pooled to 8 x 8 pixels, width 64 and two layers, with one feed-forward layer around every mixer: no "
+        "printed number belongs beside these.",
+        "Gated DeltaNet is not in the paper; it reads forward alone, and is compared with models that do so, too.",
+        "Causal self-pretraining regresses the gray value of the next pixel, and masked that of hidden pixels.",
+        "No arm from scratch has the steps of pretraining added; that of the Transformer and of S4 is in "
+        "`amos2025_small`.",
+    ),
+)
