@@ -295,6 +295,7 @@ def croissant(
     task: TaskName,
     data: Folder = Path("data"),
     url: Text = "",
+    published: Text = "",
     effort: Effort = "minutes",
     columns: Columns = NO_COLUMNS,
 ) -> None:
@@ -305,11 +306,13 @@ def croissant(
             file) for all its tasks
         data: folder of prepared data
         url: address that the data are published at (default: levelfield's own)
+        published: day on which they are published, such as 2026-11-23 (default: none is said)
         effort: of a study, at which effort
     """
     from levelfield.cli import data_commands
+    from levelfield.data.croissant import Publication
 
-    data_commands.describe(columns.source(task), data, say, url, effort)
+    data_commands.describe(columns.source(task), data, say, Publication(url, published), effort)
 
 
 COMMANDS = Group(

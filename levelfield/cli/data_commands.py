@@ -73,7 +73,7 @@ def prepare_one(name: str, task: Task, root: Path, sources: Sources, say: Say) -
     say(f"{name}: {at}")
 
 
-def describe(name: str, root: Path, say: Say, url: str = "", effort: Effort = "minutes") -> None:
+def describe(name: str, root: Path, say: Say, published: croissant.Publication, effort: Effort = "minutes") -> None:
     """Writes the Croissant file of a task, or of all tasks of a study, beside the arrays that are prepared in `root`.
 
     Raises UserError where there is no such task, or its arrays are not there or damaged.
@@ -84,7 +84,7 @@ def describe(name: str, root: Path, say: Say, url: str = "", effort: Effort = "m
         if not (at / prepared.MANIFEST).exists():
             words = f" {name}" if not own_data.is_word(name) else ""
             raise UserError(f"{task.name} is not prepared in {root}: start with `levelfield data prepare{words}`.")
-        say(f"Wrote {croissant.write(task, at, url)}")
+        say(f"Wrote {croissant.write(task, at, published)}")
 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:

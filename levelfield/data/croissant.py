@@ -1,28 +1,30 @@
 """Describes prepared data in MLCommons' Croissant 1.1, the JSON-LD that catalogues of datasets and their tools read.
 
-    about = metadata(task, Path("data/listops-3f2a91c0b4"), url="https://example.org/listops")
+    about = metadata(task, Path("data/listops-3f2a91c0b4"), Publication("https://example.org/listops", "2026-11-23"))
     about["distribution"][0]["sha256"]        # of train.x.npy
-    write(task, Path("data/listops-3f2a91c0b4"), url="")        # croissant.json, beside the arrays
+    write(task, Path("data/listops-3f2a91c0b4"))        # croissant.json, beside the arrays
 
 Whoever is handed a folder of arrays can see from it what they are: splits and their sizes, what each array holds, its
 type, shape and hash, the licence, and the settings that they were made with, the generator's version and seed among
-them. All of it is taken from the arrays and the task, so it says the same wherever the data were prepared.
+them. All of it is taken from the arrays and the task, so it says the same wherever the data were prepared, except for
+what only whoever publishes them knows: the address and the date. The standard requires a creator and a date. Each is
+left out where it is not known, rather than made up; its reader, mlcroissant, warns of a missing date and goes on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import date
 from importlib import metadata as installed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from levelfield.data import prepared
 from levelfield.files import disk_errors, write_text
-from levelfield.spec import SPLITS, Examples, SplitName, Task, describe
+from levelfield.spec import SPLITS, Examples, SplitName, Task, UserError, describe
 
 FILE = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -61,23 +63,38 @@ MEANINGS = {
 }
 
 
-def write(task: Task, at: Path, url: str) -> Path:
+class Publication(NamedTuple):
+    """What whoever publishes data knows. url: "" for levelfield's own address. date: as 2026-11-23; "" for none."""
+
+    url: str = ""
+    date: str = ""
+
+    def check(self) -> None:
+        """Raises UserError for a date that is none."""
+        try:
+            date.fromisoformat(self.date or "2026-11-23")
+        except ValueError as error:
+            raise UserError(f"--published {self.date} is no date: give one such as 2026-11-23.") from error
+
+
+NOT_YET = Publication()
+
+
+def write(task: Task, at: Path, published: Publication = NOT_YET) -> Path:
     """Writes the description into a prepared folder; returns its file. Raises UserError as `metadata` does, and for a
     folder that cannot be written."""
-    about = metadata(task, at, url)
+    about = metadata(task, at, published)
     with disk_errors(at, "--data"):
         write_text(at / FILE, json.dumps(about, indent=1) + "\n")
     return at / FILE
 
 
-def metadata(task: Task, at: Path, url: str) -> dict[str, Any]:
-    """Returns the description of a prepared folder.
-
-    url: where the data are published; "" for levelfield's own address. Raises UserError for a damaged manifest.
-    """
+def metadata(task: Task, at: Path, published: Publication = NOT_YET) -> dict[str, Any]:
+    """Returns the description of a prepared folder. Raises UserError for a damaged manifest, and for a wrong date."""
+    published.check()
     known, splits = prepared.manifest(at), prepared.read(at)
-    made = datetime.fromtimestamp((at / prepared.MANIFEST).stat().st_mtime, UTC).date().isoformat()
     generated = not (task.archives or known.get("files") or task.reads)
+    ours = generated and type(task).__module__.startswith("levelfield.tasks.")
     arrays = {name: array for split in SPLITS for name, array in prepared.columns(split, splits[split])}
     return {
         "@context": dict(CONTEXT),
@@ -85,12 +102,12 @@ def metadata(task: Task, at: Path, url: str) -> dict[str, Any]:
         "conformsTo": CONFORMS_TO,
         "name": at.name,
         "description": " ".join(_sentences(task, generated, known.get("notes", ()))),
-        "license": task.licence or (OURS if _is_ours(task) and generated else UNKNOWN),
+        "license": task.licence or (OURS if ours else UNKNOWN),
         "citeAs": " ".join(task.source.split()),
-        "creator": {"@type": "sc:Organization", "name": "levelfield", "url": home()},
-        "url": url or home(),
+        **({"creator": {"@type": "sc:Organization", "name": "levelfield", "url": home()}} if ours else {}),
+        "url": published.url or home(),
         "version": f"{task.version}.0.0",
-        "datePublished": made,
+        **({"datePublished": published.date} if published.date else {}),
         "distribution": [_file(at / f"{name}.npy", of["sha256"]) for name, of in known["arrays"].items()],
         "recordSet": [_splits(splits), _settings(task), *(_array(name, array) for name, array in arrays.items())],
     }
@@ -103,10 +120,6 @@ def home() -> str:
     except installed.PackageNotFoundError:
         return ""
     return dict(line.split(", ", 1) for line in addresses).get("Repository", "")
-
-
-def _is_ours(task: Task) -> bool:
-    return type(task).__module__.startswith("levelfield.tasks.")
 
 
 def _sentences(task: Task, generated: bool, notes: Sequence[str]) -> Iterator[str]:

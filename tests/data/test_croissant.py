@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,12 @@ from toy_data import Parity
 from levelfield import tasks
 from levelfield.cli.app import main
 from levelfield.data import croissant, prepared
+from levelfield.spec import UserError
 from levelfield.tasks.listops import ListOps
 
 TASK = ListOps(train=12, val=4, test=4, minimum=10, length=40, seed=7)
 WORD = "listops(train=12,val=4,test=4,minimum=10,length=40,seed=7)"
+URL = "https://data.example/listops"
 REQUIRED = ("@context", "@type", "conformsTo", "name", "description", "license", "url", "creator", "datePublished")
 """What the standard asks of every dataset."""
 
@@ -32,7 +36,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared folder with its description, both made by the command line."""
     root = tmp_path_factory.mktemp("data")
     main(["data", "prepare", WORD, "--data", str(root)])
-    main(["data", "croissant", WORD, "--data", str(root), "--url", "https://data.example/listops"])
+    main(["data", "croissant", WORD, "--data", str(root), "--url", URL, "--published", "2026-11-23"])
     return prepared.folder(TASK, root)
 
 
@@ -50,7 +54,8 @@ def rows(about: dict[str, Any], name: str) -> list[dict[str, Any]]:
 def test_it_says_what_the_arrays_are(kept: Path) -> None:
     about = described(kept)
     assert all(about[key] for key in REQUIRED) and about["conformsTo"] == "http://mlcommons.org/croissant/1.1"
-    assert about["license"].endswith("/Apache-2.0") and about["url"] == "https://data.example/listops"
+    assert about["license"].endswith("/Apache-2.0") and about["url"] == URL
+    assert about["datePublished"] == "2026-11-23" and about["creator"]["name"] == "levelfield"
     files = {file["@id"]: file for file in about["distribution"]}
     assert files.keys() == {path.name for path in kept.glob("*.npy")}
     for name, file in files.items():
@@ -99,7 +104,23 @@ def test_types_have_the_standards_words() -> None:
 
 def test_official_data_state_a_licence_and_a_task_of_ones_own_is_not_licensed_by_us(tmp_path: Path) -> None:
     assert [name for name in tasks.names() if (task := tasks.find(name)).archives and not task.licence] == []
-    assert croissant.metadata(Parity(), prepared.prepare(Parity(), tmp_path), "")["license"] == "not stated"
+    own = croissant.metadata(Parity(), prepared.prepare(Parity(), tmp_path))
+    assert own["license"] == "not stated" and not {"creator", "datePublished"} & own.keys()
+
+
+def test_data_of_official_files_are_not_created_by_us_and_copies_are_described_alike(
+    kept: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / kept.name
+    shutil.copytree(kept, copy, copy_function=shutil.copyfile)
+    os.utime(copy / prepared.MANIFEST, (0, 0))
+    about = croissant.metadata(TASK, copy)
+    assert about == croissant.metadata(TASK, kept) and about["creator"]["name"] == "levelfield"
+    manifest = prepared.manifest(copy) | {"files": "official"}
+    (copy / prepared.MANIFEST).write_text(json.dumps(manifest))
+    assert "creator" not in croissant.metadata(TASK, copy)
+    with pytest.raises(UserError, match="--published soon is no date: give one such as 2026-11-23"):
+        croissant.metadata(TASK, copy, croissant.Publication(date="soon"))
 
 
 def test_data_that_are_not_there_or_changed_are_one_sentence(
