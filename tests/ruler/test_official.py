@@ -20,6 +20,7 @@ from levelfield.report import longcontext
 from levelfield.ruler import OFFICIAL, Bytes, PromptOptions, Sample, Score, Sources, baselines, generate, named, score
 from levelfield.ruler.official.longbench import NEEDED, LongBench
 from levelfield.ruler.official.longmemeval import answers
+from levelfield.ruler.official.whole_questions import OfficialSet
 from levelfield.spec import Row, UserError
 
 
@@ -213,6 +214,29 @@ def test_other_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"needs its official file \(data.json of LongBench v2\): add --longbench FILE"):
         next(generate(named("longbench"), 4096, Bytes()))
     assert set(NEEDED) <= official_files.longbench_records(1)[0].keys()
+
+
+def test_records_with_other_content_are_refused_before_a_question_is_asked(tmp_path: Path, sources: Sources) -> None:
+    def refused(name: str, said: str) -> None:
+        task = named(name)
+        assert isinstance(task, OfficialSet)
+        with pytest.raises(UserError, match=re.escape(said)):
+            task.check(sources, [8192])
+
+    def rewrite(file: str, **change: object) -> None:
+        path = tmp_path / "HELMET" / "data" / "kilt" / f"{file}.jsonl"
+        official_files._lines(path, [official_files._passages(n) | change for n in range(6)])
+
+    rewrite("popqa_test_1000_k50_dep6", s_pop=0)
+    refused("helmet_popqa", "has no question for helmet_popqa: give the folder that HELMET's data.tar.gz unpacks to")
+    rewrite("nq-train-multikilt_1000_k3_dep6", answers=[])
+    refused("helmet_nq", "A record of helmet_nq has no answer")
+    rewrite("triviaqa-dev-multikilt_1000_k50_dep6", ctxs=[{"text": "It has no title."}])
+    refused("helmet_triviaqa", "A record of helmet_triviaqa has another layout (KeyError('title'))")
+    chats = official_files.longmemeval_records()
+    chats[3]["haystack_dates"] = chats[3]["haystack_dates"][:1]
+    (tmp_path / "chats.json").write_text(json.dumps(chats))
+    refused("longmemeval", "has not as many dates as sessions in d: give longmemeval_s_cleaned.json")
 
 
 def test_the_command_asks_them_and_reports_by_kind(

@@ -65,7 +65,10 @@ class HelmetPassages(OfficialSet):
         needed = (*NEEDED, "s_pop") if self.task == "popqa" else NEEDED
         found = helmet_files.read(path, Files(FILES[self.task], PASSAGES, needed), length)
         demos = [demo for demo in helmet_files.found(path, DEMOS[self.task], needed) if self._is_asked(demo)]
-        return [{**record, "demos": demos} for record in found if self._is_asked(record)]
+        asked = [record for record in found if self._is_asked(record)]
+        if not all(record["answers"] for record in (*asked, *demos)):
+            raise UserError(f"A record of {self.name} has no answer: give {self.file}.")
+        return [{**record, "demos": demos} for record in asked]
 
     def _is_asked(self, record: Record) -> bool:
         return self.task != "popqa" or 0 < record["s_pop"] < RARE

@@ -61,6 +61,8 @@ class LongMemEval(OfficialSet):
         kept = [r for r in found if r["question_type"] != RUBRIC and not str(r["question_id"]).endswith(UNANSWERABLE)]
         if not kept:
             raise UserError(f"{path} has no question that can be scored without a judge: give the whole official file.")
+        if wrong := next((r for r in kept if len(r["haystack_dates"]) != len(r["haystack_sessions"])), None):
+            raise UserError(f"{path} has not as many dates as sessions in {wrong['question_id']}: give {self.file}.")
         return kept
 
     def asked(self, record: Record) -> Asked:

@@ -9,7 +9,8 @@ in the other variants of the file's order.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -62,10 +63,32 @@ class OfficialSet(QuestionSet):
             raise UserError(f"{self.name} needs its official file ({self.file}): add --{self.option} FILE.")
         return path
 
+    def read(self, sources: Sources, length: int) -> Sequence[Record]:
+        """Returns the records for a length. Raises UserError for a file that is absent or of another layout."""
+        path = self.named(sources)
+        with self._understood():
+            found = self.records(path, length)
+        if not found:
+            raise UserError(f"{path} has no question for {self.name}: give {self.file}.")
+        return found
+
+    def question(self, record: Record) -> Asked:
+        """Returns the question of a record. Raises UserError for one of another layout."""
+        with self._understood():
+            return self.asked(record)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Turns what a record of another layout raises into a sentence."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"A record of {self.name} has another layout ({error!r}): give {self.file}.") from error
+
     def check(self, sources: Sources, lengths: Sequence[int]) -> None:
         """Raises UserError unless questions can be made for these lengths."""
         for length in lengths:
-            self.asked(self.records(self.named(sources), length)[0])
+            self.question(self.read(sources, length)[0])
 
     def builder(self, setting: Setting) -> WholeQuestions:
         return WholeQuestions(setting, self)
@@ -85,7 +108,7 @@ class WholeQuestions:
 
     def __init__(self, setting: Setting, task: OfficialSet) -> None:
         self.setting, self.task = setting, task
-        self.records = task.records(task.named(setting.sources), setting.length)
+        self.records = task.read(setting.sources, setting.length)
         count = len(self.records)
         drawn = setting.flavour.exact
         self.order = np.random.default_rng(setting.seed).permutation(count) if drawn else np.arange(count)
@@ -94,7 +117,7 @@ class WholeQuestions:
         """Returns the prompt of sample `index`, of whatever length. Raises DoesNotFit where there is none."""
         if index >= len(self.records):
             raise DoesNotFit(f"There are {len(self.records)} questions: ask for no more samples than that.")
-        asked = self.task.asked(self.records[self.order[index]])
+        asked = self.task.question(self.records[self.order[index]])
         before, after = self.setting.around
         text = before + asked.prompt + after + asked.start
         if len(text) > MOST_LETTERS * self.setting.length:
