@@ -78,7 +78,7 @@ def asked(says: Says, folder: Path, evaluation: Evaluation = EVALUATION, **more:
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
     monkeypatch.setattr(ruler_command, "load", lambda *_: ruler_command.Loaded(Saying(says), Bytes(), "mark"))
-    monkeypatch.setattr(ruler_command, "reach", lambda choice, out: None)
+    monkeypatch.setattr(ruler_command, "max_length", lambda choice, out: None)
     app.main(
         ["ruler", "some/model", "--runs-dir", str(folder / "runs"), "--report-dir", str(folder / "report"), *words]
     )

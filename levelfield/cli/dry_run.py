@@ -1,11 +1,12 @@
 """Says what a `ruler` command comes to before anything is asked: questions, tokens, time, and what is missing.
 
-    local(ModelChoice("models/pythia-160m"), evaluations, OutputOptions(), print)
+    local(ModelChoice("models/pythia-160m"), evaluations, OutputOptions(), PlaceOptions(), print)
     # models/pythia-160m: 1,100 questions. To read: at most 1,502,600 tokens; to write: at most 93,900.
     # Time: about 12 min ...
 
 The time is that of the last answers in the same folder. Before there are any, it is estimated for a model that is
-computed here: two operations for every parameter and token, as fast as a product of matrices is.
+computed here: two operations for every parameter and token, as fast as a product of matrices is. What asking would
+refuse before it reads a weight, a dry run refuses, too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from levelfield.cli import ruler_command
-from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
+from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, PlaceOptions
 from levelfield.cli.streams import Say
+from levelfield.engine import questions
+from levelfield.engine.placement import HERE
 from levelfield.longcontext import pace
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
@@ -36,12 +39,19 @@ def missing(model: ModelChoice, asked: EvalOptions) -> str:
     return f"levelfield ruler needs {'; then '.join(parts)}."
 
 
-def local(choice: ModelChoice, evaluations: Sequence[Evaluation], output: OutputOptions, say: Say) -> None:
-    """Says what evaluations of a model that is loaded here come to, without its weights. Raises UserError."""
+def local(
+    choice: ModelChoice, evaluations: Sequence[Evaluation], output: OutputOptions, place: PlaceOptions, say: Say
+) -> None:
+    """Says what evaluations of a model that is loaded here, or by an engine, come to, without its weights.
+
+    Raises UserError for what would be refused before a weight is read: see `ruler_command.check` and `_read`.
+    """
     folder = ruler_command.folder_of(choice, output.runs_dir)
     ruler_command.check(evaluations)
-    tokenizer, parameters = _read(choice, output)
-    bill = Bill.of(tokenizer, evaluations, folder)
+    ruler_command.check_lengths(choice, output.runs_dir, evaluations)
+    tokenizer, parameters = _read(choice, output, place, max(n for each in evaluations for n in each.lengths))
+    joined_later = questions.answered(ruler_command.named_model(choice, output.runs_dir), folder)
+    bill = Bill.of(tokenizer, evaluations, folder, more=joined_later)
     say(f"{choice.name}, by the tokenizer {tokenizer.name}: {bill.line()} It is computed here and costs nothing else.")
     say(time_line(bill, pace.known(folder), _estimate(bill, parameters, choice)))
 
@@ -55,21 +65,32 @@ def time_line(bill: Bill, rate: float | None, estimate: str = UNKNOWN) -> str:
     return f"Time: about {duration(bill.seconds(rate))}, at the {rate:,.0f} tokens a second of the last answers here."
 
 
-def _read(choice: ModelChoice, output: OutputOptions) -> tuple[Tokenizer, int]:
-    """Reads the tokenizer of a model, and how many parameters its files have; 0 where they do not lie here."""
+def _read(choice: ModelChoice, output: OutputOptions, place: PlaceOptions, length: int) -> tuple[Tokenizer, int]:
+    """Reads the tokenizer of a model, and how many parameters its files have; 0 where they do not lie here.
+
+    Raises UserError where it would not fit into the memory here with a question of that length. What machines of a
+    cluster have is not known here.
+    """
     named = ruler_command.named_model(choice, output.runs_dir)
     if named.trained_here:
         return named.text().tokenizer, 0
     from levelfield.pretrained import memory, tokenizer_of
     from levelfield.pretrained.checkpoints.files import Folder
     from levelfield.pretrained.locate import resolve_model_path
+    from levelfield.run import pick_device
 
     path = resolve_model_path(choice.name, weights=False)
     tokenizer = tokenizer_of(choice.tokenizer, path)
     try:
-        return tokenizer, memory.parameters(Folder(path))
+        parameters = memory.parameters(Folder(path))
     except UserError:  # a name on the hub whose weights are not downloaded yet
         return tokenizer, 0
+    if place.engine == HERE.engine:
+        device = str(pick_device(choice.device))
+        copies = place.devices if device == "cpu" else 1  # each has a GPU of its own, where there are as many
+        there = memory.Place(device, copies, place.spread)
+        memory.check(choice.name, memory.predicted(path, choice.precision), length, there)
+    return tokenizer, parameters
 
 
 def _estimate(bill: Bill, parameters: int, choice: ModelChoice) -> str:

@@ -52,17 +52,20 @@ def ruler(
     sources = ruler_command.sources(texts)
     if served_command.is_address(model.name):
         if (place, cluster) != (PLACED, CLUSTER):
-            raise UserError(f"{model.name} computes where it is, and options of engines were given: leave them out.")
+            raise UserError(
+                "A server places its own model: leave out --engine, --devices, --spread, --threads and the options of "
+                "clusters."
+            )
         served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say)
         return
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
-    if dry_run:
-        dry.local(model, evaluations, output, say)
-        return
     if (place, cluster) != (PLACED, CLUSTER):
         by = placed_command.copies(place, cluster, model, output.runs_dir)
+    if dry_run:
+        dry.local(model, evaluations, output, place, say)
+        return
     ended(ruler_command.evaluate(model, evaluations, output, say, by=by))
 
 

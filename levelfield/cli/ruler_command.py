@@ -157,7 +157,7 @@ def evaluate(
     else:
         check(evaluations)
         with reserved(folder, say):
-            _check_reach(choice, output.runs_dir, evaluations)
+            check_lengths(choice, output.runs_dir, evaluations)
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
     _say_all(_diverged(found), say)
@@ -221,9 +221,9 @@ def reserved(folder: Path, say: Say):
     return locked(folder / ".lock", "--runs-dir", lambda: say(waits))
 
 
-def _check_reach(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Evaluation]) -> None:
+def check_lengths(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Evaluation]) -> None:
     """Raises UserError for lengths beyond a table of positions, before a weight is read."""
-    most = reach(choice, runs_dir)
+    most = max_length(choice, runs_dir)
     for each in evaluations:
         runner.check_lengths(choice.name, most, each)
 
@@ -232,9 +232,9 @@ def named_model(choice: ModelChoice, runs_dir: Path) -> Named:
     return Named(choice.name, runs_dir, choice.tokenizer, choice.precision, reference_bug=choice.reference_bug)
 
 
-def reach(choice: ModelChoice, runs_dir: Path) -> int | None:
+def max_length(choice: ModelChoice, runs_dir: Path) -> int | None:
     """Returns the most tokens that the model takes, if its positions are a table; None otherwise."""
-    return named_model(choice, runs_dir).reach()
+    return named_model(choice, runs_dir).max_length()
 
 
 def load(choice: ModelChoice, runs_dir: Path, length: int = 1) -> Loaded:

@@ -71,7 +71,7 @@ class Named:
     def trained_here(self) -> bool:
         return (self.runs_dir / self.name / store.SPEC).exists()
 
-    def reach(self) -> int | None:
+    def max_length(self) -> int | None:
         """Returns the most tokens that the model takes, if its positions are a table; None otherwise."""
         from levelfield.pretrained import positions_of
 

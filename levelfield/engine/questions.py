@@ -53,7 +53,7 @@ def plan(named: Named, text: Text, evaluations: Sequence[Evaluation], folder: Pa
 
     What workers have answered since does not count, so that a command that is given again has the same job.
     """
-    out = folder / FOLDER / _hash(text.mark, text.tokenizer.name, named.precision)
+    out = _out(named, text, folder)
     known = {one.key for one in stored(folder)}
     blocks = cut(evaluations, text.tokenizer, known.__contains__)
     asked = {"model": named.record, "folder": str(folder), "blocks": blocks}
@@ -61,6 +61,15 @@ def plan(named: Named, text: Text, evaluations: Sequence[Evaluation], folder: Pa
     path = out / f"questions-{_hash(json.dumps(asked))}.json"
     write_json(path, asked)
     return Job(path, spread=named.spread)
+
+
+def answered(named: Named, folder: Path) -> list[Prediction]:
+    """Returns what copies of a model have answered in a folder, also where they ended before it was joined there."""
+    return [*collected(_out(named, named.text(), folder)).values()] if (folder / FOLDER).exists() else []
+
+
+def _out(named: Named, text: Text, folder: Path) -> Path:
+    return folder / FOLDER / _hash(text.mark, text.tokenizer.name, named.precision)
 
 
 def _hash(*words: str) -> str:

@@ -9,12 +9,13 @@ Tokens are counted from the lengths of evaluations, so they are upper bounds, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import Prediction
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.tokenizer import Tokenizer
@@ -38,10 +39,17 @@ class Bill(NamedTuple):
     written: int
 
     @staticmethod
-    def of(tokenizer: Tokenizer, evaluations: Sequence[Evaluation], folder: Path, thinking: int = 0) -> Bill:
+    def of(
+        tokenizer: Tokenizer,
+        evaluations: Sequence[Evaluation],
+        folder: Path,
+        thinking: int = 0,
+        *,
+        more: Iterable[Prediction] = (),
+    ) -> Bill:
         """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. thinking: tokens
-        allowed beside those of an answer."""
-        stored = {p.place for p in predictions(folder) if not p.outdated}
+        allowed beside those of an answer. more: answers that are not joined to those of the folder yet."""
+        stored = {p.place for p in (*predictions(folder), *more) if not p.outdated}
         total = answered = read = written = 0
         for each in evaluations:
             for task in each.tasks_at_depths:

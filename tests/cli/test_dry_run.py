@@ -49,7 +49,7 @@ def test_without_answers_the_time_is_that_of_the_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(dry_run, "_read", lambda *_: (Bytes(), 1_000_000))
-    monkeypatch.setattr(ruler_command, "reach", lambda *_: None)
+    monkeypatch.setattr(ruler_command, "max_length", lambda *_: None)
     monkeypatch.setattr("levelfield.pretrained.speed.operations", lambda *_: 1e9)
     app.main(["ruler", "some/model", *WORDS, "--count", "100", "--dry-run", "--runs-dir", str(tmp_path / "runs")])
     shown = capsys.readouterr().out

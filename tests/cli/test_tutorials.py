@@ -95,7 +95,7 @@ def test_the_evaluator_counts_asks_reports_and_exchanges(
     pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(ruler_command, "load", lambda *_: ruler_command.Loaded(Saying(knows), Bytes(), "mark"))
-    monkeypatch.setattr(ruler_command, "reach", lambda *_: None)
+    monkeypatch.setattr(ruler_command, "max_length", lambda *_: None)
     with serving_model(knows) as server:
         server.models = [{"id": "org/toy", "max_model_len": 16_384}]
         dry, *lines = (line.replace("http://127.0.0.1:8000/v1", server.url) for line in commands("evaluator"))

@@ -18,18 +18,19 @@ from paced import wait_for
 from repository import TESTS
 from stages import Heard, Threads
 
-from levelfield.cli import app
+from levelfield.cli import app, ruler_command
 from levelfield.engine import pool
 from levelfield.engine import work as jobs
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.models import Named
 from levelfield.engine.pool import Pool
-from levelfield.engine.questions import Job, plan
+from levelfield.engine.questions import Job, answered, plan
 from levelfield.longcontext import blocks, runner
 from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import PREDICTIONS
-from levelfield.pretrained import LanguageModel
+from levelfield.pretrained import LanguageModel, memory
 from levelfield.ruler import Needle, Tracking
 from levelfield.runs import claims
 from levelfield.runs.claims import holder
@@ -116,6 +117,8 @@ def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice
     assert copy.attempt(unit) == ("busy", "")
     claims._STOP.clear()
     assert len(blocks.collected(job.out)) == 1
+    bill = Bill.of(named(folder).text().tokenizer, EVALUATIONS, to, more=answered(named(folder), to))
+    assert (bill.questions, bill.answered) == (8, 1)
     again = planned(folder, to)
     assert again.path == job.path  # nothing that is asked has changed, so workers in a queue may go on with it
     (first,) = blocks.collected(job.out)
@@ -159,7 +162,7 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
     for words, why in (
         (("--devices", "0"), "--devices must be at least 1, not 0."),
         (("--gpus", "1"), "--gpus is not for --engine local"),
-        (("--engine", "rya"), "There is no engine 'rya'"),
+        (("--engine", "rya", "--dry-run"), "There is no engine 'rya'"),
         (("--spread", "2", "--device", "cpu"), "A model is spread over GPUs, and cpu is none: leave out --spread."),
     ):
         with pytest.raises(SystemExit) as stop:
@@ -167,6 +170,23 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
         shown = capsys.readouterr().err
         assert stop.value.code == 2
         assert why in shown and shown.count("\n") == 1, shown
+
+
+def test_a_dry_run_refuses_lengths_and_sizes_that_asking_would_refuse(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("ruler", "tiny", "--device", "cpu", "--lengths", "520", "--tasks", "niah_single_1", "--count", "2")
+    for owner, name, said, why in (
+        (ruler_command, "max_length", 500, "tiny takes at most 500 tokens and cannot be evaluated at a length of 520"),
+        (memory, "total", 1000, "of them weights) with a question of 520 tokens, and cpu has 0.0 MB"),
+    ):
+        with monkeypatch.context() as here, pytest.raises(SystemExit):
+            here.setattr(owner, name, lambda *_, said=said: said)
+            app.main([*words, "--dry-run"])
+        shown = capsys.readouterr()
+        assert why in shown.err and "Time:" not in shown.out
+    app.main([*words, "--dry-run"])
+    assert "2 questions." in capsys.readouterr().out and not (folder / "runs").exists()
 
 
 @pytest.mark.slow

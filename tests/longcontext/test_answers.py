@@ -96,7 +96,7 @@ def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ruler_command, "load", lambda *_: pytest.fail("no weights are needed"))
-    monkeypatch.setattr(ruler_command, "reach", lambda choice, out: 800)
+    monkeypatch.setattr(ruler_command, "max_length", lambda choice, out: 800)
     with pytest.raises(SystemExit) as end:
         app.main(
             [
