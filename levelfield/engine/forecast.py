@@ -6,9 +6,10 @@
     All 30 runs: 40.2 TFLOP; one after another some 25 min on cpu, or 0.0001 GPU-hours at 100 TFLOP/s
     Most memory: attention · scratch on listops, some 0.1 GB (weights, gradients, two moments, a batch's activations)
 
-Time and memory come from one training pass of every arm, forward and backward, on a made-up batch: as large as the
+Time and memory come from a training pass of every model, forward and backward, on a made-up batch: as large as the
 recipe's where that is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a
-batch. They are lower bounds where an operator's cost grows faster, as attention's does.
+batch. They are lower bounds where an operator's cost grows faster, as attention's does. The more models there are, the
+smaller are their batches, so that a plan takes seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from levelfield.objectives import Trainable, default_objective
 from levelfield.report.tables import duration
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
-from levelfield.spec import Run, Task
+from levelfield.spec import Model, Protocol, Run, Task
 from levelfield.train import training_loss
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
-WORK = 2e9  # parameters times steps of sequence of the pass that is timed, at most
+WORK = 2e9  # parameters times steps of sequence of the passes that are timed, of all models together at most
 SHORTEST = 32  # steps of its sequences
-PASSES = 3  # the quickest counts: other work on the machine only ever slows a pass
+PASSES = 3  # at most; the quickest counts: other work on the machine only ever slows a pass
+ENOUGH = 0.1  # seconds of passes after which no other is made
 COPIES = 4  # weights, gradients and Adam's two moments, in float32
 
 
@@ -77,24 +79,43 @@ def sequences(run: Run, root: Path) -> float | None:
     return total
 
 
-def measure(run: Run, device: torch.device) -> Pass:
-    """Times a few passes in one thread, as a worker has it. Raises whatever the layers raise."""
+@dataclass(frozen=True)
+class Shape:
+    """What the cost of a pass depends on; arms that differ in other things share a measurement."""
+
+    task: Task
+    model: Model
+    objective: Trainable
+    batch: int
+
+    @staticmethod
+    def of(run: Run) -> Shape:
+        phases = run.protocol.phases
+        objective = phases[-1].objective if phases else default_objective(run.task)
+        assert isinstance(objective, Trainable)
+        return Shape(run.task, run.model, objective, max((phase.recipe.batch for phase in phases), default=1))
+
+
+def measure(shape: Shape, device: torch.device, work: float = WORK) -> Pass:
+    """Times a few passes in one thread, as a worker has it. Raises whatever the layers raise.
+
+    work: parameters times steps of sequence, at most.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _passes(run, device)
+        return _passes(shape, device, work)
     finally:
         torch.set_num_threads(threads)
 
 
-def _passes(run: Run, device: torch.device) -> Pass:
-    phases = run.protocol.phases
-    objective = phases[-1].objective if phases else default_objective(run.task)
-    assert isinstance(objective, Trainable)
+def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
+    run = Run(shape.task, shape.model, Protocol("", ()), seed=0)
+    objective = shape.objective
     net = deepcopy(build_net(run, objective)).train().to(device)
     size = max(1, sum(p.numel() for p in net.parameters()))
-    length = int(min(run.task.max_length, max(SHORTEST, WORK // size // 2)))
-    count = int(min(_batch(run), max(2, WORK // size // length)))
+    length = int(min(run.task.max_length, max(SHORTEST, work // size // 2)))
+    count = int(min(shape.batch, max(2, work // size // length)))
     batch = SplitOnDevice(plan.example(run.task, length), device).gather(torch.zeros(count, dtype=torch.long))
     own = {p.untyped_storage().data_ptr() for p in net.parameters()}
     kept: dict[int, int] = {}
@@ -114,25 +135,28 @@ def _passes(run: Run, device: torch.device) -> Pass:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         spent.append(time.perf_counter() - began)
+        if sum(spent) > ENOUGH:
+            break
     steps = count * length * run.task.documents
     return Pass(min(spent) / steps, sum(kept.values()) / steps)
 
 
-def _batch(run: Run) -> int:
-    return max((phase.recipe.batch for phase in run.protocol.phases), default=1)
-
-
-def forecast(run: Run, root: Path, device: torch.device) -> Forecast:
-    """Forecasts a run of an arm."""
+def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
+    """Forecasts a run of an arm, whose pass costs `one`; None where its layers do not take a short sequence."""
     cost, count = plan.cost(run, root), sequences(run, root)
     flops = cost.total if cost.total is not None or count is None else cost.flops * count
-    try:
-        one = measure(run, device)
-    except Exception:  # whatever a user's own layer makes of a short sequence
+    if one is None:
         return Forecast(flops, None, None)
     long = run.task.max_length * run.task.documents
-    memory = 4.0 * COPIES * cost.parameters + one.kept * long * _batch(run)
+    memory = 4.0 * COPIES * cost.parameters + one.kept * long * Shape.of(run).batch
     return Forecast(flops, None if count is None else one.seconds * long * count, memory)
+
+
+def _tried(shape: Shape, device: torch.device, work: float) -> Pass | None:
+    try:
+        return measure(shape, device, work)
+    except Exception:  # whatever a user's own layer makes of a short sequence
+        return None
 
 
 def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
@@ -141,7 +165,9 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     arms: dict[Run, list[Run]] = {}
     for run in runs:
         arms.setdefault(replace(run, seed=0), []).append(run)
-    found = {arm: forecast(same[0], root, device) for arm, same in arms.items()}
+    shapes = dict.fromkeys(Shape.of(arm) for arm in arms)
+    passes = {shape: _tried(shape, device, WORK / len(shapes)) for shape in shapes}
+    found = {arm: forecast(same[0], root, passes[Shape.of(arm)]) for arm, same in arms.items()}
     flops = [(f.flops, len(arms[arm])) for arm, f in found.items()]
     seconds = [(f.seconds, len(arms[arm])) for arm, f in found.items()]
     whole, spent = (sum(v * n for v, n in parts if v is not None) for parts in (flops, seconds))

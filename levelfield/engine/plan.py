@@ -7,7 +7,8 @@
       model.mixers       Attention(heads=4)    attention (all protocols)
 
 The cost per example is counted without data, so nothing is trained or prepared: on batches as training would form them
-where the task is prepared, else on sequences of its full length.
+where the task is prepared, else on sequences of its full length. Layers on sequences of more than 512 steps are
+extrapolated where that can be done, to within some percent; the ledger of a run counts them.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from levelfield.spec import (
     describe,
 )
 from levelfield.spec.errors import format_error
+
+COUNTED = 512  # steps of a sequence up to which layers are counted; beyond, a plan extrapolates and a ledger does not
 
 
 def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
@@ -123,7 +126,7 @@ def _count(task: Task, model: Model, objective: Objective, root: Path | None) ->
     assert isinstance(objective, Trainable)
     net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
     train = None if root is None else _prepared(task, root)
-    return parameters(net)["parameters"], Costs.of(net, (train or example(task)).lengths, objective, task)
+    return parameters(net)["parameters"], Costs.of(net, (train or example(task)).lengths, objective, task, COUNTED)
 
 
 def _meter(costs: Costs, phase: Phase, train: Examples | None, task: Task) -> Meter:

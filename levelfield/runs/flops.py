@@ -40,6 +40,7 @@ LARGE = 2_000_000_000  # operations beyond which a layer is counted without valu
 FEW, MORE = 2, 3  # sizes of the batches counted; a batch of one would lack sums over it, which all larger ones have
 BATCHES = 500  # batches that are formed to see their lengths; later ones are taken to be like them
 NODES = 3  # lengths at which a cost is counted where many occur
+AGREES = 0.03  # of a count, by which an extrapolation may miss it
 CACHED = 4096  # costs of layers that are kept
 
 
@@ -86,10 +87,13 @@ class Costs:
     costs: tuple[Cost, ...]
 
     @staticmethod
-    def of(net: Network, lengths: np.ndarray, objective: Trainable, task: Task) -> Costs:
-        """Counts a network, which must lie on the CPU. lengths: (N,), those of the sequences that occur."""
+    def of(net: Network, lengths: np.ndarray, objective: Trainable, task: Task, most: int | None = None) -> Costs:
+        """Counts a network, which must lie on the CPU.
+
+        lengths: (N,), those of the sequences that occur. most: as in `cost`.
+        """
         masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
-        return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked) for length in counted))
+        return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked, most) for length in counted))
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the fixed FLOPs and those of each sequence, (n,) both, at each of the lengths (n,).
@@ -169,19 +173,54 @@ def _transform(length: int) -> int:
     return fourier(size_for(int(length)))
 
 
-def cost(net: Network, length: int, objective: Trainable, task: Task, masked: bool = False) -> Cost:
+def cost(
+    net: Network, length: int, objective: Trainable, task: Task, masked: bool = False, most: int | None = None
+) -> Cost:
     """Counts a training step on sequences of this length. Layers of one mixer and equal shapes are counted once.
 
     masked: whether batches hold padding. Layers are counted on tensors with values where that takes little time, and
     else on tensors without. What an opaque mixer does without values is not known, so it is counted with values up to
     LONG steps, and beyond as the a T + b T^2 that fits LONG / 2 and LONG steps.
+
+    most: for an estimate, the steps beyond which layers are extrapolated where that can be done; None for a count.
     """
     total = _around(net, length, objective, task, masked)
     for layer, block in enumerate(net.blocks):
         mixer = net.model.mixers[layer % len(net.model.mixers)]
         of_layer = partial(_layer, net, mixer, block, masked=masked)
-        total += _beyond(of_layer, length) if mixer.opaque and length > LONG else of_layer(length)
+        if mixer.opaque and length > LONG:
+            total += _beyond(of_layer, length)
+        elif most is not None and mixer.receptive_field is None and not mixer.opaque:
+            total += _estimated(of_layer, length, most)
+        else:
+            total += of_layer(length)
     return total
+
+
+def _estimated(of_layer: Callable[[int], Cost], length: int, most: int) -> Cost:
+    """Extrapolates the cost of a layer from `most` steps and half as many, where the same rule leads from a half and a
+    quarter of them to what is counted at `most`; else, as where windows are computed in blocks, counts it."""
+    if length <= most:
+        return of_layer(length)
+    quarter, half, whole = (of_layer(most // part) for part in (4, 2, 1))
+    tried = _grown(quarter, half, most // 2, most)
+    right = all(np.isclose(a, b, rtol=AGREES) for a, b in zip(tried.parts[:2], whole.parts[:2], strict=True))
+    return _grown(half, whole, most, length) if right else of_layer(length)
+
+
+def _grown(half: Cost, whole: Cost, most: int, length: int) -> Cost:
+    """Returns the a T + b T^2 that fits most / 2 and `most` steps, at `length`; transforms grow with their sizes."""
+    size = _transform(length) / _transform(most)
+    found = []
+    for few, many, few_of, many_of in (
+        (half.fixed, whole.fixed, half.fixed_transforms, whole.fixed_transforms),
+        (half.each, whole.each, half.each_transforms, whole.each_transforms),
+    ):
+        square = 2 * ((many - many_of) - 2 * (few - few_of)) / most**2
+        line = (many - many_of) / most - square * most
+        found.append((line * length + square * length**2 + many_of * size, many_of * size))
+    (fixed, fixed_of), (each, each_of) = found
+    return Cost(fixed, each, fixed_of, each_of)
 
 
 def _beyond(of_layer: Callable[[int], Cost], length: int) -> Cost:

@@ -61,6 +61,25 @@ def test_many_seeds_are_told_by_the_first_and_the_last(
     assert f"label 3 steps   {shown}\n" in capsys.readouterr().out
 
 
+def one_pass(run: Run) -> forecast.Pass:
+    return forecast.measure(forecast.Shape.of(run), torch.device("cpu"))
+
+
+def test_arms_that_share_a_model_share_a_pass(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[float] = []
+
+    def measure(shape: forecast.Shape, device: torch.device, work: float) -> forecast.Pass:
+        measured.append(work)
+        return forecast.Pass(1e-6, 100.0)
+
+    monkeypatch.setattr(forecast, "measure", measure)
+    task, model = ListOps(minimum=10, length=40), Model((Conv(3, hidden=8),), 1, 8)
+    short, long = (scratch(recipe(budget=Duration(steps, "steps"), batch=4)) for steps in (5, 10))
+    runs = [Run(task, model, protocol, seed) for protocol in (short, long) for seed in range(3)]
+    list(forecast.lines([*runs, Run(task, replace(model, width=16), short, 0)], here))
+    assert measured == [forecast.WORK / 2] * 2
+
+
 def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here: Path) -> None:
     """Twice the batch keeps twice the activations, and the weights once."""
     run = Run(
@@ -70,7 +89,7 @@ def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here:
         0,
     )
     wide = replace(run, protocol=scratch(recipe(budget=Duration(5, "steps"), batch=16)))
-    small, large = (forecast.forecast(r, here, torch.device("cpu")) for r in (run, wide))
+    small, large = (forecast.forecast(r, here, one_pass(r)) for r in (run, wide))
     weights = 16 * plan.cost(run).parameters
     assert small.memory is not None and large.memory is not None and small.seconds is not None
     assert small.memory > weights and small.seconds > 0
@@ -81,7 +100,7 @@ def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Pat
     epochs = recipe(budget=Duration(2, "epochs"), batch=10)
     run = Run(ListOps(minimum=10, length=40, train=95), Model((Conv(3, hidden=8),), 1, 8), scratch(epochs), 0)
     assert forecast.sequences(run, here) == 190
-    assert plan.cost(run).total is None and (forecast.forecast(run, here, torch.device("cpu")).flops or 0) > 0
+    assert plan.cost(run).total is None and (forecast.forecast(run, here, one_pass(run)).flops or 0) > 0
 
 
 def test_every_part_of_a_summed_objective_is_in_the_plan() -> None:

@@ -263,6 +263,15 @@ def test_layers_of_one_kind_are_counted_once() -> None:
     assert cost(net, T, Classify(), FirstSymbol()).fixed == pytest.approx(5 * step(S4(state=4)).fixed, rel=0.01)
 
 
+@pytest.mark.parametrize("config", [Attention(2), Attention(2, window=9), S4(state=4)], ids=str)
+def test_an_estimate_from_shorter_sequences_is_near_the_count(config: MixerConfig) -> None:
+    net, task = network(config), FirstSymbol()
+    counted, near = (cost(net, 1_000, Classify(), task, most=most) for most in (None, 128))
+    assert near.each == pytest.approx(counted.each, rel=0.03)
+    assert near.of(32) == pytest.approx(counted.of(32), rel=0.03)
+    assert cost(net, 128, Classify(), task, most=128) == cost(net, 128, Classify(), task)
+
+
 def test_opaque_layers_are_counted_from_shorter_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = step(Probe("attention"))
     monkeypatch.setattr(flops, "_KNOWN", {})
