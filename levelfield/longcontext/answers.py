@@ -31,7 +31,11 @@ BASELINES = "baselines.jsonl"
 
 def stored(folder: Path) -> list[Prediction]:
     """Reads every answer that was ever appended, except a last line that was cut off. Raises UserError."""
-    path = folder / PREDICTIONS
+    return read_predictions(folder / PREDICTIONS)
+
+
+def read_predictions(path: Path) -> list[Prediction]:
+    """Reads a file of answers, except a last line that was cut off. Raises UserError where it is damaged."""
     try:
         return [Prediction.restored(record) for record in read_log(path)]
     except (ValueError, TypeError, KeyError) as error:

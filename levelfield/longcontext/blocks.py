@@ -5,8 +5,10 @@
     found = collected(folder)                                    # {key: answer} of all blocks
 
 A block is some samples of one task and length, at all depths. How many it has does not depend on how many copies there
-are, so that the same questions form the same batches and get the same answers wherever they are asked. Its name has a
-hash of the keys of its samples: after a change of texts or of a task, a block has another name and is asked again.
+are, so that the same questions form the same batches wherever they are asked, unless memory bounds a batch or part of a
+block was answered before. Its name has a hash of the keys of its samples: after a change of texts or of a task, a block
+has another name and is asked again. A question that an earlier block has, as where a length holds what a shorter one
+holds, is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from levelfield.files import read_log
+from levelfield.longcontext.answers import read_predictions
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
 from levelfield.ruler import RulerTask, Sample, Tokenizer
@@ -30,13 +32,15 @@ PART = "part-{}.jsonl"  # answers of one process, by the number of its claim; no
 class Block(NamedTuple):
     """Some samples of one task and length: indices `first` to `first + SIZE`, as far as there are samples.
 
-    evaluation: its place among the evaluations. task: that of the task in the evaluation.
+    evaluation: its place among the evaluations. task: that of the task in the evaluation. elsewhere: keys of samples
+    that an earlier block has, and which this one is without.
     """
 
     evaluation: int
     task: int
     length: int
     first: int
+    elsewhere: Sequence[str] = ()
 
     def task_of(self, evaluations: Sequence[Evaluation]) -> RulerTask:
         return evaluations[self.evaluation].tasks[self.task]
@@ -50,7 +54,8 @@ class Block(NamedTuple):
         after = min(self.first + SIZE, each.count)
         for indices in (range(self.first, after), range(each.count)):
             made = each.part(task, self.length, tokenizer, indices, on_skipped=lambda one: None)
-            found = [sample for sample in made if self.first <= sample.index < after]
+            here = (sample for sample in made if self.first <= sample.index < after)
+            found = [sample for sample in here if sample.key not in self.elsewhere]
             if _name(task, self, found) == name:
                 return found
         raise UserError(f"The questions {name} are other ones on this machine: give all machines the same files.")
@@ -59,15 +64,19 @@ class Block(NamedTuple):
 def cut(evaluations: Sequence[Evaluation], tokenizer: Tokenizer, known: Callable[[str], bool]) -> dict[str, Block]:
     """Returns the blocks with an unanswered sample, by name. known: whether there is an answer under a key."""
     blocks: dict[str, Block] = {}
+    taken: set[str] = set()
     for number, each in enumerate(evaluations):
         for task, length, samples in each.groups(tokenizer, lambda one: None):
             by_first: dict[int, list[Sample]] = {}
             for sample in samples:
                 by_first.setdefault(sample.index // SIZE * SIZE, []).append(sample)
             for first, part in by_first.items():
-                block = Block(number, each.tasks.index(task), length, first)
-                if not all(known(sample.key) for sample in part):
-                    blocks[_name(task, block, part)] = block
+                keys = [sample.key for sample in part]
+                own = [sample for sample in part if sample.key not in taken]
+                block = Block(number, each.tasks.index(task), length, first, sorted(taken.intersection(keys)))
+                taken.update(keys)
+                if not all(known(sample.key) for sample in own):
+                    blocks[_name(task, block, own)] = block
     return blocks
 
 
@@ -84,7 +93,6 @@ def collected(folder: Path, block: str = "*") -> dict[str, Prediction]:
     """
     found: dict[str, Prediction] = {}
     for path in sorted(folder.glob(f"{block}/{PART.format('*')}")):
-        for record in read_log(path):
-            one = Prediction.restored(record)
+        for one in read_predictions(path):
             found.setdefault(one.key, one)
     return found

@@ -24,7 +24,7 @@ Setting = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A sample that was skipped because it could not be made, and why."""
+    """A sample that was skipped because it could not be made or was not answered, and why."""
 
     task: str
     length: int
@@ -33,6 +33,19 @@ class LeftOut:
     template: str
     seed: int
     why: str
+
+    @staticmethod
+    def of(sample: Sample, why: str) -> LeftOut:
+        """Leaves out a sample that could be made, but has no answer."""
+        return LeftOut(
+            task=sample.task,
+            length=sample.length,
+            index=sample.index,
+            flavour=sample.flavour,
+            template=sample.template,
+            seed=sample.seed,
+            why=why,
+        )
 
     @property
     def base_task(self) -> str:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from levelfield.pretrained import LanguageModel
     from levelfield.pretrained.decoding import Batching
 
+UNANSWERED = "No copy of the model answered: run the same command again to ask once more."
 OnPrediction = Callable[[Prediction, bool], None]
 """on_prediction(answer, whether it was generated now)."""
 Ask = Callable[[RulerTask, Sequence[Sample]], Iterator[Prediction]]
-"""ask(task, samples): yields the answers to samples of a task, in any order."""
+"""ask(task, samples): yields the answers to samples of a task, in any order; some may have none."""
 
 
 def evaluate(
@@ -61,21 +62,25 @@ def collect(
     ask: Ask,
     on_prediction: OnPrediction = lambda prediction, new: None,
 ) -> list[LeftOut]:
-    """Asks for the answers that `folder` does not have yet, and returns the samples that do not fit.
+    """Asks for the answers that `folder` does not have yet, and returns the samples without one.
 
-    Raises UserError where no prompt fits.
+    Raises UserError where no prompt fits, and where no sample has an answer.
     """
-    answers, left = Answers(folder), []
+    answers = Answers(folder)
+    left: list[LeftOut] = []
+    unanswered: list[LeftOut] = []
     for each in evaluations:
         for task, _, samples in each.groups(tokenizer, left.append):
             for prediction, new in _stored_first(task, samples, answers, ask):
                 answers.append(prediction)
                 on_prediction(prediction, new)
+            unanswered += [LeftOut.of(sample, UNANSWERED) for sample in samples if not answers.known(sample.key)]
     answers.sync()
-    if left and len(left) == sum(each.prompts for each in evaluations):
-        raise UserError(f"No prompt fits. {left[0].why}")
-    leave_out(folder, evaluations, left)
-    return left
+    without = [*left, *unanswered]
+    if without and len(without) == sum(each.prompts for each in evaluations):
+        raise UserError(f"No question has an answer. {UNANSWERED}" if unanswered else f"No prompt fits. {left[0].why}")
+    leave_out(folder, evaluations, without)
+    return without
 
 
 def check(model: LanguageModel, evaluation: Evaluation) -> None:

@@ -205,15 +205,7 @@ def _restated(question: Question, old: Prediction) -> Prediction:
 
 
 def _without_answer(sample: Sample, why: str) -> LeftOut:
-    return LeftOut(
-        task=sample.task,
-        length=sample.length,
-        index=sample.index,
-        flavour=sample.flavour,
-        template=sample.template,
-        seed=sample.seed,
-        why=f"The server did not answer ({why}): run the same command again to ask once more.",
-    )
+    return LeftOut.of(sample, f"The server did not answer ({why}): run the same command again to ask once more.")
 
 
 def note_ways(folder: Path, sentences: Mapping[str, str]) -> None:
