@@ -156,10 +156,10 @@ class TransformersModel(LanguageModel):
     def read(path: Path, options: LoadOptions, bos: tuple[int, ...] = ()) -> TransformersModel:
         """Reads a folder. No code from it is run. Raises UserError where transformers cannot read it."""
         transformers = needed("transformers")
-        kind = getattr(torch, options.precision)
+        kind, spread = getattr(torch, options.precision), _spread(options)
         try:
             inner = transformers.AutoModelForCausalLM.from_pretrained(
-                str(path), dtype=kind, trust_remote_code=False, local_files_only=True, **_spread(options)
+                str(path), dtype=kind, trust_remote_code=False, local_files_only=True, **spread
             )
         except Exception as error:  # every model raises types of its own
             raise UserError(f"transformers cannot read {path}: {first_line(error)}") from error
