@@ -87,7 +87,7 @@ def _read(choice: ModelChoice, output: OutputOptions, place: PlaceOptions, lengt
         return tokenizer, 0
     if place.engine == HERE.engine:
         device = str(pick_device(choice.device))
-        copies = place.devices if device == "cpu" else 1  # each has a GPU of its own, where there are as many
+        copies = place.copies if device == "cpu" else 1  # each has a GPU of its own, where there are as many
         there = memory.Place(device, copies, place.spread)
         memory.check(choice.name, memory.predicted(path, choice.precision), length, there)
     return tokenizer, parameters

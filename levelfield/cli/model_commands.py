@@ -53,7 +53,7 @@ def ruler(
     if served_command.is_address(model.name):
         if (place, cluster) != (PLACED, CLUSTER):
             raise UserError(
-                "A server places its own model: leave out --engine, --devices, --spread, --threads and the options of "
+                "A server places its own model: leave out --engine, --copies, --spread, --threads and the options of "
                 "clusters."
             )
         served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say)
@@ -62,7 +62,7 @@ def ruler(
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
     if (place, cluster) != (PLACED, CLUSTER):
-        by = placed_command.copies(place, cluster, model, output.runs_dir)
+        by = placed_command.answerer(place, cluster, model, output.runs_dir)
     if dry_run:
         dry.local(model, evaluations, output, place, say)
         return

@@ -1,8 +1,8 @@
 """Has the questions of the `ruler` command answered by copies of a model that an engine places.
 
-    levelfield ruler models/llama-7b --device cuda --devices 8
-    levelfield ruler models/llama-70b --device cuda --spread 4 --devices 2
-    levelfield ruler models/llama-7b --engine slurm --gpus 1 --devices 16 --partition gpu
+    levelfield ruler models/llama-7b --device cuda --copies 8
+    levelfield ruler models/llama-70b --device cuda --spread 4 --copies 2
+    levelfield ruler models/llama-7b --engine slurm --gpus 1 --copies 16 --partition gpu
 
 Copies share blocks of questions (`levelfield.engine.questions`). Their answers are joined in the order of the questions
 at the end, so that the file of answers does not depend on how many copies there were.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 from rich.console import Console
 
 from levelfield.cli import ruler_command, run_screen
 from levelfield.cli.arguments import ClusterOptions
+from levelfield.cli.ruler_command import Answerer, Here
 from levelfield.cli.ruler_options import ModelChoice, PlaceOptions
 from levelfield.cli.streams import Say
 from levelfield.engine import placement as placements
@@ -33,35 +35,44 @@ from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
 
 
-def copies(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, runs_dir: Path) -> Copies | None:
-    """Returns the copies that the options ask for; None for the one in this process.
+def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, runs_dir: Path) -> Answerer:
+    """Returns the copies that the options ask for, or the one in this process.
 
     Raises UserError for numbers that cannot be.
     """
-    for flag, number in (("--devices", place.devices), ("--spread", place.spread), ("--threads", place.threads)):
+    for flag, number in (("--copies", place.copies), ("--spread", place.spread), ("--threads", place.threads)):
         if number is not None and number < 1:
             raise UserError(f"{flag} must be at least 1, not {number}.")
-    placement = cluster.placement(place.engine, place.devices)
+    placement = cluster.placement(place.engine, place.copies)
     elsewhere = placement.engine != HERE.engine
     if placement == replace(HERE, jobs=1) and place.spread == 1:
-        return None
+        return Here(choice, runs_dir, place.threads)
     if elsewhere and choice.device.startswith("cuda") and not placement.gpus:
         placement = replace(placement, gpus=float(place.spread))
-    threads = place.threads or (1 if elsewhere else max(1, cores() // place.devices))
+    threads = place.threads or (1 if elsewhere else max(1, cores() // place.copies))
     named = replace(ruler_command.named_model(choice, runs_dir), spread=place.spread)
+    _check_spread(choice, placement, place.spread)
     job = questions.Job(Path(), choice.device, threads, spread=place.spread)
     placements.engine(placement, job, [""])  # or the reason why there is none
-    if not elsewhere:
-        _check_spread(choice, place.spread)
     return Copies(named, choice.device, placement, threads)
 
 
-def _check_spread(choice: ModelChoice, spread: int) -> None:
-    """Raises UserError where there is no GPU here to spread a copy over."""
+def _check_spread(choice: ModelChoice, placement: Placement, spread: int) -> None:
+    """Raises UserError where there is no GPU here to spread a copy over, and for too few of each worker elsewhere."""
+    if spread > 1 and placement.engine != HERE.engine and choice.device != "cpu":
+        if placement.gpus < spread:
+            raise UserError(f"A copy over {spread} GPUs needs a worker that has them: give --gpus {spread}.")
+        return
     from levelfield.pretrained.assemble import LoadOptions
     from levelfield.run import pick_device
 
-    LoadOptions(choice.name, str(pick_device(choice.device)), choice.precision, spread)
+    if spread > 1:
+        LoadOptions(choice.name, str(pick_device(choice.device)), choice.precision, spread)
+
+
+def shared_by(gpus: float) -> int:
+    """Returns how many workers of a cluster are on one GPU, where each has so many, or a part of one."""
+    return ceil(1 / gpus) if gpus else 1
 
 
 @dataclass(frozen=True)
@@ -82,19 +93,19 @@ class Copies:
         facts = {"model": text.mark, "tokenizer": text.tokenizer.name, "precision": self.named.precision}
         model_record.claim(folder, facts)
         with disk_errors(folder, "--runs-dir"):
-            job = replace(
-                questions.plan(self.named, text, evaluations, folder), device=self.device, threads=self.threads
-            )
+            planned = questions.plan(self.named, text, evaluations, folder)
+        sharing = shared_by(self.placement.gpus)
+        job = replace(planned, device=self.device, threads=self.threads, copies=sharing)
         outcome = self._asked(job)
+        for why in dict.fromkeys(outcome.failed.values()):
+            count = sum(each == why for each in outcome.failed.values())
+            say(f"{count} of {len(outcome.failed) + len(outcome.done)} blocks of questions are not answered: {why}")
         if (job.out / ANATOMY).exists():
             found = read_json(job.out / ANATOMY)
             model_record.note_positions(folder, found.pop("positions"))
             write_json(folder / ANATOMY, found)
         with disk_errors(folder, "--runs-dir"), ruler_command.shown_scores(evaluations) as show:
             runner.collect(text.tokenizer, evaluations, folder, job.ask(), show)
-        for why in dict.fromkeys(outcome.failed.values()):
-            count = sum(each == why for each in outcome.failed.values())
-            say(f"{count} of {len(outcome.failed) + len(outcome.done)} blocks of questions are not answered: {why}")
         return not outcome.failed
 
     def _asked(self, job: questions.Job) -> Outcome:

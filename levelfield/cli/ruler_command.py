@@ -57,12 +57,17 @@ class Answerer(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """A model in this process."""
+    """A model in this process. threads: of the processor; None for as many as torch takes."""
 
     choice: ModelChoice
     runs_dir: Path
+    threads: int | None = None
 
     def answer(self, evaluations: Sequence[Evaluation], folder: Path, say: Say) -> bool:
+        if self.threads:
+            import torch
+
+            torch.set_num_threads(self.threads)
         loaded = load(self.choice, self.runs_dir, max(length for each in evaluations for length in each.lengths))
         with disk_errors(folder, "--runs-dir"):
             _answer(loaded, self.choice.precision, evaluations, folder)

@@ -75,13 +75,13 @@ class PlaceOptions:
 
     Args:
         engine: where copies of the model answer: local, ray (RAY_ADDRESS names the cluster), slurm
-        devices: copies of the model that share the questions, each on a GPU of its own where there are as many
+        copies: of the model, which share the questions, each on GPUs of its own where there are as many
         spread: GPUs that each copy is spread over, by transformers
         threads: processor threads of each copy (default: an equal share of the cores here; 1 on a cluster)
     """
 
     engine: EngineName = "local"
-    devices: Number = 1
+    copies: Annotated[Number, arg(aliases=["--devices"])] = 1
     spread: Number = 1
     threads: Count = None
 

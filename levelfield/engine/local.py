@@ -41,10 +41,11 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def devices(name: str, jobs: int | None, nproc: int = 1) -> list[str]:
+def devices(name: str, jobs: int | None, nproc: int = 1, flag: str = "--nproc") -> list[str]:
     """Returns a device for each worker: every core of the CPU, or every GPU.
 
     nproc: processes of a run, each of which has a core or a GPU of its own; a worker is given the first GPU of its run.
+    flag: the option that said so.
     Raises UserError for a device that is not here, and for more processes than GPUs.
     """
     if name != "cpu":
@@ -58,7 +59,7 @@ def devices(name: str, jobs: int | None, nproc: int = 1) -> list[str]:
             together = (here if chosen.index is None else here - first) // nproc
             if not together:
                 free = f"{here - first} from {chosen} on"
-                raise UserError(f"Each of {nproc} processes of a run needs a GPU, and here are {free}: lower --nproc.")
+                raise UserError(f"{flag} {nproc} takes as many GPUs, and here are {free}: lower it.")
             if chosen.index is None:
                 return [f"cuda:{i % together * nproc}" for i in range(jobs or together)]
         if chosen.type != "cpu":
@@ -203,4 +204,4 @@ class Local:
 def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Local:
     """Returns the engine for these units. Raises UserError for a device that is not here."""
     placement.refuse("gpus", "partition", "account", "time")
-    return Local(devices(job.device, placement.jobs, job.processes(units))[: len(units)])
+    return Local(devices(job.device, placement.jobs, job.processes(units), job.processes_flag)[: len(units)])

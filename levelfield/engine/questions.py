@@ -95,7 +95,7 @@ class Job:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return ("questions",)
+        return "questions", self.path.name
 
     def asked(self) -> Asked:
         """Reads the file of questions. Raises UserError."""
@@ -109,6 +109,10 @@ class Job:
 
     def finished(self, unit: str) -> bool:
         return store.complete(self.out / unit)
+
+    @property
+    def processes_flag(self) -> str:
+        return "--spread"
 
     def processes(self, units: Sequence[str], /) -> int:
         """Returns how many devices a copy of the model takes."""

@@ -69,6 +69,11 @@ class Work(Protocol):
         """Returns what is to be done of these units. Raises UserError where the job cannot be loaded."""
         ...
 
+    @property
+    def processes_flag(self) -> str:
+        """The option that says how many processes or devices work on a unit, for a message."""
+        ...
+
     def processes(self, units: Sequence[Any], /) -> int:
         """Returns the most processes, or devices, that work on one of these units together."""
         ...

@@ -82,6 +82,10 @@ class Job:
         units = Runs(self, study, {run.id: run for run in runs})
         return Order(self, list(units.runs), units.fingerprint, units.finished, self.processes(runs))
 
+    @property
+    def processes_flag(self) -> str:
+        return "--nproc"
+
     def processes(self, runs: Sequence[Run], /) -> int:
         """Returns the most processes that one of these runs is trained by."""
         return max((run.numerics.nproc for run in runs), default=1)

@@ -144,7 +144,7 @@ def _remedy(memory: Memory, there: int, place: Place) -> str:
     if memory.weights < there:
         return "give shorter --lengths"
     if place.copies > 1:
-        return "give fewer --devices"
+        return "give fewer --copies"
     return "give --precision bfloat16, or --spread for several GPUs"
 
 

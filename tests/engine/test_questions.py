@@ -14,24 +14,27 @@ from pathlib import Path
 
 import flat_files
 import pytest
+import torch
 from paced import wait_for
 from repository import TESTS
 from stages import Heard, Threads
 
-from levelfield.cli import app, ruler_command
-from levelfield.engine import pool
+from levelfield.cli import app, placed_command, ruler_command
+from levelfield.engine import local, pool
+from levelfield.engine import placement as placements
 from levelfield.engine import work as jobs
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.models import Named
 from levelfield.engine.pool import Pool
 from levelfield.engine.questions import Job, answered, plan
+from levelfield.files import read_rows
 from levelfield.longcontext import blocks, runner
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.pretrained import LanguageModel, memory
-from levelfield.ruler import Needle, Tracking
+from levelfield.ruler import Needle, Sample, Tracking
 from levelfield.runs import claims
 from levelfield.runs.claims import holder
 from levelfield.spec import UserError
@@ -145,10 +148,96 @@ def test_a_command_that_is_given_again_while_others_answer_has_the_same_job(fold
     assert asked == []
 
 
+def test_a_question_that_an_earlier_block_has_is_not_asked_again(folder: Path, asked: list[str]) -> None:
+    few = Evaluation((Tracking(),), (1200,), count=3, seed=1)
+    evaluations = (few, replace(few, count=5))
+    job = planned(folder, folder / "to", evaluations)
+    assert len(execute(job, 1).done) == 4  # of indices 0 and 1; 2; 3 without 2; 4
+    assert len(asked) == len(set(asked)) == 5
+    assert joined(folder, job, folder / "to", evaluations).count(b"\n") == 5
+
+
+def test_a_damaged_answer_is_named(folder: Path) -> None:
+    (folder / "vt").mkdir()
+    (folder / "vt" / "part-1.jsonl").write_text('{"key": "a"}\n')
+    with pytest.raises(UserError, match=r"part-1\.jsonl is damaged .*: remove it and run again"):
+        blocks.collected(folder)
+
+
+def ruler(*words: str) -> Path:
+    """The command, and the folder of its answers."""
+    where = answers_of(words)
+    app.main(["ruler", "tiny", "--tasks", "vt", "--device", "cpu", "--runs-dir", str(where.parents[1]), *words])
+    return where
+
+
+def answers_of(words: Sequence[str]) -> Path:
+    """A folder of its own for each list of words."""
+    return Path("-".join(word.strip("-") for word in words)) / "ruler" / "tiny"
+
+
+def statuses(folder: Path) -> dict[str, int]:
+    """The statuses of rows, each with its number of samples."""
+    return {row["status"]: row["n"] for row in read_rows(folder / "rows.jsonl")}
+
+
+def test_two_copies_in_processes_of_their_own_answer_as_the_one_in_this_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "SIZE", 32)  # which the processes have, too
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    asked = ("--lengths", "1200,1300", "--count", "1", "--threads", "1")
+    alone, both = ruler(*asked), ruler(*asked, "--copies", "2")
+    assert threads == [1]
+    assert (both / PREDICTIONS).read_bytes() == (alone / PREDICTIONS).read_bytes()
+    assert len(list(both.glob("shards/*/*/done.json"))) == 2
+    assert (both / "anatomy.json").read_bytes() == (alone / "anatomy.json").read_bytes()
+
+
+def test_samples_of_a_block_that_failed_are_left_out_of_a_partial_row_until_they_are_answered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = runner.answered
+
+    def failing(model: LanguageModel, tokenizer: object, task: object, samples: Sequence[Sample], **more: object):
+        if any(sample.index == 2 for sample in samples):
+            raise UserError("the GPU is full")
+        return given(model, tokenizer, task, samples, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(placements, "engine", lambda *_: Pool(Threads(), 2))
+    monkeypatch.setattr(runner, "answered", failing)
+    asked = ("--lengths", "1200", "--count", "3", "--copies", "2")
+    with pytest.raises(SystemExit) as stop:
+        ruler(*asked)
+    assert stop.value.code == 1
+    assert "1 of 2 blocks of questions are not answered: the GPU is full" in capsys.readouterr().out
+    where = answers_of(asked)
+    assert statuses(where) == {"partial": 2}
+    (left,) = read_rows(where / "left_out.jsonl")
+    assert left["index"] == 2 and left["why"].startswith("No copy of the model answered")
+    monkeypatch.setattr(runner, "answered", given)
+    assert statuses(ruler(*asked)) == {"ok": 3}
+
+
+def test_workers_that_have_a_part_of_a_gpu_share_its_memory() -> None:
+    assert [placed_command.shared_by(gpus) for gpus in (0.0, 0.5, 0.3, 1.0, 4.0)] == [1, 2, 4, 1, 1]
+
+
+def test_too_few_gpus_for_a_copy_are_told_by_the_option_that_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelfield.run.pick_device", lambda name: torch.device(name))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert local.devices("cuda", 2, 2, "--spread") == ["cuda:0", "cuda:0"]
+    with pytest.raises(UserError, match="--spread 4 takes as many GPUs, and here are 2 from cuda on: lower it"):
+        local.devices("cuda", 1, 4, "--spread")
+
+
 def test_a_job_travels_as_text_and_machines_with_other_files_refuse_it(folder: Path) -> None:
     job = replace(planned(folder, folder / "to"), device="cuda", threads=3, copies=2, spread=4)
     assert jobs.read(job.to_json()) == job
     assert job.asked().evaluations == EVALUATIONS
+    others = planned(folder, folder / "to", EVALUATIONS[:1])
+    assert others.out == job.out and others.identity != job.identity  # so that both may have workers
     (name, block), *_ = job.asked().blocks.items()
     tokenizer = named(folder).text().tokenizer
     assert [s.index for s in block.samples(EVALUATIONS, tokenizer, name)] == [0, 1]
@@ -160,10 +249,13 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, why in (
-        (("--devices", "0"), "--devices must be at least 1, not 0."),
+        (("--copies", "0"), "--copies must be at least 1, not 0."),
+        (("--devices", "0"), "--copies must be at least 1, not 0."),  # another name of the same option
         (("--gpus", "1"), "--gpus is not for --engine local"),
         (("--engine", "rya", "--dry-run"), "There is no engine 'rya'"),
         (("--spread", "2", "--device", "cpu"), "A model is spread over GPUs, and cpu is none: leave out --spread."),
+        (("--spread", "2", "--engine", "slurm"), "A copy over 2 GPUs needs a worker that has them: give --gpus 2."),
+        (("--spread", "4", "--engine", "ray", "--gpus", "1", "--device", "cuda"), "give --gpus 4."),
     ):
         with pytest.raises(SystemExit) as stop:
             app.main(["ruler", "tiny", "--lengths", "520", "--tasks", "niah_single_1", "--count", "1", *words])
@@ -192,10 +284,10 @@ def test_a_dry_run_refuses_lengths_and_sizes_that_asking_would_refuse(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_killed_copy_and_a_killed_command_lose_nothing_and_ask_nothing_twice(folder: Path) -> None:
-    def command(runs: str, devices: int) -> subprocess.Popen[str]:
+    def command(runs: str, copies: int) -> subprocess.Popen[str]:
         path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
         words = ["ruler", "tiny", "--tasks", "vt", "--lengths", "1200", "--count", "130", "--device", "cpu"]
-        words += ["--devices", str(devices), "--threads", "1", "--runs-dir", runs]
+        words += ["--copies", str(copies), "--threads", "1", "--runs-dir", runs]
         return subprocess.Popen(
             [sys.executable, "-m", "levelfield", *words],
             env=os.environ | {"PYTHONPATH": path},

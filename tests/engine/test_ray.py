@@ -154,4 +154,4 @@ def test_a_cluster_that_is_away_or_too_small_is_one_sentence(stage: Stage, monke
 def test_copies_of_a_language_model_answer_as_one_process_does(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in real_ray.OPEN.items():
         monkeypatch.setenv(name, value)
-    assert answers("placed", "--engine", "ray", "--devices", "2") == answers("alone")
+    assert answers("placed", "--engine", "ray", "--copies", "2") == answers("alone")

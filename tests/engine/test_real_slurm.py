@@ -108,7 +108,7 @@ def test_what_a_dead_node_had_is_done_after_all(stage: Stage) -> None:
 
 
 def test_copies_of_a_language_model_answer_as_one_process_does(stage: Stage) -> None:
-    assert answers("placed", "--engine", "slurm", "--devices", "2") == answers("alone")
+    assert answers("placed", "--engine", "slurm", "--copies", "2") == answers("alone")
 
 
 def test_a_partition_that_does_not_exist_is_one_sentence_and_nothing_is_queued(stage: Stage) -> None:

@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused_with_what_helps() -> None:
     for found, place, why in (
         (large, Place(), r"m takes about 9\.7 MB \(9\.5 MB of them weights\) with a question of 1,000 tokens, and cpu "
          r"has 9\.0 MB: give --precision bfloat16, or --spread"),
-        (large, Place(copies=2), r"has 4\.5 MB for each of 2 copies: give fewer --devices"),
+        (large, Place(copies=2), r"has 4\.5 MB for each of 2 copies: give fewer --copies"),
         (keeping(1_000_000, 10_000), Place(), r"has 9\.0 MB: give shorter --lengths"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=why):
