@@ -80,7 +80,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     found = [p for file in files for p in imported.read(Path(file), length)]
     folder = output.runs_dir / "ruler" / label
     with ruler_command.reserved(folder, say), disk_errors(folder, "--runs-dir"):
-        model_record.claim(folder, {"model": model, "tokenizer": "unknown", "precision": "imported"})
+        model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
         answers = Answers(folder)
         for each in found:

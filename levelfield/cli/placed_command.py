@@ -28,8 +28,9 @@ from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.local import cores
 from levelfield.engine.models import Named
 from levelfield.engine.placement import HERE, Placement
-from levelfield.files import disk_errors, read_json, write_json
-from levelfield.longcontext import model_record, runner
+from levelfield.files import disk_errors, read_json
+from levelfield.longcontext import model_record, pace, runner
+from levelfield.longcontext.blocks import collected
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
@@ -90,20 +91,21 @@ class Copies:
         Raises UserError where no copy can start.
         """
         text = self.named.text()
-        facts = {"model": text.mark, "tokenizer": text.tokenizer.name, "precision": self.named.precision}
-        model_record.claim(folder, facts)
+        model_record.claim(folder, model=text.mark, tokenizer=text.tokenizer.name, precision=self.named.precision)
         with disk_errors(folder, "--runs-dir"):
             planned = questions.plan(self.named, text, evaluations, folder)
         sharing = shared_by(self.placement.gpus)
         job = replace(planned, device=self.device, threads=self.threads, copies=sharing)
-        outcome = self._asked(job)
+        with pace.noted(folder) as watched:
+            before = collected(job.out).keys()
+            outcome = self._asked(job)
+            for key, one in collected(job.out).items():
+                watched(one, key not in before)
         for why in dict.fromkeys(outcome.failed.values()):
             count = sum(each == why for each in outcome.failed.values())
             say(f"{count} of {len(outcome.failed) + len(outcome.done)} blocks of questions are not answered: {why}")
         if (job.out / ANATOMY).exists():
-            found = read_json(job.out / ANATOMY)
-            model_record.note_positions(folder, found.pop("positions"))
-            write_json(folder / ANATOMY, found)
+            model_record.note_anatomy(folder, **read_json(job.out / ANATOMY))
         with disk_errors(folder, "--runs-dir"), ruler_command.shown_scores(evaluations) as show:
             runner.collect(text.tokenizer, evaluations, folder, job.ask(), show)
         return not outcome.failed

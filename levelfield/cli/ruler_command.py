@@ -8,7 +8,7 @@ Copies of the model that an engine places (`placed_command`) answer the same que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +19,13 @@ from rich.console import Console
 from levelfield.cli.arguments import numbers, share, whole
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.score_table import ScoreTable, score_table
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
-from levelfield.files import disk_errors, locked, write_json, write_rows
+from levelfield.files import disk_errors, locked, write_rows
 from levelfield.longcontext import answers, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
-from levelfield.longcontext.survey import ANATOMY, BUG, Checkpoint, Survey
+from levelfield.longcontext.survey import BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
 from levelfield.ruler import (
@@ -165,7 +165,7 @@ def evaluate(
             check_lengths(choice, output.runs_dir, evaluations)
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
-    _say_all(_diverged(found), say)
+    say_all(_diverged(found), say)
     return whole
 
 
@@ -173,16 +173,11 @@ def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, 
     """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers."""
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    _say_all(skipped(answers.left_out(folder)), say)
+    say_all(skipped(answers.left_out(folder)), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
-    _say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
+    say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
     return found
-
-
-def _say_all(lines: Iterable[str], say: Say) -> None:
-    for line in lines:
-        say(line)
 
 
 def folder_of(choice: ModelChoice, runs_dir: Path) -> Path:
@@ -257,10 +252,9 @@ def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], f
     model, tokenizer, mark, batching = loaded
     for each in evaluations:
         runner.check(model, each)
-    model_record.claim(folder, {"model": mark, "tokenizer": tokenizer.name, "precision": precision})
-    model_record.note_positions(folder, model.made_for)
+    model_record.claim(folder, model=mark, tokenizer=tokenizer.name, precision=precision)
     layers, parameters = anatomy(model)
-    write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
+    model_record.note_anatomy(folder, layers, parameters, model.made_for)
     with shown_scores(evaluations) as show, pace.noted(folder, show) as watched:
         runner.evaluate(model, tokenizer, evaluations, folder, watched, batching=batching)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.arguments import MOST
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors
 from levelfield.longcontext import model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
@@ -69,7 +69,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             evaluations = ruler_command.evaluations(asked, name, sources)
             if not _asked(served, Asked(choice, listed, evaluations, folder), say):
                 return
-    _say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
+    say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
 
 
 class Asked(NamedTuple):
@@ -97,8 +97,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
         return False
     confirm(bill, prices, options, address)
     with ruler_command.reserved(asked.folder, say), disk_errors(asked.folder, "--runs-dir"):
-        facts = {"model": served.model, "tokenizer": served.tokenizer.name, "precision": "served"}
-        model_record.claim(asked.folder, facts)
+        model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
         asking.note_ways(asked.folder, sentences)
         with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
             asking.evaluate(served, evaluations, asked.folder, max(1, options.at_once), watched)
@@ -200,11 +199,6 @@ def _counting(served: Served) -> str:
     if not is_exact(served.tokenizer):
         return "an approximation (name the model's --tokenizer for exact lengths)"
     return f"the tokenizer {served.tokenizer.name}"
-
-
-def _say_all(lines: Iterable[str], say: Say) -> None:
-    for line in lines:
-        say(line)
 
 
 def counted(found: Sequence[Prediction]) -> Iterator[str]:

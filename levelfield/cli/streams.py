@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
@@ -25,6 +25,12 @@ Say = Callable[[str], None]
 def say(text: str) -> None:
     """Prints a line at once, so that whoever reads a pipe sees it."""
     print(text, flush=True)
+
+
+def say_all(lines: Iterable[str], say: Say) -> None:
+    """Says one line after another."""
+    for line in lines:
+        say(line)
 
 
 def ended(well: bool) -> None:

@@ -1,18 +1,17 @@
 """Records which model the answers in a folder are of, so that those of two models are never mixed.
 
-claim(folder, {"model": fingerprint(path), "tokenizer": "bytes", "precision": "float32"})
-claim(folder, {"model": "of another one", ...})       # UserError, once there are answers
+claim(folder, model=fingerprint(path), tokenizer="bytes", precision="float32")
+claim(folder, model="of another one", ...)            # UserError, once there are answers
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
 
 MODEL = "model.json"
@@ -36,8 +35,9 @@ def fingerprint(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def claim(folder: Path, facts: Mapping[str, Any]) -> None:
+def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
     """Records the model of a folder. Raises UserError if it has answers of another model, tokenizer or precision."""
+    facts = {"model": model, "tokenizer": tokenizer, "precision": precision}
     path, answers = folder / MODEL, folder / PREDICTIONS
     if path.exists() and answers.exists() and answers.stat().st_size:
         known = read_json(path)
@@ -55,6 +55,12 @@ def note_positions(folder: Path, made_for: int | None) -> None:
     """Records how many positions the model was made for."""
     if made_for is not None and positions(folder) != made_for:
         write_json(folder / MODEL, read_json(folder / MODEL) | {"positions": made_for})
+
+
+def note_anatomy(folder: Path, layers: str, parameters: int, positions: int | None) -> None:
+    """Records what the model of a folder consists of, and how many positions it was made for."""
+    note_positions(folder, positions)
+    write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
 
 
 def positions(folder: Path) -> int | None:

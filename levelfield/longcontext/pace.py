@@ -8,19 +8,18 @@ known(folder)                                 # 1234.5: tokens read and written 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from levelfield.files import read_json, write_json
-from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.predictions import OnPrediction, Prediction
 
 PACE = "pace.json"
-OnPrediction = Callable[[Prediction, bool], None]
 
 
 @contextmanager
-def noted(folder: Path, on_prediction: OnPrediction) -> Iterator[OnPrediction]:
+def noted(folder: Path, on_prediction: OnPrediction = lambda found, new: None) -> Iterator[OnPrediction]:
     """Yields a function that passes answers on, and at the end stores the pace of the new ones; also after Ctrl-C."""
     began, questions, tokens = time.monotonic(), 0, 0
 

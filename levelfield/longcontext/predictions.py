@@ -7,7 +7,7 @@ Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -169,3 +169,7 @@ def task_of(settings: Mapping[str, Any]) -> RulerTask:
     if kind not in kinds:
         raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
     return kinds[kind](**given)
+
+
+OnPrediction = Callable[[Prediction, bool], None]
+"""on_prediction(answer, whether it was asked for now)."""

@@ -25,6 +25,7 @@ from levelfield.engine import placement as placements
 from levelfield.engine import work as jobs
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.models import Named
+from levelfield.engine.placement import HERE
 from levelfield.engine.pool import Pool
 from levelfield.engine.questions import Job, answered, plan
 from levelfield.files import read_rows
@@ -32,7 +33,9 @@ from levelfield.longcontext import blocks, runner
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.pace import PACE
 from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.survey import ANATOMY
 from levelfield.pretrained import LanguageModel, memory
 from levelfield.ruler import Needle, Sample, Tracking
 from levelfield.runs import claims
@@ -135,6 +138,17 @@ def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice
     more = planned(folder, to, [replace(EVALUATIONS[0], count=4)])
     execute(more, 1)
     assert len(asked) == 1
+
+
+def test_copies_note_their_pace_and_what_the_model_consists_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = folder / "noted"
+    to.mkdir()
+    monkeypatch.setattr(placed_command.Copies, "_asked", lambda _, job: execute(job, 1))
+    copies = placed_command.Copies(named(folder), "cpu", HERE, threads=1)
+    for _ in range(2):  # the second time nothing is left to ask, and nothing is timed
+        assert copies.answer(EVALUATIONS[1:], to, pytest.fail)
+        assert json.loads((to / PACE).read_text())["questions"] == 2
+    assert json.loads((to / ANATOMY).read_text()).keys() == {"layers", "parameters"}
 
 
 def test_a_command_that_is_given_again_while_others_answer_has_the_same_job(folder: Path, asked: list[str]) -> None:

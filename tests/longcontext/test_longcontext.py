@@ -145,10 +145,10 @@ def test_damaged_predictions_and_another_model_are_refused(tmp_path: Path) -> No
     (tmp_path / PREDICTIONS).write_text('{"key": 3}\n')
     with pytest.raises(UserError, match="is damaged"):
         predictions(tmp_path)
-    model_record.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
-    model_record.claim(tmp_path, {"model": "a", "tokenizer": "bytes"})
+    model_record.claim(tmp_path, model="a", tokenizer="bytes", precision="float32")
+    model_record.claim(tmp_path, model="a", tokenizer="bytes", precision="float32")
     with pytest.raises(UserError, match="another model"):
-        model_record.claim(tmp_path, {"model": "b", "tokenizer": "bytes"})
+        model_record.claim(tmp_path, model="b", tokenizer="bytes", precision="float32")
 
 
 def test_the_average_is_of_all_thirteen_or_absent() -> None:
@@ -343,11 +343,11 @@ def test_a_disk_that_is_full_is_one_sentence_and_what_was_answered_stays(
 
 
 def test_who_was_refused_has_not_claimed_the_folder(tmp_path: Path) -> None:
-    model_record.claim(tmp_path, {"tokenizer": "a"})
-    model_record.claim(tmp_path, {"tokenizer": "b"})
+    model_record.claim(tmp_path, model="m", tokenizer="a", precision="float32")
+    model_record.claim(tmp_path, model="m", tokenizer="b", precision="float32")
     asked(knows, tmp_path)
     with pytest.raises(UserError, match="another tokenizer"):
-        model_record.claim(tmp_path, {"tokenizer": "a"})
+        model_record.claim(tmp_path, model="m", tokenizer="a", precision="float32")
 
 
 def test_a_second_process_says_that_it_waits(

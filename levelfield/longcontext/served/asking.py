@@ -11,7 +11,7 @@ are answered, another thread generates those of the next task or length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, final
@@ -20,7 +20,7 @@ from levelfield.files import read_json, write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED
-from levelfield.longcontext.predictions import LeftOut, Prediction
+from levelfield.longcontext.predictions import LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.client import Client, Unanswered
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
@@ -32,8 +32,6 @@ from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
 MOST_FAILURES = 3  # questions in a row without an answer, each after all its tries, after which nothing more is asked
-OnPrediction = Callable[[Prediction, bool], None]
-"""on_prediction(answer, whether it was asked for now)."""
 
 
 class Question(NamedTuple):
