@@ -125,17 +125,6 @@ SUBJECTS = (
         paired=True,
         axis="length",
     ),
-    Subject(
-        "How far a model reaches",
-        "certified range",
-        "Where the range is needed by proof, a model whose window is no wider scores exactly one half. Models that see "
-        "everything reach further, and training stops some of them short.",
-        (("reach", "minutes", 0),),
-        "For the first part nothing: it is proved ([reach](reach.md)), and any other score would be an error of "
-        "ours. For the others longer training (`levelfield run reach --effort overnight`).",
-        paired=True,
-        axis="range",
-    ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
 INTRODUCTION = """\

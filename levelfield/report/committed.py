@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from levelfield.report.cells import arms_of
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Row, Study, UserError, describe
 
@@ -39,7 +40,8 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
         )
     names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
     specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
-    return Results(mine, ledgers(folder, mine), specs=specs, trials=[*records(folder / TRIALS)])
+    labels = {run: arm.model_label for run, arm in arms_of(Results(mine, {}, specs=specs)).items()}
+    return Results(mine, ledgers(folder, mine, labels), specs=specs, trials=[*records(folder / TRIALS)])
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -76,13 +78,17 @@ def _row(path: Path, record: Mapping[str, Any]) -> Row:
         raise UserError(f"{path} holds a line that is no row ({error}): take it from the repository again.") from error
 
 
-def ledgers(folder: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Returns run id -> what a run of its arm cost, with its arm's line. Raises UserError where an arm has none."""
+def ledgers(folder: Path, rows: Sequence[Row], labels: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """Returns run id -> what a run of its arm cost, with its arm's line. Raises UserError where an arm has none.
+
+    labels: run id -> what its line calls the model, where that is more than the rows say: "s4 (range=16)".
+    """
     keys = ("task", "model", "protocol")
     arms = {tuple(record.get(key) for key in keys): record for record in records(folder / SUMMARY)}
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        run, arm = row.get("run", ""), tuple(row.get(key) for key in keys)
+        run, model = row.get("run", ""), row.get("model")
+        arm = row.get("task"), (labels or {}).get(run, model), row.get("protocol")
         if run and row.get("protocol") != "none" and not row.get("at"):
             if arm not in arms:
                 raise UserError(f"{folder / SUMMARY} has no line for {' '.join(map(str, arm))}: take it anew.")
