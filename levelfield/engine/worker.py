@@ -79,7 +79,7 @@ class Job:
     def order(self, runs: Sequence[Run], /) -> Order:
         """Returns what is to be done of these runs. Raises UserError as `load` does."""
         study, _ = self.load()
-        units = Runs(self, study, {run.id: run for run in runs})
+        units = Runs.of(self, study, runs)
         return Order(self, list(units.runs), units.fingerprint, units.finished, self.processes(runs))
 
     @property
@@ -108,7 +108,7 @@ class Job:
 
         study, runs = self.load()
         torch.set_num_threads(self.threads)
-        return Runs(self, study, {run.id: run for run in runs})
+        return Runs.of(self, study, runs)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
@@ -124,11 +124,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a job by their ids: its `work.Units`."""
+    """The runs of a job by their ids, and their probes: its `work.Units`."""
 
     job: Job
-    study: Study
     runs: Mapping[str, Run]
+    probes: Mapping[str, Sequence[Probe]]
+
+    @staticmethod
+    def of(job: Job, study: Study, runs: Sequence[Run]) -> Runs:
+        """Takes the runs of a study. Raises UserError for what goes wrong in its `probes`."""
+        return Runs(job, {run.id: run for run in runs}, {run.id: study.probes(run) for run in runs})
 
     @property
     def name(self) -> str:
@@ -140,11 +145,11 @@ class Runs:
 
     def finished(self, unit: str) -> bool:
         """Tells whether the run and all its probes have been measured."""
-        where, run = self.job.out / unit, self.runs[unit]
-        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.study.probes(run))
+        where = self.job.out / unit
+        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.probes[unit])
 
     def attempt(self, unit: str) -> tuple[str, str]:
-        return attempt(self.runs[unit], self.job, self.study.probes(self.runs[unit]))
+        return attempt(self.runs[unit], self.job, self.probes[unit])
 
 
 def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:

@@ -93,7 +93,7 @@ class Costs:
         lengths: (N,), those of the sequences that occur. most: as in `cost`.
         """
         masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
-        return Costs(tuple(counted), tuple(cost(net, length, objective, task, masked, most) for length in counted))
+        return Costs(tuple(counted), tuple(cost(net, n, objective, task, masked=masked, most=most) for n in counted))
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the fixed FLOPs and those of each sequence, (n,) both, at each of the lengths (n,).

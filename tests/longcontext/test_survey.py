@@ -336,7 +336,7 @@ def test_the_commands_of_a_plan_are_understood(capsys: pytest.CaptureFixture[str
 
     asked: list[tuple[str, tuple[Evaluation, ...]]] = []
     monkeypatch.setattr(
-        ruler_command, "evaluate", lambda who, evaluations, *rest: asked.append((who.name, evaluations))
+        ruler_command, "evaluate", lambda who, evaluations, *rest, **by: asked.append((who.name, evaluations))
     )
     for name, survey in SURVEYS.items():
         app.main(["plan", name])
