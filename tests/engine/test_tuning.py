@@ -291,6 +291,7 @@ def test_a_notebooks_run_is_found_again(folder: Path, monkeypatch: pytest.Monkey
     assert find_run(run_id, folder / "runs", "toys.py").id == run_id
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on(folder: Path) -> None:
     toys.write(folder / "toys.py", runs=1, steps=40, pause=0.02)
     words = [sys.executable, "-m", "levelfield", "run", "toys.py", "--effort", "smoke", "--trials", "2", "--jobs", "1"]

@@ -335,9 +335,12 @@ def test_the_commands_of_a_plan_are_understood(capsys: pytest.CaptureFixture[str
     from levelfield.cli import ruler_command
 
     asked: list[tuple[str, tuple[Evaluation, ...]]] = []
-    monkeypatch.setattr(
-        ruler_command, "evaluate", lambda who, evaluations, *rest, **by: asked.append((who.name, evaluations))
-    )
+
+    def evaluate(who: Any, evaluations: tuple[Evaluation, ...], *rest: Any, **by: Any) -> bool:
+        asked.append((who.name, evaluations))
+        return True
+
+    monkeypatch.setattr(ruler_command, "evaluate", evaluate)
     for name, survey in SURVEYS.items():
         app.main(["plan", name])
         lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  levelfield ")]
