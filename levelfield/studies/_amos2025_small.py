@@ -13,8 +13,9 @@ from typing import Literal
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
+from levelfield.objectives import Trainable
 from levelfield.presets import efforts
-from levelfield.protocols import matched, scratch, spt_masked
+from levelfield.protocols import matched, scratch, spt_causal, spt_masked
 from levelfield.recipes.amos2025 import REGRESSED
 from levelfield.spec import Duration, Effort, MixerConfig, Protocol, Recipe, Task
 from levelfield.tasks.image import Image
@@ -68,10 +69,26 @@ def denoising_loss(name: str) -> Literal["ce", "l1"]:
     return "l1" if name in REGRESSED else "ce"
 
 
+def before_and_after(
+    name: str, effort: Effort, *, causal: bool = False, objective: Trainable | None = None
+) -> tuple[Protocol, Protocol]:
+    """Returns scratch and self-pretraining: by the next step for models that read forward alone, else by masking.
+
+    objective: of the labels, None for a label of each sequence.
+    """
+    denoise, labels = recipes(effort)
+    loss = denoising_loss(name)
+    if causal:
+        return scratch(labels, objective), spt_causal(denoise, labels, loss=loss, objective=objective)
+    masked = spt_masked(denoise, labels, efforts.ratio(name), loss=loss, objective=objective)
+    return scratch(labels, objective), masked
+
+
 def protocols(name: str, effort: Effort) -> tuple[Protocol, ...]:
     """Returns three: scratch, scratch with the steps of self-pretraining added, and self-pretrained."""
     denoise, labels = recipes(effort)
     most = caps(effort)
     at_least = replace(labels, patience_after=denoise.budget) if labels.patience else labels
     longer = matched(scratch(at_least), Duration(most.pretrain + most.labels, "steps"))
-    return scratch(labels), longer, spt_masked(denoise, labels, efforts.ratio(name), loss=denoising_loss(name))
+    before, after = before_and_after(name, effort)
+    return before, longer, after

@@ -18,20 +18,10 @@ from levelfield.mixers.gated_deltanet import GatedDeltaNet
 from levelfield.mixers.mega import Mega
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
-from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.report.decisions import Narrower, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Effort, MixerConfig, Model, Protocol, ReportView, Row, Run, Search, Study
-from levelfield.studies._amos2025_small import (
-    HEADS,
-    SCRATCH,
-    SSM,
-    TRANSFORMER,
-    denoising_loss,
-    mixers,
-    recipes,
-    task,
-)
+from levelfield.spec import Effort, MixerConfig, Model, ReportView, Row, Run, Search, Study
+from levelfield.studies._amos2025_small import HEADS, SCRATCH, SSM, TRANSFORMER, before_and_after, mixers, task
 
 MEGA, DELTA = "mega", "gated_deltanet"
 BOTH_WAYS = (TRANSFORMER, SSM, MEGA)
@@ -53,15 +43,6 @@ def models(name: str, effort: Effort) -> Iterator[Model]:
         yield replace(made, causal=True) if label in FORWARD else made
 
 
-def protocols(name: str, effort: Effort, label: str) -> tuple[Protocol, Protocol]:
-    """Returns scratch and the self-pretraining that suits the direction of the model, by the same recipes."""
-    denoise, labels = recipes(effort)
-    loss = denoising_loss(name)
-    if label in FORWARD:
-        return scratch(labels), spt_causal(denoise, labels, loss=loss)
-    return scratch(labels), spt_masked(denoise, labels, efforts.ratio(name), loss=loss)
-
-
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Seed by seed, every model with both protocols; at `smoke` on ListOps, which needs no files."""
     name = "listops" if effort == "smoke" else "image"
@@ -69,7 +50,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
         Run(task(name, effort), model, protocol, seed)
         for seed in range(efforts.SIZES[effort].seeds)
         for model in models(name, effort)
-        for protocol in protocols(name, effort, model.label)
+        for protocol in before_and_after(name, effort, causal=model.causal)
     )
 
 

@@ -17,11 +17,10 @@ from dataclasses import replace
 from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
-from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.report.decisions import Contrast, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study, Task
-from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, denoising_loss, mixers, recipes, task
+from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, before_and_after, mixers, task
 from levelfield.tasks.in_context_recall import InContextRecall
 
 CONTROL = "in_context_recall"
@@ -51,13 +50,8 @@ def pretrained(name: str) -> str:
 
 def protocols(name: str, effort: Effort, share: float) -> Iterator[Protocol]:
     """Yields two: a share of the labels alone, and the same after pretraining on all inputs."""
-    denoise, labels = recipes(effort)
     goal = default_objective(data(name, effort))
-    if name == CONTROL:
-        both = scratch(labels, goal), spt_causal(denoise, labels, objective=goal)
-    else:
-        both = scratch(labels), spt_masked(denoise, labels, efforts.ratio(name), loss=denoising_loss(name))
-    for protocol in both:
+    for protocol in before_and_after(name, effort, causal=name == CONTROL, objective=goal):
         *before, last = protocol.phases
         yield replace(protocol, name=named(protocol.name, share), phases=(*before, replace(last, fraction=share)))
 
