@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from levelfield.ruler.official.records import Record, records
+from levelfield.ruler.official.whole_questions import OfficialSet
+from levelfield.ruler.sources import Sources
 from levelfield.spec import UserError
 
 LENGTHS: tuple[int, ...] = (8192, 16384, 32768, 65536, 131072)
@@ -29,6 +32,21 @@ class Files:
     pattern: str
     numbers: Mapping[int, int]
     needed: tuple[str, ...]
+
+
+class Helmet(OfficialSet):
+    """What HELMET's tasks share: `helmet_` before their names, and one folder."""
+
+    option: ClassVar[str] = "helmet"
+    file: ClassVar[str] = FOLDER
+    task: str
+
+    @property
+    def name(self) -> str:
+        return f"helmet_{self.task}"
+
+    def path(self, sources: Sources) -> str | None:
+        return sources.helmet
 
 
 def read(folder: str, files: Files, length: int) -> Sequence[Record]:

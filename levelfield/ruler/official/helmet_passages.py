@@ -16,11 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.ruler.official import helmet_files
-from levelfield.ruler.official.helmet_files import PASSAGES, Files
+from levelfield.ruler.official.helmet_files import PASSAGES, Files, Helmet
 from levelfield.ruler.official.records import Record
-from levelfield.ruler.official.whole_questions import Asked, OfficialSet
+from levelfield.ruler.official.whole_questions import Asked
 from levelfield.ruler.question_set import NAME, Score, first_line, has_first_line, normalised
-from levelfield.ruler.sources import Sources
 from levelfield.spec import UserError, closest
 
 SHOTS = 2
@@ -42,24 +41,15 @@ DEMO = "{context}\n\nQuestion: {question}\nAnswer: {answer}\n\n"
 
 
 @dataclass(frozen=True)
-class HelmetPassages(OfficialSet):
+class HelmetPassages(Helmet):
     """A short answer to a question, which stands in some of the passages."""
 
     answer_tokens: ClassVar[int] = 20
-    option: ClassVar[str] = "helmet"
-    file: ClassVar[str] = helmet_files.FOLDER
     task: str = "nq"
 
     def __post_init__(self) -> None:
         if self.task not in FILES:
             raise UserError(f"HELMET has no passages of '{self.task}': {closest(self.task, list(FILES))}")
-
-    @property
-    def name(self) -> str:
-        return f"helmet_{self.task}"
-
-    def path(self, sources: Sources) -> str | None:
-        return sources.helmet
 
     def records(self, path: str, length: int) -> Sequence[Record]:
         needed = (*NEEDED, "s_pop") if self.task == "popqa" else NEEDED

@@ -16,11 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.ruler.official import helmet_files
-from levelfield.ruler.official.helmet_files import PAIRS, SAME, Files
+from levelfield.ruler.official.helmet_files import PAIRS, SAME, Files, Helmet
 from levelfield.ruler.official.records import Record
-from levelfield.ruler.official.whole_questions import Asked, OfficialSet
+from levelfield.ruler.official.whole_questions import Asked
 from levelfield.ruler.question_set import Score, clean, normalised
-from levelfield.ruler.sources import Sources
 from levelfield.spec import UserError, closest
 
 SHOTS = 2
@@ -49,24 +48,15 @@ VALUE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![\w.-])\d+(
 
 
 @dataclass(frozen=True)
-class HelmetRecall(OfficialSet):
+class HelmetRecall(Helmet):
     """What is the value of a key?"""
 
     answer_tokens: ClassVar[int] = 100
-    option: ClassVar[str] = "helmet"
-    file: ClassVar[str] = helmet_files.FOLDER
     task: str = "json_kv"
 
     def __post_init__(self) -> None:
         if self.task not in RECALL:
             raise UserError(f"HELMET has no recall task '{self.task}': {closest(self.task, list(RECALL))}")
-
-    @property
-    def name(self) -> str:
-        return f"helmet_{self.task}"
-
-    def path(self, sources: Sources) -> str | None:
-        return sources.helmet
 
     def records(self, path: str, length: int) -> Sequence[Record]:
         return helmet_files.read(path, RECALL[self.task], length)
