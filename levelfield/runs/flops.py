@@ -210,24 +210,25 @@ def _estimated(of_layer: Callable[[int], Cost], length: int, most: int) -> Cost:
 
 def _grown(half: Cost, whole: Cost, most: int, length: int) -> Cost:
     """Returns the a T + b T^2 that fits most / 2 and `most` steps, at `length`; transforms grow with their sizes."""
-    size = _transform(length) / _transform(most)
-    found = []
-    for few, many, few_of, many_of in (
-        (half.fixed, whole.fixed, half.fixed_transforms, whole.fixed_transforms),
-        (half.each, whole.each, half.each_transforms, whole.each_transforms),
-    ):
-        square = 2 * ((many - many_of) - 2 * (few - few_of)) / most**2
-        line = (many - many_of) / most - square * most
-        found.append((line * length + square * length**2 + many_of * size, many_of * size))
-    (fixed, fixed_of), (each, each_of) = found
-    return Cost(fixed, each, fixed_of, each_of)
+    few, many = _transforms(half), _transforms(whole)
+    rest = _fitted(half + few * -1, whole + many * -1, most, length)
+    return rest + many * (_transform(length) / _transform(most))
+
+
+def _transforms(cost: Cost) -> Cost:
+    """Returns the part of a cost that is Fourier transforms."""
+    return Cost(cost.fixed_transforms, cost.each_transforms, cost.fixed_transforms, cost.each_transforms)
 
 
 def _beyond(of_layer: Callable[[int], Cost], length: int) -> Cost:
     """Extrapolates the cost of a layer as a T + b T^2 from LONG / 2 and LONG steps."""
-    half, whole = of_layer(LONG // 2), of_layer(LONG)
-    square = (whole + half * -2) * (2 / LONG**2)
-    return (whole * (1 / LONG) + square * -LONG) * length + square * length**2
+    return _fitted(of_layer(LONG // 2), of_layer(LONG), LONG, length)
+
+
+def _fitted(half: Cost, whole: Cost, most: int, length: int) -> Cost:
+    """Returns the a T + b T^2 that fits most / 2 and `most` steps, at `length`."""
+    square = (whole + half * -2) * (2 / most**2)
+    return (whole * (1 / most) + square * -most) * length + square * length**2
 
 
 _KNOWN: dict[Any, Cost] = {}
