@@ -14,10 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from levelfield.ruler.question_set import CONTROL as CONTROL
-from levelfield.ruler.question_set import QuestionSet, clean
-from levelfield.ruler.question_set import Score as Score
-from levelfield.ruler.question_set import normalised as normalised
+from levelfield.ruler.question_set import QuestionSet, Score, clean, normalised
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, named
 
 SHAPES: dict[str, re.Pattern[str]] = {
