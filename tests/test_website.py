@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from browser import program
 from repository import ROOT
 
 USERS = ["Start", "Tutorials", "How-to", "Reference", "Concepts", "Glossary", "Gallery", "Findings"]
@@ -194,9 +195,7 @@ let step = setInterval(() => {
 
 @pytest.mark.browser
 def test_the_search_finds_a_page_in_a_browser(site: Path, tmp_path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium or Chrome found: install one to see the site searched")
+    browser = program()
     found: Queue[str] = Queue()
 
     class Handler(SimpleHTTPRequestHandler):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import program
 from toy_reader import SINGLE
 
 from levelfield import published
@@ -212,9 +212,7 @@ document.title = JSON.stringify([focused, before, seen(), dark, fits]);
 
 @pytest.mark.browser
 def test_the_page_is_searched_in_the_dark_on_a_narrow_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium or Chrome found: install one to see the page searched")
+    browser = program()
     monkeypatch.chdir(tmp_path)
     store(Path("runs/ruler/a-model-with-a-name-that-is-rather-long"), lambda length, index: True)
     store(Path("runs/ruler/second"), lambda length, index: index % 3 > 0)

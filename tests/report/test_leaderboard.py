@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from urllib.parse import unquote
 
 import fixtures_rows as fixtures
 import pytest
+from browser import program
 from repository import ROOT
 
 from levelfield.cli.app import main
@@ -240,9 +240,7 @@ def test_a_flag_that_was_anothers_name_is_kept_where_a_command_has_it(capsys: py
 
 @pytest.mark.browser
 def test_filters_and_sorting_work_in_a_browser(kept: Path) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium or Chrome found: install one to see the filters work")
+    browser = program()
     steps = """
       const form = document.forms[0], all = (what) => [...document.querySelectorAll(what)];
       form.task.value = "listops"; form.effort.value = "overnight";

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import fixtures_rows as fixtures
 import matplotlib
 import pytest
+from browser import program
 from repository import ROOT
 
 from levelfield import published, report
@@ -349,9 +349,7 @@ def test_report_never_loads_torch():
 
 @pytest.mark.browser
 def test_page_opens_in_a_browser(built: tuple[Path, list[Path]], tmp_path: Path):
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium or Chrome found: install one to see the report opened")
+    browser = program()
     from PIL import Image
 
     shot: Callable[[str], Path] = lambda name: tmp_path / f"{name}.png"  # noqa: E731
