@@ -262,5 +262,6 @@ def test_filters_and_sorting_work_in_a_browser(kept: Path) -> None:
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title is not None
     (count, boards, down, up, opened) = json.loads(title[1].replace("&quot;", '"'))
-    assert count == "12 cells" and boards == ["amos2025_small · overnight", "miralles2025_small · overnight"] and opened
+    studies = ("amos2025_small", "miralles2025_enriched", "miralles2025_small")
+    assert count == "15 cells" and boards == [f"{study} · overnight" for study in studies] and opened
     assert down == sorted(down, key=lambda text: -float(text)) and up == sorted(up, key=float) and len(up) == 9
