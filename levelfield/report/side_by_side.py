@@ -136,7 +136,9 @@ def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str,
     """One document with all tables and figures in it."""
     first, second = map(escape, models)
     body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{first} and {second} on the same questions</h1>']
-    body += [f'<p class="lead">{escape(line)}</p>' for part in parts for line in _named(parts, part, models)]
+    for part in parts:
+        if said := decided(models, part):
+            body.append(f'<p class="lead">{escape(f"{part.name}: {said}" if len(parts) > 1 else said)}</p>')
     body.append("</header>")
     for part in parts:
         body.append(f"<h2>{escape(part.name)}</h2>")
@@ -149,11 +151,6 @@ def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str,
         body += [f'<p class="note">{LEAD} {_size(part)}</p>', table(part).html(), _references(models, part)]
         body.append(apart(models, part))
     return document(f"{models[0]} and {models[1]}", body)
-
-
-def _named(parts: Sequence[Part], part: Part, models: Models) -> list[str]:
-    name = f"{part.name}: " if len(parts) > 1 else ""
-    return [name + line for line in (decided(models, part),) if line]
 
 
 def summary(models: Models, parts: Sequence[Part]) -> str:
@@ -213,19 +210,23 @@ def table(part: Part) -> Table:
         cells = []
         for length in part.cells:
             found = part.spans.get((task, length))
-            cells.append("" if found is None else f"{_scores(part, task, length)}\n{_shown(found)}")
+            cells.append("" if found is None else f"{' | '.join(_scores(part, task, length))}\n{_shown(found)}")
         rows.append((f"average of {len(part.averaged)}" if task == AVERAGE else task, *cells))
     return Table((Column("task"), *(Column(str(n), number=True) for n in part.cells)), tuple(rows))
 
 
-def _scores(part: Part, task: str, length: int) -> str:
-    tasks = part.averaged if task == AVERAGE else [task]
-    cells = [part.cells[length][each] for each in tasks]
+def _cells(part: Part, task: str, length: int) -> list[list[Question]]:
+    """Returns the questions of a task, or of each that is averaged."""
+    return [part.cells[length][each] for each in (part.averaged if task == AVERAGE else [task])]
+
+
+def _scores(part: Part, task: str, length: int) -> list[str]:
+    """Returns the scores of both models in percent."""
     shown = []
     for which in (0, 1):
-        means = [sum(q.scores[which] for q in asked) / len(asked) for asked in cells]
+        means = [sum(q.scores[which] for q in asked) / len(asked) for asked in _cells(part, task, length)]
         shown.append(number(100 * sum(means) / len(means)))
-    return " | ".join(shown)
+    return shown
 
 
 def _shown(found: Span) -> str:
@@ -273,13 +274,12 @@ def apart(models: Models, part: Part) -> str:
 
 def _records(models: Models, part: Part) -> Iterator[dict[str, object]]:
     for (task, length), found in part.spans.items():
-        tasks = part.averaged if task == AVERAGE else [task]
-        scores = _scores(part, task, length).split(" | ")
+        scores = _scores(part, task, length)
         yield {
             "part": part.name,
             "task": task,
             "length": length,
-            "n": sum(len(part.cells[length][each]) for each in tasks),
+            "n": sum(map(len, _cells(part, task, length))),
             models[0]: scores[0],
             models[1]: scores[1],
             "difference": round(100 * found.mean, 3),
