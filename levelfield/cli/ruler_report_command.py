@@ -13,7 +13,8 @@ from pathlib import Path
 from levelfield.cli import ruler_command
 from levelfield.cli.streams import Say
 from levelfield.files import disk_errors
-from levelfield.longcontext.pairing import Pairing, pairings, tokenizer
+from levelfield.longcontext.model_record import tokenizer_of
+from levelfield.longcontext.pairing import Pairing, pairings
 from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.report import side_by_side
 from levelfield.spec import UserError, closest
@@ -98,6 +99,6 @@ def _notes(pairing: Pairing, models: tuple[str, str]) -> Iterator[str]:
 
 def _counted(folders: tuple[Path, Path]) -> Iterator[str]:
     """Yields a sentence where two tokenizers count lengths."""
-    counted = [tokenizer(folder) for folder in folders]
+    counted = [tokenizer_of(folder) for folder in folders]
     if len(set(counted)) > 1 and all(counted):
         yield "Lengths are in tokens of each model's own tokenizer, so the text around what is asked for may differ."

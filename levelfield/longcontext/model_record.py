@@ -63,6 +63,12 @@ def note_anatomy(folder: Path, layers: str, parameters: int, positions: int | No
     write_json(folder / ANATOMY, {"layers": layers, "parameters": parameters})
 
 
+def tokenizer_of(folder: Path) -> str:
+    """Reads the name of the tokenizer in which a folder's lengths are counted; "" where it is not recorded."""
+    path = folder / MODEL
+    return str(read_json(path).get("tokenizer", "")) if path.exists() else ""
+
+
 def positions(folder: Path) -> int | None:
     """Reads how many positions the model was made for; None where that is unknown."""
     path = folder / MODEL

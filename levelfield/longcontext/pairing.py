@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from levelfield.files import read_json
 from levelfield.longcontext.answers import predictions
-from levelfield.longcontext.model_record import MODEL, ways
+from levelfield.longcontext.model_record import ways
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.rows import by_setting
 from levelfield.ruler import score
@@ -87,9 +86,3 @@ def _same(one: Prediction, other: Prediction) -> bool:
 
 def _match(one: Prediction) -> float:
     return score(one.ruler_task, one.scored_text, one.references).match
-
-
-def tokenizer(folder: Path) -> str:
-    """Returns the name of the tokenizer in which a folder's lengths are counted; "" where it is not recorded."""
-    path = folder / MODEL
-    return str(read_json(path).get("tokenizer", "")) if path.exists() else ""
