@@ -72,7 +72,8 @@ class Publication(NamedTuple):
     def check(self) -> None:
         """Raises UserError for a date that is none."""
         try:
-            date.fromisoformat(self.date or "2026-11-23")
+            if self.date:
+                date.fromisoformat(self.date)
         except ValueError as error:
             raise UserError(f"--published {self.date} is no date: give one such as 2026-11-23.") from error
 

@@ -116,8 +116,9 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
     fewest = min(placed, default=0)
     specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
     in_specs = any(_values(spec, axis) for spec in specs.values())
-    of_models = any(field_values({"model": spec.get("model", {})}, axis) for spec in specs.values())
-    of_phases = in_specs and not of_models
+    of_models, of_phases = (
+        any(field_values({"model": spec.get(part, {})}, axis) for spec in specs.values()) for part in ("model", "phase")
+    )
     # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
     # beside the axis, such as a layer, is no further seed: it is part of the line's name.
     found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
@@ -131,7 +132,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
             continue
         model = _family(row.get("model", ""), x) if of_models else row.get("model", "")
         rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
-        protocol = _family(row.get("protocol", ""), x) if of_phases else row.get("protocol", "")
+        protocol = _family(row.get("protocol", ""), x) if of_phases and not of_models else row.get("protocol", "")
         name = (", ".join([model, *rest]), protocol)
         found.setdefault(name, {}).setdefault(x, {})[run] = value
         if not is_baseline(row):

@@ -18,6 +18,7 @@ from levelfield.report.plots import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawn
 
 Spans = Mapping[tuple[str, int], Span]
 COLUMNS = 4
@@ -48,11 +49,9 @@ def draw(models: tuple[str, str], spans: Spans) -> Figure | None:
     return Figure(*drawn, f"Differences between {models[0]} and {models[1]} by task and length, with intervals.")
 
 
-def _legend(figure: object, models: Sequence[str], shade: Mapping[str, str]) -> None:
-    from matplotlib.figure import Figure as Drawn
+def _legend(figure: Drawn, models: Sequence[str], shade: Mapping[str, str]) -> None:
     from matplotlib.lines import Line2D
 
-    assert isinstance(figure, Drawn)
     names = [f"{models[1]} finds more (left)", f"{models[0]} finds more (right)", "not told apart"]
     colours = (shade[models[1]], shade[models[0]], style.FAINT)
     handles = [Line2D([], [], color=c, marker="o", markersize=4, linewidth=1.4) for c in colours]

@@ -19,6 +19,7 @@ from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawn
 
 GROUPS = {f"niah_{name}": "retrieval" for name in NEEDLES} | {
     "vt": "tracing",
@@ -88,12 +89,10 @@ def curves(rows: Mapping[str, Sequence[Row]]) -> Figure | None:
     return Figure(*drawn, f"{LABEL} against length for {' and '.join(rows)}: {titles}.")
 
 
-def _explain(figure: object, models: Sequence[str], colour: Mapping[str, str], found: Sequence[Panel]) -> None:
+def _explain(figure: Drawn, models: Sequence[str], colour: Mapping[str, str], found: Sequence[Panel]) -> None:
     """Names the models above the panels, where there are several, and says below what is grey."""
-    from matplotlib.figure import Figure as Drawn
     from matplotlib.lines import Line2D
 
-    assert isinstance(figure, Drawn)
     if len(models) > 1:
         handles = [Line2D([], [], color=colour[model], marker="o", markersize=4) for model in models]
         style.legend(figure, handles, models)
