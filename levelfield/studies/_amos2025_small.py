@@ -27,14 +27,23 @@ HEADS = 4
 
 
 @dataclass(frozen=True)
-class Caps:
-    """Optimizer steps that the phases may take at most."""
+class Patience:
+    """How long the phases train at `overnight`: caps in optimizer steps, and the gains by which one has improved.
+
+    pretrain_gain is in units of the loss of denoising, labels_gain a share of validation examples. Either is a gain of
+    `validations` validations in a row, one each `efforts.VALIDATE` steps.
+    """
 
     pretrain: int
     labels: int
+    validations: int = efforts.PATIENCE
+    pretrain_gain: float = efforts.LEAST_GAIN
+    labels_gain: float = efforts.LEAST_GAIN
 
 
-CAPS: dict[Effort, Caps] = {"overnight": Caps(6_000, 12_000)}
+PATIENCE = Patience(6_000, 12_000)
+FINER: dict[str, Patience] = {"image": Patience(24_000, 24_000, 5, pretrain_gain=0.0005, labels_gain=0.002)}
+"""Pictures are regressed in pretraining, whose loss goes on falling by little; a pilot's phases took 20,000 steps."""
 SMALL: dict[str, Task] = {"image": Image(side=8), "text": Text(length=256)}
 
 
@@ -50,18 +59,21 @@ def mixers() -> dict[str, MixerConfig]:
     return {TRANSFORMER: Attention(HEADS, rotary="per_head"), SSM: S4()}
 
 
-def caps(effort: Effort) -> Caps:
-    """Returns how many steps each phase may take: at efforts without patience, shares of what the effort affords."""
-    size = efforts.SIZES[effort]
-    pretrain = round(efforts.SPT_SHARE * size.steps)
-    return CAPS.get(effort, Caps(pretrain, size.steps - pretrain))
+def recipes(name: str, effort: Effort) -> tuple[Recipe, Recipe]:
+    """Returns the recipes of the two phases, denoising and labels: one recipe, with a cap and a patience for each.
 
-
-def recipes(effort: Effort) -> tuple[Recipe, Recipe]:
-    """Returns the recipes of the two phases, denoising and labels: one recipe, under two caps."""
-    most = caps(effort)
-    labels = replace(efforts.recipe(effort), budget=Duration(most.labels, "steps"))
-    return replace(labels, budget=Duration(most.pretrain, "steps")), labels
+    At efforts without patience each phase has its share of the steps that the effort affords.
+    """
+    shared = efforts.recipe(effort)
+    if effort != "overnight":
+        total = efforts.SIZES[effort].steps
+        steps = round(efforts.SPT_SHARE * total)
+        labels = replace(shared, budget=Duration(total - steps, "steps"))
+        return replace(shared, budget=Duration(steps, "steps")), labels
+    own = FINER.get(name, PATIENCE)
+    shared = replace(shared, patience=own.validations)
+    denoise = replace(shared, budget=Duration(own.pretrain, "steps"), least_gain=own.pretrain_gain)
+    return denoise, replace(shared, budget=Duration(own.labels, "steps"), least_gain=own.labels_gain)
 
 
 def denoising_loss(name: str) -> Literal["ce", "l1"]:
@@ -76,7 +88,7 @@ def before_and_after(
 
     objective: of the labels, None for a label of each sequence.
     """
-    denoise, labels = recipes(effort)
+    denoise, labels = recipes(name, effort)
     loss = denoising_loss(name)
     if causal:
         return scratch(labels, objective), spt_causal(denoise, labels, loss=loss, objective=objective)
@@ -86,9 +98,9 @@ def before_and_after(
 
 def protocols(name: str, effort: Effort) -> tuple[Protocol, ...]:
     """Returns three: scratch, scratch with the steps of self-pretraining added, and self-pretrained."""
-    denoise, labels = recipes(effort)
-    most = caps(effort)
+    denoise, labels = recipes(name, effort)
     at_least = replace(labels, patience_after=denoise.budget) if labels.patience else labels
-    longer = matched(scratch(at_least), Duration(most.pretrain + most.labels, "steps"))
+    both = denoise.budget.value + labels.budget.value
+    longer = matched(scratch(at_least), Duration(both, "steps"))
     before, after = before_and_after(name, effort)
     return before, longer, after

@@ -91,7 +91,7 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     pairs = {s: pair for s, pair in pairs.items() if all(key in table.cells for key in pair)}
     for share, (plain, after) in pairs.items():
         before, lifted = table.cells[plain], table.cells[after]
-        facts = f"On {name} with {share:.4g} of the labels, {before} from scratch and {lifted} pretrained."
+        facts = f"On {name} with {_percent(share)} of the labels, {before} from scratch and {lifted} pretrained."
         able = table.learnt(plain) or table.learnt(after)
         question = difference(lifted, before, 0.0, table.scatter(name)) if able else None
         yield f"self-pretraining lifts the Transformer with {_percent(share)} of the labels", Claim(question, facts)

@@ -110,14 +110,14 @@ def test_trials_of_a_share_train_for_less_and_the_runs_for_the_whole(folder: Pat
 
 def test_steps_without_patience_shrink_with_the_budget() -> None:
     study = load_study("amos2025_small")
-    budgets = {
-        (phase.recipe.budget.value, phase.recipe.patience_after.value)
-        for made in (study, tuning.trials(study))
-        for run in made.runs("overnight")
-        for phase in run.protocol.phases
-        if phase.recipe.patience_after
-    }
-    assert len(budgets) == 2 and len({after / whole for whole, after in budgets}) == 1
+    found: dict[str, set[tuple[float, float]]] = {}
+    for run in (*study.runs("overnight"), *tuning.trials(study).runs("overnight")):
+        for recipe in (phase.recipe for phase in run.protocol.phases if phase.recipe.patience_after):
+            assert recipe.patience_after is not None
+            found.setdefault(run.task.name, set()).add((recipe.budget.value, recipe.patience_after.value))
+    for task, budgets in found.items():
+        assert len(budgets) == 2 and len({after / whole for whole, after in budgets}) == 1, task
+    assert found["image8"] != found["listops"] == found["text"]
 
 
 def test_the_best_on_validation_is_chosen_and_a_diverged_trial_never_is(folder: Path) -> None:
