@@ -20,6 +20,7 @@ from levelfield.user import plugins
 OPTIONAL = {
     "transformers": ("text", "language models of the hub"),
     "httpx2": ("serve", "models behind a server"),
+    "pyarrow": ("data", "Arrow files of your own"),
     **{name: (name, f"showing runs in {name}") for name in SINKS},
     "fla-core": ("kernels", "faster linear attention on a GPU"),
     "mamba-ssm": ("kernels", "Mamba's scan on a GPU"),

@@ -9,6 +9,7 @@ Whatever is given becomes one `OwnData`, whose text form is what the rest of the
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
@@ -20,7 +21,8 @@ from levelfield.spec import UserError
 
 @dataclass(frozen=True)
 class OwnColumns:
-    """What the columns of your own file mean (CSV, TSV, JSON lines, Parquet, or a folder of numpy arrays).
+    """What the columns of your own file mean (CSV, TSV, JSON lines, Parquet, Arrow, a folder of numpy arrays, or a
+    Hugging Face dataset's folder).
 
     Args:
         text: column of text, read as bytes
@@ -67,7 +69,7 @@ class OwnColumns:
         """
         from levelfield.user import own_files
 
-        if own_files.is_data(name):
+        if own_files.is_data(name) or (self != NO_COLUMNS and Path(name).is_dir()):
             return self.word(name)
         if self != NO_COLUMNS:
             raise UserError(
@@ -84,7 +86,7 @@ class OwnFile(OwnColumns):
     """Your own file instead of, or beside, the tasks that ship.
 
     Args:
-        own: your own data: a file that ends in .csv, .tsv, .jsonl or .parquet, or a folder
+        own: your own data: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, or a folder
     """
 
     own: Text = ""

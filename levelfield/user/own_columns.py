@@ -135,6 +135,13 @@ def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarra
     return tuple(there), np.array([-1 if text is None else number[text] for text in texts], np.int64)
 
 
+def numbered_classes(cells: Sequence[Any], count: int) -> np.ndarray:
+    """Returns the class of each row, (N,), of cells that are numbers of classes already; -1 where there is none, which
+    is what hubs give for the hidden labels of a test split."""
+    known = (isinstance(cell, int) and 0 <= cell < count for cell in cells)
+    return np.array([cell if there else -1 for cell, there in zip(cells, known, strict=True)], np.int64)
+
+
 def _label(cell: Any) -> str:
     if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
         return str(int(cell))

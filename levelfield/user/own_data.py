@@ -1,6 +1,7 @@
-"""Makes a task of a user's own file, without code: CSV, TSV, JSON lines, Parquet, or a folder of numpy arrays.
+"""Makes a task of a user's own file, without code: CSV, TSV, JSON lines, Parquet, Arrow, or a folder of them.
 
     OwnData("reviews.csv", text="body", label="stars")
+    OwnData("imdb", text="text", label="label")        # a folder that datasets saved, or from the hub
     OwnData("beats.parquet", channels=("ecg", "ppg"), target=("rate",), group="patient")
     OwnData("folder")                                  # x.npy and y.npy, or train/x.npy, test/x.npy, ...
 

@@ -1,10 +1,12 @@
-"""Reads a user's data files into columns of cells: CSV, TSV, JSON lines, Parquet, and folders of numpy arrays.
+"""Reads a user's data files into columns of cells: CSV, TSV, JSON lines, Parquet, Arrow, and folders.
 
     read(Path("reviews.csv"))           # [Part("", {"body": ["good", ...], "stars": ["5", ...]}, skipped=0)]
     read(Path("folder"))                # train.csv and test.csv in it: [Part("train", ...), Part("test", ...)]
+    read(Path("saved"))                 # a Hugging Face dataset: `own_folders` says which of its files are read
 
-An empty cell is "" or None, whichever the format has. What cannot be read raises UserError, in one sentence with the
-line and how to mend it. CSV and JSON are read by the standard library, Parquet by DuckDB, which is here for rows.
+A folder may also hold numpy arrays. An empty cell is "" or None, whichever the format has. What cannot be read raises
+UserError, in one sentence with the line and how to mend it. CSV and JSON are read by the standard library, Parquet by
+DuckDB, which is here for rows, and Arrow by pyarrow, which whoever has such files has too.
 """
 
 from __future__ import annotations
@@ -14,23 +16,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from levelfield.files import unreadable
 from levelfield.spec import UserError
-
-SPLIT_NAMES = {
-    "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "test": "test", "testing": "test",
-}  # fmt: skip
-"""What files and cells call a split, and its name here."""
+from levelfield.user import own_folders
+from levelfield.user.own_folders import SPLIT_NAMES
 
 Columns = Mapping[str, list[Any]]
+Classes = Mapping[str, tuple[str, ...]]
+LFS = b"version https://git-lfs"  # what a file begins with that git has not downloaded
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,14 @@ class Part:
     """The cells of one file, or the arrays of one folder.
 
     split: "train", "val" or "test" where the name of the file says so, else "". columns: name -> a cell for each row.
-    skipped: rows that were left out because they are broken.
+    skipped: rows that were left out because they are broken. classes: column of numbers -> the names of its classes,
+    where the file has them.
     """
 
     split: str
     columns: Columns
     skipped: int = 0
+    classes: Classes = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -59,15 +60,19 @@ def is_data(text: str) -> bool:
 def files_of(path: Path) -> tuple[Path, ...]:
     """Returns the files that `read` reads, in a fixed order.
 
-    Raises UserError where there is nothing to read, or two files for one split.
+    Raises UserError where there is nothing to read, or where it cannot be told which files are meant.
     """
+    return tuple(each.file for each in _located(path).shards)
+
+
+def _located(path: Path) -> own_folders.Dataset:
     if path.is_file():
         if path.suffix.lower() not in READERS:
             raise UserError(f"{path} is of no known kind: give a file that ends in {', '.join(READERS)}, or a folder.")
-        return (path,)
+        return own_folders.Dataset((own_folders.Shard("", path),))
     if not path.is_dir():
         raise UserError(f"There is no file or folder {path}: give the path of your data.")
-    arrays = tuple(file for folder in (path, *_split_folders(path)) for file in sorted(folder.glob("*.npy")))
+    arrays = [file for folder in (path, *_split_folders(path)) for file in sorted(folder.glob("*.npy"))]
     tables = sorted(file for file in path.iterdir() if file.suffix.lower() in READERS and file.is_file())
     named = [file for file in tables if file.stem.lower() in SPLIT_NAMES]
     splits = [SPLIT_NAMES[file.stem.lower()] for file in named]
@@ -75,14 +80,24 @@ def files_of(path: Path) -> tuple[Path, ...]:
         raise UserError(f"{path} has several files for the split {twice}: leave one of them there.")
     if arrays and named:
         raise UserError(f"{path} holds arrays and tables: leave one kind of them there.")
-    if not arrays and not named:
-        more = f", or give the file itself, such as {tables[0]}" if tables else ""
-        raise UserError(f"{path} has no train.csv, nor x.npy and y.npy: name its files so{more}.")
-    return arrays or tuple(named)
+    if arrays:
+        above = {file: file.parent.name.lower() if file.parent != path else "" for file in arrays}
+        return own_folders.Dataset(tuple(own_folders.Shard(SPLIT_NAMES.get(above[f], ""), f) for f in arrays))
+    if named:
+        return own_folders.Dataset(tuple(map(own_folders.Shard, splits, named)))
+    if (dataset := own_folders.found(path, READERS)) is not None:
+        return dataset
+    more = f", or give the file itself, such as {tables[0]}" if tables else ""
+    raise UserError(f"{path} has no train.csv, nor x.npy and y.npy: name its files so{more}.")
 
 
 def _split_folders(path: Path) -> list[Path]:
     return sorted(folder for folder in path.iterdir() if folder.is_dir() and folder.name.lower() in SPLIT_NAMES)
+
+
+def unused_splits(path: Path) -> tuple[str, ...]:
+    """Returns the names of splits in a folder that are none of train, val and test, and are not read."""
+    return _located(path).unused
 
 
 def read(path: Path, skip_broken: bool = False) -> list[Part]:
@@ -90,32 +105,42 @@ def read(path: Path, skip_broken: bool = False) -> list[Part]:
 
     skip_broken: leave broken rows out, counted, where the default is to name the first one.
     """
-    files = files_of(path)
-    if files[0].suffix == ".npy":
-        parts = [
-            _arrays(folder, folder.name if folder != path else "") for folder in dict.fromkeys(f.parent for f in files)
-        ]
+    shards = _located(path).shards
+    if shards[0].file.suffix == ".npy":
+        folders = {each.file.parent: each.split for each in shards}
+        parts = [_arrays(folder, split) for folder, split in folders.items()]
     else:
-        parts = [_table(file, file.stem if path.is_dir() else "", skip_broken) for file in files]
-    for part, file in zip(parts, files):
+        parts = [_table(each.file, each.split, skip_broken) for each in shards]
+    for part, each in zip(parts, shards):
         if not part.rows:
-            raise UserError(f"{file} has no rows: give a file with at least one example.")
+            raise UserError(f"{each.file} has no rows: give a file with at least one example.")
     return parts
 
 
-def _table(path: Path, name: str, skip_broken: bool) -> Part:
+class Table(NamedTuple):
+    """What a reader finds in a file; the fields are those of `Part`."""
+
+    columns: Columns
+    skipped: int = 0
+    classes: Classes = {}
+
+
+def _table(path: Path, split: str, skip_broken: bool) -> Part:
     try:
-        columns, skipped = READERS[path.suffix.lower()](path, skip_broken)
+        with path.open("rb") as file:
+            if file.read(len(LFS)) == LFS:
+                raise UserError(f"{path} only points to data that git has not downloaded: run `git lfs pull` there.")
+        table = READERS[path.suffix.lower()](path, skip_broken)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is no UTF-8 text (byte {error.start:,}): convert it, for example by `iconv -f latin1 -t utf8`."
         ) from error
     except OSError as error:
         raise unreadable(path, error, "give the path of your data") from error
-    return Part(SPLIT_NAMES.get(name.lower(), ""), columns, skipped)
+    return Part(split, table.columns, table.skipped, table.classes)
 
 
-def _csv(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+def _csv(path: Path, skip_broken: bool) -> Table:
     with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
         head = file.readline()
         file.seek(0)
@@ -139,9 +164,8 @@ def _csv(path: Path, skip_broken: bool) -> tuple[Columns, int]:
                     skipped += bool(cells)
         except csv.Error as error:
             raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
-    return dict(zip(names, map(list, zip(*kept, strict=True)), strict=True)) if kept else {
-        n: [] for n in names
-    }, skipped
+    columns = map(list, zip(*kept, strict=True)) if kept else ([] for _ in names)
+    return Table(dict(zip(names, columns, strict=True)), skipped)
 
 
 def _delimiter(head: str) -> str:
@@ -159,7 +183,7 @@ def _long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _jsonl(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+def _jsonl(path: Path, skip_broken: bool) -> Table:
     rows: list[dict[str, Any]] = []
     skipped = 0
     with path.open(encoding="utf-8-sig") as file:
@@ -174,7 +198,7 @@ def _jsonl(path: Path, skip_broken: bool) -> tuple[Columns, int]:
             else:
                 raise UserError(f"{path}, line {number}: {why}: mend it, or leave such rows out with --skip-broken.")
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}, skipped
+    return Table({name: [row.get(name) for row in rows] for name in names}, skipped)
 
 
 def _object(line: str) -> tuple[dict[str, Any] | None, str]:
@@ -185,7 +209,7 @@ def _object(line: str) -> tuple[dict[str, Any] | None, str]:
     return (row, "") if isinstance(row, dict) else (None, "it is no JSON object")
 
 
-def _parquet(path: Path, skip_broken: bool) -> tuple[Columns, int]:
+def _parquet(path: Path, skip_broken: bool) -> Table:
     import duckdb
 
     try:
@@ -193,23 +217,55 @@ def _parquet(path: Path, skip_broken: bool) -> tuple[Columns, int]:
             found = base.execute("SELECT * FROM read_parquet($1)", [str(path)])
             names = [column[0] for column in found.description or ()]
             rows = found.fetchall()
+            said = base.execute(
+                "SELECT value FROM parquet_kv_metadata($1) WHERE decode(key) = 'huggingface'", [str(path)]
+            )
+            features = said.fetchone()
     except duckdb.Error as error:
-        said = str(error).splitlines()[0]
-        raise UserError(f"{path} is no Parquet file that can be read ({said}): write it anew.") from error
-    return {name: [row[at] for row in rows] for at, name in enumerate(names)}, 0
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is no Parquet file that can be read ({reason}): write it anew.") from error
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    return Table(columns, classes=_classes(features[0] if features else b""))
 
 
-READERS: dict[str, Callable[[Path, bool], tuple[Columns, int]]] = {
+def _arrow(path: Path, skip_broken: bool) -> Table:
+    """Reads an Arrow file, as a stream, which is what `datasets` writes, or with a footer."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise UserError(f"To read {path} install pyarrow: pip install 'levelfield[data]'.") from error
+    try:
+        with pa.memory_map(str(path)) as source:
+            with_footer = source.read(6) == b"ARROW1"
+            source.seek(0)
+            table = (pa.ipc.open_file if with_footer else pa.ipc.open_stream)(source).read_all()
+            columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    except pa.ArrowException as error:
+        raise UserError(f"{path} is no Arrow file that can be read ({error}): write it anew.") from error
+    return Table(columns, classes=_classes((table.schema.metadata or {}).get(b"huggingface", b"")))
+
+
+def _classes(features: bytes) -> Classes:
+    """Returns the names of classes, by column, that `datasets` writes into the head of a file; {} where it did not."""
+    try:
+        columns = json.loads(features)["info"]["features"]
+        return {name: tuple(map(str, kind["names"])) for name, kind in columns.items() if "names" in kind}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+READERS: dict[str, Callable[[Path, bool], Table]] = {
     ".csv": _csv,
     ".tsv": _csv,
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".parquet": _parquet,
+    ".arrow": _arrow,
 }
 """How a file is read, by its ending."""
 
 
-def _arrays(folder: Path, name: str) -> Part:
+def _arrays(folder: Path, split: str) -> Part:
     """Returns x.npy, (N, T) or (N, T, channels), as a column `x` of sequences, and the other arrays, (N, ...), as they
     are. `lengths.npy`, (N,), says how many steps of each are real."""
     found: dict[str, np.ndarray] = {}
@@ -231,4 +287,4 @@ def _arrays(folder: Path, name: str) -> Part:
     lengths = found.pop("lengths", np.full(count, x.shape[1]))
     columns: dict[str, list[Any]] = {name: list(array) for name, array in found.items()}
     columns["x"] = [row[: int(length)] for row, length in zip(x, lengths, strict=True)]
-    return Part(SPLIT_NAMES.get(name.lower(), ""), columns)
+    return Part(split, columns)

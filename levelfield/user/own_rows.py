@@ -19,18 +19,19 @@ import numpy as np
 from levelfield.spec import SPLITS, Examples, Input, Label, Output, Signal, SplitName, Tokens, UserError, Values
 from levelfield.user import own_columns, own_files, own_splits
 from levelfield.user.own_columns import Cells
+from levelfield.user.own_folders import SPLIT_NAMES
 
 
 @dataclass(frozen=True)
 class Settings:
     """Rows of a file, each a sequence and what is to be said of it.
 
-    path: a file that ends in .csv, .tsv, .jsonl or .parquet, a folder with train.csv and test.csv (and val.csv), or a
-    folder of arrays. Of the input one is named: `text`, a column that is read as UTF-8 bytes; `symbols`, one of words
-    between blanks; `channels`, columns of which each cell is a list of numbers. Of the output: `label`, a column of
-    classes, or `target`, columns of numbers, which are standardised by the training split. A folder of arrays needs
-    neither: x.npy of whole numbers is symbols, any other or one of three dimensions is a signal; y.npy of whole numbers
-    is classes.
+    path: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, a folder with train.csv and test.csv (and
+    val.csv), a Hugging Face dataset's folder (`own_folders`), or a folder of arrays. Of the input one is named: `text`,
+    a column that is read as UTF-8 bytes; `symbols`, one of words between blanks; `channels`, columns of which each cell
+    is a list of numbers. Of the output: `label`, a column of classes, or `target`, columns of numbers, which are
+    standardised by the training split. A folder of arrays needs neither: x.npy of whole numbers is symbols, any other
+    or one of three dimensions is a signal; y.npy of whole numbers is classes.
 
     split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
     `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
@@ -98,7 +99,7 @@ def content(task: Settings, identity: str) -> Content:
     cells = _joined(task, parts)
     given = _given_splits(task, cells, parts)
     sequences = _sequences(task, cells)
-    y, names = _targets(task, cells)
+    y, names = _targets(task, cells, parts[0].classes)
     whole = np.array([row is not None and len(row) > 0 for row in sequences.rows]) & _known(y)
     if whole.sum() < 3:
         raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
@@ -135,9 +136,9 @@ def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> 
     if not task.split:
         return np.array([part.split or "train" for part in parts for _ in range(part.rows)], object).astype(str)
     named = [str(cell).strip().lower() for cell in cells.column(task.split, "--split")]
-    if other := next((name for name in named if name not in own_files.SPLIT_NAMES), None):
+    if other := next((name for name in named if name not in SPLIT_NAMES), None):
         raise UserError(f"The column {task.split} says '{other}': its cells are train, val or test.")
-    return np.array([own_files.SPLIT_NAMES[name] for name in named])
+    return np.array([SPLIT_NAMES[name] for name in named])
 
 
 def _sequences(task: Settings, cells: Cells) -> _Sequences:
@@ -162,8 +163,11 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
     return _Sequences([np.asarray(row[:, None] if flat else row, np.float32) for row in rows], "signal")
 
 
-def _targets(task: Settings, cells: Cells) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns classes, (N,) int64 with their names, or numbers, (N, dims) float64 with ()."""
+def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns classes, (N,) int64 with their names, or numbers, (N, dims) float64 with ().
+
+    classes: column -> the names of its classes, where the files have them.
+    """
     if task.target:
         columns = [cells.column(name, "--target") for name in task.target]
         return own_columns.values(columns, task.target), ()
@@ -178,7 +182,10 @@ def _targets(task: Settings, cells: Cells) -> tuple[np.ndarray, tuple[str, ...]]
             f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes) or --target "
             f"(numbers); it has {', '.join(cells.columns)}."
         )
-    names, y = own_columns.classes(cells.column(name, "--label"), name)
+    column = cells.column(name, "--label")
+    if name in classes:
+        return own_columns.numbered_classes(column, len(classes[name])), classes[name]
+    names, y = own_columns.classes(column, name)
     return y, names
 
 
@@ -236,6 +243,8 @@ def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str,
     left = int((~whole).sum())
     notes = [f"{left:,} of {len(whole):,} rows without input or label were left out."] if left else []
     notes += [f"{skipped:,} broken rows were left out."] if skipped else []
+    if unused := own_files.unused_splits(Path(task.path)):
+        notes.append(f"Splits that are none of train, val and test were left out: {', '.join(unused)}.")
     notes += [
         f"{n:,} groups of {task.group} are in both {pair.replace('+', ' and ')}." for pair, n in shared.items() if n
     ]
