@@ -19,7 +19,7 @@ from typing import Any
 
 from levelfield.files import read_json, read_rows
 from levelfield.runs import store
-from levelfield.spec import UNTUNED, Effort, Recipe, Run, Search, Study, UserError
+from levelfield.spec import EFFORTS, UNTUNED, Effort, Recipe, Run, Search, Study, UserError
 
 FOLDER = store.TRIALS
 SUFFIX = "-tuned"  # of a study's name, where the command line asks for trials
@@ -65,7 +65,7 @@ def with_search(study: Study, count: int) -> Study:
     if not count:
         return study
     left = tuple(text for text in study.deviations if text != UNTUNED)
-    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), deviations=left)
+    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), tuned_at=EFFORTS, deviations=left)
 
 
 def trials(study: Study, matches: RunFilter = every_run) -> Study:
@@ -98,7 +98,7 @@ def with_best_recipes(study: Study, out: Path, matches: RunFilter = every_run) -
 def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every_run) -> tuple[Study, list[str]]:
     """Returns the matching runs as far as their recipes are known, as a study, and lines that say how far that is."""
     search = study.search
-    if search is None:
+    if search is None or not study.tunes(effort):
         return study, []
     found = _arms(study, effort, matches)
     total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
@@ -161,10 +161,10 @@ def _runs(found: list[Arm]) -> list[Run]:
 
 def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[Arm]:
     """Returns the arms of a study with a search, each with those of its runs that match as the study has them or as any
-    trial would leave them. Raises UserError where none does."""
+    trial would leave them; without trials at efforts that are not tuned. Raises UserError where none matches."""
     search = study.search
     assert search is not None
-    factors = search.factors()
+    factors = search.factors() if study.tunes(effort) else []
     grouped: dict[str, list[Run]] = {}
     for run in study.runs(effort):
         if run.seed == SEED:

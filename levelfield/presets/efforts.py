@@ -22,6 +22,7 @@ from levelfield.spec import (
     Model,
     Protocol,
     Recipe,
+    Search,
     Signal,
     Task,
     UserError,
@@ -74,6 +75,9 @@ VALIDATE = 400
 
 LEAST_GAIN = 0.01
 """Share of examples by which a validation at `overnight` must be better to count as better."""
+
+SEARCH = Search(2, lr=(1 / 3, 6.0), share=1 / 6)
+"""What studies that end phases by patience try for every arm first: its own rate, and 2.9 times that."""
 
 SIZES: dict[Effort, Size] = {
     "smoke": Size(width=16, depth=1, steps=6, batch=8, seeds=1),

@@ -98,8 +98,9 @@ AT_CAP = "phases_at_cap"
 class Study:
     """A claim, the runs that test it, the printed rows that it answers to, and what its report shows.
 
-    A study with a search tunes every arm before its runs (`levelfield/engine/tuning.py`). A study that trains nothing,
-    and evaluates language models that others trained, is a `Survey` (`levelfield.longcontext.survey`).
+    A study with a search tunes every arm before its runs (`levelfield/engine/tuning.py`), at the efforts in `tuned_at`.
+    A study that trains nothing, and evaluates language models that others trained, is a `Survey`
+    (`levelfield.longcontext.survey`).
     """
 
     name: str
@@ -111,6 +112,10 @@ class Study:
     verdict: Callable[[Sequence[Row]], str] | None = None
     deviations: tuple[str, ...] = ()  # where it knowingly differs from the printed experiment
     search: Search | None = None
+    tuned_at: tuple[Effort, ...] = EFFORTS
+
+    def tunes(self, effort: Effort) -> bool:
+        return self.search is not None and effort in self.tuned_at
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Effort, MixerConfig, Model, ReportView, Row, Run, Search, Study
+from levelfield.spec import Effort, MixerConfig, Model, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import HEADS, SCRATCH, SSM, TRANSFORMER, before_and_after, mixers, task
 
 MEGA, DELTA = "mega", "gated_deltanet"
@@ -94,7 +94,7 @@ study = Study(
         "Gated DeltaNet that read forward by predicting the next step; and it brings them closer to the Transformer."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    search=efforts.SEARCH,
     views=(
         ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
         ReportView("gap", "From scratch to self-pretrained"),

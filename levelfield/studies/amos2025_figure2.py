@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.recipes import amos2025, amos2025_figure2
 from levelfield.report.decisions import Contrast, Seeds
@@ -118,6 +119,8 @@ study = Study(
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The figure has averages over four tasks; the scores of single tasks are in a table of the full version, which "
         "is not in the numbers at hand.",

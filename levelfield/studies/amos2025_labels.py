@@ -19,7 +19,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Contrast, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study, Task
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study, Task
 from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, before_and_after, mixers, task
 from levelfield.tasks.in_context_recall import InContextRecall
 
@@ -123,7 +123,7 @@ study = Study(
         "on in-context recall, where it must, and on pictures."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    search=efforts.SEARCH,
     views=(
         ReportView("curve", "By the share of labels", axis="fraction"),
         ReportView("compare", "Every seed of every arm"),

@@ -17,7 +17,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, Question, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER, mixers, protocols, task
 
 OFFICIAL = ("image", "text")  # need official files; ListOps is generated
@@ -87,7 +87,7 @@ study = Study(
         "inputs lifts a rotary Transformer, at equal steps too, and narrows its distance to S4."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    search=efforts.SEARCH,
     views=(
         ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
         ReportView("gap", "From scratch to self-pretrained"),

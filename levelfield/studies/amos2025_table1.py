@@ -19,6 +19,7 @@ from levelfield.mixers.linformer import Linformer
 from levelfield.mixers.longformer import Longformer
 from levelfield.mixers.performer import Performer
 from levelfield.mixers.reformer import Reformer
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal
 from levelfield.recipes import amos2025
@@ -153,6 +154,8 @@ study = Study(
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The scores from scratch are quoted by the paper from Tay et al. (2021), whose recipe is another (Adam with "
         "rates that fall as one over the root of the step, dropout, 5,000 to 20,000 steps on texts, pictures as "
@@ -182,5 +185,6 @@ study = Study(
         "Overnight and below shrink models and tasks (ListOps of 21 to 199 tokens, Image of 8 x 8 pixels, one rate of "
         "0.001 for all): printed numbers beside it belong to harder tasks and larger models.",
         UNTUNED,
+        "At `overnight` every arm tries two rates first.",
     ),
 )

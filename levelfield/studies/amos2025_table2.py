@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
@@ -106,6 +107,8 @@ study = Study(
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "Text is selected on a tenth of train that is left out of training, where the paper's code selects on test.",
         "Retrieval's head has a hidden layer of ReLU, not GELU, and no test pair is left out, where the paper's code "

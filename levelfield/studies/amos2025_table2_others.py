@@ -17,6 +17,7 @@ from dataclasses import replace
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mega import Mega
 from levelfield.mixers.spade import SPADE
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import finetuned, scratch
 from levelfield.recipes import amos2025, ma2023
@@ -152,6 +153,8 @@ study = Study(
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The scores of SPADE and MEGA are quoted by the paper from their own papers; here both are trained.",
         "No size and no recipe of SPADE on these tasks is public: it has those of the paper's rotary Transformer, a "

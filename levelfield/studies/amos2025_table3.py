@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import Trainable, default_objective
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
@@ -174,6 +175,8 @@ study = Study(
     ),
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The table does not name the pretraining objective: here masked for bidirectional models, next-sample for "
         "causal ones.",

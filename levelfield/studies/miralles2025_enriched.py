@@ -22,7 +22,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Narrower, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
-from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Search, Study
+from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study
 from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
 
 TASKS = ("listops", "image")  # what needs official files comes last
@@ -107,7 +107,7 @@ study = Study(
         "needs positions (miralles2025)."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    search=efforts.SEARCH,
     views=(
         ReportView("compare", "Every seed of every arm"),
         ReportView("slices", "Where the score comes from"),

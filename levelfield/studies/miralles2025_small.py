@@ -19,7 +19,7 @@ from levelfield.presets import efforts
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.report.verdicts import Finding, judged, summed_up
-from levelfield.spec import Effort, Model, ReportView, Row, Run, Search, Study
+from levelfield.spec import Effort, Model, ReportView, Row, Run, Study
 from levelfield.studies._miralles2025 import claims
 from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
 
@@ -65,7 +65,7 @@ study = Study(
         "kernels see at most 11 steps have 90 % of the gain over guessing of any that see more."
     ),
     runs=runs,
-    search=Search(2, lr=(1 / 3, 6.0), share=1 / 6),
+    search=efforts.SEARCH,
     views=(
         ReportView("curve", "Accuracy by kernel size", axis="kernel", note="level: the gMLP, which sees everything"),
         ReportView("compare", "Every seed of every arm"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gmlp import GMLP
+from levelfield.presets import efforts
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.recipes import miralles2025
@@ -80,6 +81,8 @@ study = Study(
     ),
     probes=lambda run: (Locality(), Slices()),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The paper counts shares of the whole score, to which guessing adds half on Pathfinder; the verdict counts "
         "shares of what is gained over guessing. By its own numbers the claim holds on Text, Retrieval and Image, and "

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Every, Flipped, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
@@ -105,6 +106,8 @@ study = Study(
     views=arms.VIEWS,
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "Three rows are quoted by the paper. The plain Transformer has the sizes of Tay et al. (2021) and amos2025's "
         "fine-tuning recipe, not the recipe of Tay et al.; the self-pretrained one is that of amos2025, most of whose "

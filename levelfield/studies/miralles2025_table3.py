@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Every, Flipped, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
@@ -83,6 +84,8 @@ study = Study(
     views=arms.VIEWS,
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "The paper says that state-space models barely benefit. By its own numbers S4 gains 4.2 points on Text, and "
         "the verdict says no there.",

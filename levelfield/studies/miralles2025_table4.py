@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import AtMost, Every, Question, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
@@ -87,6 +88,8 @@ study = Study(
     views=arms.VIEWS,
     probes=lambda run: (Slices(),),
     verdict=verdict,
+    search=efforts.SEARCH,
+    tuned_at=("overnight",),
     deviations=(
         "Learned and sinusoidal positions from scratch are not printed; no printed number stands beside them.",
         "Learned positions are drawn from N(0, 1), like the symbols they are added to; the paper is silent.",

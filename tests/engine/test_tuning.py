@@ -108,6 +108,17 @@ def test_trials_of_a_share_train_for_less_and_the_runs_for_the_whole(folder: Pat
     assert {p.recipe.budget.value for run in tuned for p in run.protocol.phases} == whole
 
 
+def test_a_study_is_tuned_at_the_efforts_it_names(folder: Path) -> None:
+    """Table 2 of amos2025 has printed recipes, and at `overnight` models and tasks of other sizes."""
+    study = load_study("amos2025_table2")
+    assert not tuning.trials(study).runs("paper") and not tuning.trials(study).runs("minutes")
+    assert tuning.with_best_recipes(study, folder).runs("paper") == list(study.runs("paper"))
+    assert tuning.progress(study, "minutes", folder) == (study, [])
+    assert len(tuning.trials(study).runs("overnight")) == 2 * len(study.runs("overnight")) / 3, "two rates, three seeds"
+    asked = tuning.with_search(study, 4)
+    assert len(tuning.trials(asked).runs("minutes")) == 4 * len(study.runs("minutes")) / 2, "if told to, at any effort"
+
+
 def test_steps_without_patience_shrink_with_the_budget() -> None:
     study = load_study("amos2025_small")
     found: dict[str, set[tuple[float, float]]] = {}
