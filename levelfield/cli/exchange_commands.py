@@ -59,6 +59,13 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
             f"{exported.GROUP} --log_samples --output_path results"
         )
         say("levelfield import results/*/samples_*.jsonl --model MODEL")
+    if target.form == "lighteval":
+        module = target.folder / exported.GROUP
+        say(
+            f"lighteval accelerate model_name=MODEL,batch_size=1,override_chat_template=false {module}.txt "
+            f"--custom-tasks {module}.py --save-details --output-dir results"
+        )
+        say("levelfield import results/details/MODEL/*/*.parquet --model MODEL")
     if target.form == "inspect":
         say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
         say("levelfield import logs/*.eval --model NAME")

@@ -90,14 +90,14 @@ def export_ruler(
     tokenizer: Text,
     asked: Annotated[EvalOptions, arg(name="")] = ASKED,
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
-    form: Annotated[Literal["lm-eval", "inspect", "jsonl"], arg(name="format")] = "lm-eval",
+    form: Annotated[Literal["lm-eval", "lighteval", "inspect", "jsonl"], arg(name="format")] = "lm-eval",
     folder: Folder = Path("tasks"),
 ) -> None:
-    """Write RULER's samples as tasks of lm-evaluation-harness or of Inspect, or as lines of JSON.
+    """Write RULER's samples as tasks of lm-evaluation-harness, of lighteval or of Inspect, or as lines of JSON.
 
     Args:
         tokenizer: of the model: its folder or file, a name on the hub, bytes or approximate
-        form: lm-eval or inspect (tasks and their samples), or jsonl (samples alone)
+        form: lm-eval, lighteval or inspect (tasks and their samples), or jsonl (samples alone)
         folder: where the files are written
     """
     from levelfield.cli import exchange_commands
@@ -134,7 +134,8 @@ def import_(
 
     Args:
         files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), logs of samples of lm-eval
-            (samples_TASK_DATE.jsonl), or logs of Inspect (.eval or .json)
+            (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), or logs of Inspect (.eval or
+            .json)
         model: the name under which answers are reported
         length: in tokens, where neither a file of answers nor its folder says it
     """

@@ -1,4 +1,4 @@
-"""Writes samples for other evaluators: as lines of JSON, and as tasks of lm-evaluation-harness or of Inspect.
+"""Writes samples for other evaluators: as lines of JSON, and as tasks of lm-evaluation-harness, lighteval or Inspect.
 
     export(Evaluation(count=100), tokenizer, "lm-eval", Path("tasks"))
     # lm_eval --model hf --model_args pretrained=MODEL --include_path tasks --tasks levelfield_ruler --log_samples ...
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from levelfield.files import atomic, write_rows
 from levelfield.longcontext.evaluation import Evaluation
@@ -22,7 +22,7 @@ from levelfield.ruler import RulerTask, Sample
 from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
-Format = Literal["jsonl", "lm-eval", "inspect"]
+Format = Literal["jsonl", "lm-eval", "lighteval", "inspect"]
 GROUP = "levelfield_ruler"
 SCORES = "levelfield_scores"
 CODE = '''"""Scores answers as levelfield does: RULER's match, and the strict score."""
@@ -60,6 +60,21 @@ metadata:
   version: {version}
 """
 
+LIGHTEVAL = '''"""Describes the samples beside this file to lighteval.
+
+    lighteval accelerate model_name=MODEL {group}.txt --custom-tasks {group}.py
+"""
+
+from pathlib import Path
+
+from levelfield.longcontext.lighteval_tasks import task_of_file
+
+HERE = Path(__file__).resolve().parent
+TASKS_TABLE = [
+{tasks}]
+'''
+LIGHTEVAL_TASK = "    task_of_file(HERE / {file}, {name}, tokens={tokens}, version={version}),\n"
+
 INSPECT = '''"""Asks the samples beside this file: inspect eval {group}.py --model PROVIDER/NAME"""
 
 from pathlib import Path
@@ -78,32 +93,45 @@ def {name}():
 """
 
 
+class Lines(NamedTuple):
+    """A file of exported samples, which are of one task and one length."""
+
+    path: Path
+    task: RulerTask
+    first: Sample
+
+    @property
+    def called(self) -> str:
+        """What they are called where a name is of letters, digits and underscores."""
+        return re.sub(r"\W", "_", f"{self.task.name}_{self.first.length}")
+
+    @property
+    def version(self) -> int:
+        return self.task.version(self.first.flavour)
+
+
 def export(evaluation: Evaluation, tokenizer: Tokenizer, form: Format, to: Path) -> tuple[list[Path], list[LeftOut]]:
-    """Writes the samples of an evaluation, and for lm-eval and Inspect their tasks.
+    """Writes the samples of an evaluation, and for other evaluators their tasks.
 
     Returns the files, and the samples that do not fit. Raises UserError where no sample fits.
     """
-    files, tasks, left, code = list[Path](), list[str](), list[LeftOut](), [INSPECT.format(group=GROUP)]
+    written, left = list[Lines](), list[LeftOut]()
     to.mkdir(parents=True, exist_ok=True)
     for task, length, samples in evaluation.groups(tokenizer, left.append):
         if not samples:
             continue
-        path = to / f"{task.name}-{length}.jsonl"
+        path = to / _place(form, f"{task.name}-{length}")
+        path.parent.mkdir(exist_ok=True)
         write_rows(path, [line(sample, task) for sample in samples])
-        files.append(path)
-        if form == "inspect":
-            code.append(_inspect_task(path, task, samples[0]))
-        if form == "lm-eval":
-            tasks.append(f"levelfield_{task.name}_{length}")
-            files.append(_written(to / f"{tasks[-1]}.yaml", _task(tasks[-1], path, task, samples[0])))
-    if not files:
+        written.append(Lines(path, task, samples[0]))
+    if not written:
         raise UserError(f"No sample fits. {left[0].why}")
-    if form == "lm-eval":
-        group = f"group: {GROUP}\ntask:\n" + "".join(f"  - {name}\n" for name in tasks)
-        files += [_written(to / f"{GROUP}.yaml", group), _written(to / f"{SCORES}.py", CODE)]
-    if form == "inspect":
-        files.append(_written(to / f"{GROUP}.py", "".join(code)))
-    return files, left
+    return [lines.path for lines in written] + FORMS[form](to, written), left
+
+
+def _place(form: Format, name: str) -> Path:
+    """Returns where in the folder lines go. lighteval takes a folder as a set, and the file's name as its split."""
+    return Path(name, "test.jsonl") if form == "lighteval" else Path(f"{name}.jsonl")
 
 
 def line(sample: Sample, task: RulerTask) -> dict[str, Any]:
@@ -137,19 +165,62 @@ def scored(doc: Mapping[str, Any], answer: str) -> dict[str, float]:
     return {"accuracy": found.match, "strict_accuracy": found.strict}
 
 
-def _task(name: str, path: Path, task: RulerTask, sample: Sample) -> str:
+def _for_lm_eval(to: Path, written: Sequence[Lines]) -> list[Path]:
+    """Writes a task for each file, a group of all, and the function that scores."""
+    names = [f"levelfield_{lines.task.name}_{lines.first.length}" for lines in written]
+    tasks = [_written(to / f"{name}.yaml", _lm_eval_task(name, lines)) for name, lines in zip(names, written)]
+    group = f"group: {GROUP}\ntask:\n" + "".join(f"  - {name}\n" for name in names)
+    return [*tasks, _written(to / f"{GROUP}.yaml", group), _written(to / f"{SCORES}.py", CODE)]
+
+
+def _lm_eval_task(name: str, lines: Lines) -> str:
     return TASK.format(
         name=name,
-        file=json.dumps(str(path.resolve())),
+        file=json.dumps(str(lines.path.resolve())),
         scores=SCORES,
-        tokens=sample.answer_tokens,
-        version=task.version(sample.flavour),
+        tokens=lines.first.answer_tokens,
+        version=lines.version,
     )
 
 
-def _inspect_task(path: Path, task: RulerTask, sample: Sample) -> str:
-    name = re.sub(r"\W", "_", f"levelfield_{task.name}_{sample.length}")
-    return INSPECT_TASK.format(name=name, file=json.dumps(path.name), tokens=sample.answer_tokens)
+def _for_lighteval(to: Path, written: Sequence[Lines]) -> list[Path]:
+    """Writes one module with the table of all tasks, and a list of their names."""
+    names = [f"{GROUP}:{lines.called}" for lines in written]
+    tasks = [
+        LIGHTEVAL_TASK.format(
+            file=json.dumps(lines.path.relative_to(to).as_posix()),
+            name=json.dumps(name),
+            tokens=lines.first.answer_tokens,
+            version=lines.version,
+        )
+        for name, lines in zip(names, written)
+    ]
+    code = LIGHTEVAL.format(group=GROUP, tasks="".join(tasks))
+    return [_written(to / f"{GROUP}.py", code), _written(to / f"{GROUP}.txt", "\n".join(names) + "\n")]
+
+
+def _for_inspect(to: Path, written: Sequence[Lines]) -> list[Path]:
+    """Writes one module with a function for each task."""
+    tasks = [
+        INSPECT_TASK.format(
+            name=f"levelfield_{lines.called}", file=json.dumps(lines.path.name), tokens=lines.first.answer_tokens
+        )
+        for lines in written
+    ]
+    return [_written(to / f"{GROUP}.py", INSPECT.format(group=GROUP) + "".join(tasks))]
+
+
+def _nothing_else(to: Path, written: Sequence[Lines]) -> list[Path]:
+    return []
+
+
+FORMS: Mapping[Format, Callable[[Path, Sequence[Lines]], list[Path]]] = {
+    "jsonl": _nothing_else,
+    "lm-eval": _for_lm_eval,
+    "lighteval": _for_lighteval,
+    "inspect": _for_inspect,
+}
+"""Writes what an evaluator needs besides the lines, and returns those files."""
 
 
 def _written(path: Path, text: str) -> Path:

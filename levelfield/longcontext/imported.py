@@ -2,6 +2,7 @@
 
     read(Path("samples_niah_single_1_2026-11-22.jsonl"))     # lm-evaluation-harness, with --log_samples
     read(Path("results/4096/pred/vt.jsonl"))                  # NVIDIA's RULER
+    read(Path("details_levelfield_ruler:vt_4096|0_2026.parquet"))   # lighteval, of samples that levelfield exported
     read(Path("logs/2026-11-22T21-30-02_vt.eval"))            # Inspect, of samples that levelfield exported; or .json
 
 Answers to samples that levelfield exported are known in full. Of those that RULER or lm-eval generated, task and length
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_rows
-from levelfield.longcontext import inspected
+from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.predictions import Prediction, settings_of, task_of
 from levelfield.ruler import Needle, named
 from levelfield.spec import UserError
@@ -34,6 +35,7 @@ RENAMED = {
 SOURCES = {
     "lm-eval": "read from lm-evaluation-harness's log of samples",
     "ruler": "read from RULER's prediction files",
+    "lighteval": "read from lighteval's details",
     "inspect": "read from a log of Inspect",
 }
 OFFICIAL_SEED = 42
@@ -43,6 +45,8 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
     """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError."""
     if path.suffix in (".eval", ".json"):
         return [_ours(doc, text, "inspect") for doc, text in inspected.answers(path)]
+    if path.suffix == ".parquet":
+        return [_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path)]
     records = read_rows(path)
     if not records:
         raise UserError(f"{path} has no answers: name a file of predictions or of logged samples.")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiny_llama import tiny_checkpoint
 
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.evaluation import Evaluation
@@ -32,29 +33,13 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"transformers serve cannot run: {', '.join(MISSING)} not installed"),
     pytest.mark.timeout(300),
 ]
-CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>"
 EVALUATION = Evaluation((Needle(haystack="noise"),), (512,), count=2)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Llama of two layers and a byte-level tokenizer with a chat template."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    special, letters = ["<s>", "</s>", "<|user|>", "<|assistant|>"], pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=letters, show_progress=False)
-    inner.train_from_iterator(["The grass is green. The sky is blue. One of the special magic numbers is"], trainer)
-    outer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", chat_template=CHAT)
-    outer.save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    LlamaForCausalLM(LlamaConfig(vocab_size=320, max_position_embeddings=1024, **sizes)).save_pretrained(folder)
-    return folder
+    return tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture(scope="module")

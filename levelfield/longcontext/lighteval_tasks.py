@@ -1,0 +1,108 @@
+"""Makes exported samples tasks of lighteval, scored as levelfield does, and reads the answers from lighteval's details.
+
+    cd tasks      # what `export` has written: the samples, a list of tasks and a module with their table
+    lighteval accelerate model_name=MODEL levelfield_ruler.txt --custom-tasks levelfield_ruler.py --save-details
+    levelfield import results/details/MODEL/*/*.parquet --model NAME
+
+A prompt is asked as it stands. lighteval wraps it in a tokenizer's chat template, where there is one, unless
+`model_name=MODEL,override_chat_template=false` is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from levelfield.files import sha256
+from levelfield.longcontext.exported import scored
+from levelfield.spec import UserError
+from levelfield.spec.errors import format_error
+
+METRICS = ("accuracy", "strict_accuracy")
+
+
+def task_of_file(file: Path, name: str, *, tokens: int, version: int) -> Any:
+    """Returns lighteval's description of a task, whose samples are the lines of a file called after its split.
+
+    tokens: of an answer, at most. Raises UserError where lighteval is not installed.
+    """
+    try:
+        from lighteval.metrics.metrics_sample import SampleLevelComputation  # pyright: ignore[reportMissingImports]
+        from lighteval.metrics.utils.metric_utils import (  # pyright: ignore[reportMissingImports]
+            SampleLevelMetricGrouping,
+        )
+        from lighteval.tasks.lighteval_task import LightevalTaskConfig  # pyright: ignore[reportMissingImports]
+        from lighteval.tasks.requests import SamplingMethod  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError("This needs lighteval: pip install 'levelfield[lighteval]'.") from error
+
+    class LevelfieldScores(SampleLevelComputation):
+        def __init__(self, samples: str) -> None:
+            self.samples = samples  # lighteval stores answers under what it prints of a task, and asks none again
+
+        def compute(self, doc: Any, model_response: Any, **_: Any) -> dict[str, float]:
+            return scored(doc.specific, model_response.final_text[0])
+
+    metric = SampleLevelMetricGrouping(
+        metric_name=list(METRICS),
+        higher_is_better=dict.fromkeys(METRICS, True),
+        category=SamplingMethod.GENERATIVE,
+        sample_level_fn=LevelfieldScores(sha256(file)[:12]),
+        corpus_level_fn=dict.fromkeys(METRICS, _mean),
+    )
+    return LightevalTaskConfig(
+        name=name,
+        prompt_function=_doc,
+        hf_repo=str(file.parent),
+        hf_subset="default",
+        hf_avail_splits=[file.stem],
+        evaluation_splits=[file.stem],
+        few_shots_split=file.stem,
+        metrics=[metric],
+        generation_size=tokens,
+        stop_sequence=[],
+        version=version,
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _doc(record: dict[str, Any], task_name: str) -> Any:
+    """Returns an exported line as lighteval asks it; what levelfield needs of it is stored beside the answer."""
+    from lighteval.tasks.requests import Doc  # pyright: ignore[reportMissingImports]
+
+    rest = {name: value for name, value in record.items() if name != "input" and not name.startswith("__")}
+    outputs = record["outputs"]
+    return Doc(
+        query=record["input"], choices=outputs, gold_index=list(range(len(outputs))), specific=rest, task_name=task_name
+    )
+
+
+def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yields the line of every sample in a file of details, of a task that levelfield exported, and the answer to it.
+
+    path: a file as `--save-details` writes it, details_TASK_DATE.parquet. Raises UserError.
+    """
+    for doc, response in _details(path):
+        if not isinstance(doc, dict) or "settings" not in (doc.get("specific") or {}):
+            raise UserError(
+                f"{path} is of samples that levelfield did not export: it can read no others from lighteval."
+            )
+        yield {**doc["specific"], "input": doc["query"]}, (response["text_post_processed"] or response["text"])[0]
+
+
+def _details(path: Path) -> list[tuple[Any, Any]]:
+    """Returns what was asked and what was answered. Raises UserError."""
+    import duckdb
+
+    try:
+        with duckdb.connect(config={"threads": 1}) as base:
+            return base.execute("SELECT doc, model_response FROM read_parquet(?)", [str(path)]).fetchall()
+    except duckdb.Error as error:
+        raise UserError(
+            f"{path} cannot be read as lighteval's details ({format_error(error)}): name a file "
+            "details_TASK_DATE.parquet."
+        ) from error
