@@ -1,5 +1,5 @@
 """Makes the HTML page: one file that loads nothing and needs no JavaScript, for light, dark and small screens and
-paper.
+paper. Where there is JavaScript, tables are sorted by their headings, and long ones are filtered (`page.js`).
 
 It answers in this order: what came out, what was claimed, the numbers with what they cost, the figures, what differs
 between the arms, what failed, and how every number was made.
@@ -92,7 +92,7 @@ def page(data: PageData) -> str:
     study = data.study
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
-    return document(f"{study.name}, effort {data.effort}", sections)
+    return document(f"{study.name}, effort {data.effort}", sections, script=script())
 
 
 def document(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:
@@ -100,17 +100,25 @@ def document(title: str, parts: Iterable[str], style: str = "", script: str = ""
 
     parts: HTML; empty ones are left out. style, script: CSS and JavaScript that this page has besides.
     """
-    css = files(__package__ or "levelfield.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}: levelfield</title>\n"
-        f"<style>\n{css}{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<style>\n{_file('page.css')}{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
         + "\n</main>\n"
         + (f"<script>\n{script}</script>\n" if script else "")
         + "</body>\n</html>\n"
     )
+
+
+def script() -> str:
+    """Returns JavaScript that sorts the tables of a page by their headings, and filters long ones."""
+    return _file("page.js")
+
+
+def _file(name: str) -> str:
+    return files(__package__ or "levelfield.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _section(anchor: str, title: str, *parts: str) -> str:

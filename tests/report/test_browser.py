@@ -19,6 +19,8 @@ from repository import ROOT
 
 from levelfield import report
 from levelfield.report import leaderboard
+from levelfield.report.page import document, script
+from levelfield.report.tables import Column, Table
 
 pytestmark = pytest.mark.browser
 PHONE, DESK = (390, 844), (1280, 900)
@@ -112,11 +114,77 @@ def test_the_leaderboard_is_filtered_and_sorted_by_keys_alone(browser: Browser, 
     assert browser.js("document.activeElement.tagName") in ("A", "BUTTON", "SUMMARY") and isinstance(told, str)
 
 
+KINDS = {  # cells from the least to the greatest, whatever their units; then what has no number
+    "median": ("−9.9", "+0.2", "8.1", "10.0", "1,200.5", "–"),
+    "interval": ("−3.0 to 2.0", "0.5 to 1.5", "0.5 to 9.0", "10.0 to 11.0", "62.0 to 62.5", "–"),
+    "flops": ("950", "1.20 k", "805 k", "31.0 G", "2.10 T", ""),
+    "time": ("0.5 s", "119 s", "2.5 min", "118 min", "2.1 h", "–"),
+    "failed": ("0", "1 diverged", "2 at chance", "1 at chance\n2 diverged", "4 at chance", "–"),
+    "seeds": ("1 of 3", "2 of 3", "3", "3 of 5", "10", "–"),
+}
+
+
+def drawn(browser: Browser, to: Path, columns: tuple[Column, ...], rows: tuple[tuple[str, ...], ...]) -> None:
+    """Opens a page of one table."""
+    to.write_text(document("table", [Table(columns, rows).html()], script=script()))
+    shown(browser, to)
+
+
+def column(browser: Browser, place: int) -> list[str]:
+    cells = f"[...document.querySelectorAll('tbody tr:not([hidden]) > :nth-child({place})')]"
+    return browser.js(f"{cells}.map((cell) => cell.innerText)")
+
+
+def test_numbers_are_sorted_by_their_size_in_base_units_and_dashes_stand_last(browser: Browser, tmp_path: Path) -> None:
+    mixed = (3, 5, 0, 4, 1, 2)
+    rows = tuple((f"model {10 - i}", *(cells[i] for cells in KINDS.values())) for i in mixed)
+    drawn(browser, tmp_path / "kinds.html", (Column("model"), *(Column(name, True) for name in KINDS)), rows)
+    for place, (name, cells) in enumerate(KINDS.items(), start=2):
+        browser.js(f"document.querySelector('th:nth-child({place}) button').focus()")
+        for key, wanted in (("Enter", (*cells[4::-1], cells[5])), (" ", cells), ("Enter", [cells[i] for i in mixed])):
+            browser.key(key)
+            assert column(browser, place) == list(wanted), name
+        assert browser.js("document.querySelectorAll('[aria-sort]').length") == 0
+    browser.js("document.querySelector('th button').click()")
+    assert column(browser, 1) == [f"model {i}" for i in range(5, 11)]
+    assert browser.js("document.querySelector('th').ariaSort") == "ascending"
+
+
+def test_a_long_table_is_filtered_by_words_and_one_whose_rows_continue_others_stays(
+    browser: Browser, tmp_path: Path
+) -> None:
+    rows = tuple((f"s4 {i}" if i % 2 else f"mamba {i}", "scratch" if i % 3 else "masked") for i in range(20))
+    drawn(browser, tmp_path / "long.html", (Column("model"), Column("protocol")), rows)
+    box = "document.querySelector('.filter input')"
+    browser.js(f"{box}.value = 'S4 mask'; {box}.dispatchEvent(new Event('input'))")
+    assert column(browser, 1) == ["s4 3", "s4 9", "s4 15"]
+    assert browser.js("document.querySelector('.filter output').textContent") == "3 of 20 rows"
+    browser.media("print")
+    displayed = "getComputedStyle(document.querySelector('.filter')).display"
+    assert browser.js(displayed) == "block", "paper says which rows it lacks"
+    browser.js(f"{box}.value = ''; {box}.dispatchEvent(new Event('input'))")
+    assert len(column(browser, 1)) == 20 and browser.js(displayed) == "none"
+    drawn(browser, tmp_path / "grouped.html", (Column("field"), Column("value")), (("depth", "1"), ("", "2")) * 9)
+    assert browser.js("document.querySelectorAll('button, input').length") == 0
+
+
+def test_the_report_is_sorted_by_keys_alone(browser: Browser, pages: dict[str, Path]) -> None:
+    shown(browser, pages["report"], PHONE)
+    browser.js("document.querySelector('#scores th.number button').focus()")
+    table = "document.activeElement.closest('table')"
+    browser.key("Enter")
+    found = browser.js(f"[...{table}.querySelectorAll('tbody tr > :nth-child(3)')].map((cell) => cell.innerText)")
+    values = [float(text) for text in found if text != "–"]
+    assert len(values) > 4 and values == sorted(values, reverse=True)
+    browser.key("Tab")
+    assert browser.js("document.activeElement.textContent") == "Seeds"
+
+
 def test_paper_has_dark_letters_and_no_controls(browser: Browser, pages: dict[str, Path]) -> None:
     shown(browser, pages["report"], dark=True, media="print")
     assert browser.js("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    hidden = "[...document.querySelectorAll('nav, form')].every((each) => getComputedStyle(each).display === 'none')"
-    assert browser.js(hidden)
+    controls = "[...document.querySelectorAll('nav, form, .filter')]"
+    assert browser.js(f"{controls}.every((each) => getComputedStyle(each).display === 'none')")
     paper = base64.b64decode(browser.ask("Page.printToPDF", printBackground=True)["data"])
     assert paper.startswith(b"%PDF") and len(paper) > 20_000
     assert json.dumps(browser.errors) == "[]"

@@ -230,7 +230,7 @@ def parse(path: Path) -> Page:
 def test_page_is_well_formed_and_self_contained(built: tuple[Path, list[Path]]):
     out, files = built
     page, text = parse(out / "report.html"), (out / "report.html").read_text()
-    assert page.loads == [] and "script" not in page.tags and "@import" not in text
+    assert page.loads == [] and page.tags.count("script") == 1 and "@import" not in text
     assert not re.search(r"url\(\s*['\"]?(?!#)", text)
     assert len(page.ids) == len(set(page.ids))
     assert {a[1:] for a in page.anchors if a.startswith("#")} <= set(page.ids)
@@ -260,8 +260,8 @@ def test_hostile_names_are_text(tmp_path: Path):
     few = replace(study, views=(ReportView("gap", "<b>Gap</b>"),))
     files = report.build(few, "minutes", results, tmp_path)
     page, text = parse(tmp_path / "report.html"), (tmp_path / "report.html").read_text()
-    assert "script" not in page.tags and page.loads == []
-    assert "<b>Gap" not in text and "&lt;script&gt;alert" in text
+    assert page.tags.count("script") == 1 and page.loads == []
+    assert "<script>alert" not in text and "<b>Gap" not in text and "&lt;script&gt;alert" in text
     assert all(f.resolve().is_relative_to(tmp_path.resolve()) for f in files)
     for svg in (tmp_path / "figures").glob("*.svg"):
         assert "<script" not in svg.read_text()
