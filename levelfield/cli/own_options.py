@@ -26,6 +26,7 @@ class OwnColumns:
 
     Args:
         text: column of text, read as bytes
+        tokenizer: tokenizer.json whose pieces of the text are read instead, or a folder with one
         symbols: column of symbols between blanks
         channels: columns of numbers, each cell a list of them
         label: column of classes
@@ -40,6 +41,7 @@ class OwnColumns:
     """
 
     text: Text = ""
+    tokenizer: Text = ""
     symbols: Text = ""
     channels: Names = ()
     label: Text = ""
@@ -57,8 +59,8 @@ class OwnColumns:
         wrong with the file, before anything else is done."""
         from levelfield.user import own_data
 
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "split_seed"}
-        task = own_data.OwnData(path, seed=self.split_seed, **given)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("split_seed", "tokenizer")}
+        task = own_data.OwnData(path, seed=self.split_seed, tokenizer=self.tokenizer or None, **given)
         assert task.max_length  # which reads the file
         return repr(task)
 

@@ -1,6 +1,7 @@
 """Turns the cells of a user's data into sequences and targets, and says what is missing or wrong in one sentence.
 
     texts(cells.column("body", "--text"), longest=4_096)        # UTF-8 bytes of each text
+    pieces(cells.column("body", "--text"), 4_096, tokenizer_file("gpt2"))            # its pieces, by a tokenizer
     classes(cells.column("stars", "--label"), "stars")          # (("1", "2", ..., "5"), class of each row)
 
 A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only
@@ -13,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,30 @@ def texts(cells: Sequence[Any], longest: int) -> list[np.ndarray | None]:
     """Returns the UTF-8 bytes of each cell, at most `longest`; None where there are none."""
     encoded = (None if missing(c) else str(c).encode("utf-8", "replace")[:longest] for c in cells)
     return [None if text is None else np.frombuffer(text, np.uint8) for text in encoded]
+
+
+def pieces(cells: Sequence[Any], longest: int, file: Path) -> tuple[list[np.ndarray | None], int]:
+    """Returns the ids of the pieces of each cell's text, at most `longest`, and how many ids there are.
+
+    file: a tokenizer.json. No ids are added for the beginning or the end of a text. None where there is no text, and
+    where it has no pieces. Raises UserError for a file that is no tokenizer, and where the package is not installed.
+    """
+    from levelfield.pretrained.tokenizers.read import JsonTokenizer
+
+    tokenizer = JsonTokenizer(file)
+    kind = np.uint16 if tokenizer.symbols <= 2**16 else np.int32  # uint32 is unknown to torch
+    texts = (None if missing(cell) else str(cell).encode("utf-8", "replace").decode() for cell in cells)
+    found = [[] if text is None else tokenizer.encode(text)[:longest] for text in texts]
+    return [np.array(ids, kind) if ids else None for ids in found], tokenizer.symbols
+
+
+def tokenizer_file(where: str) -> Path:
+    """Returns the tokenizer.json of a folder, or the file itself. Raises UserError where there is none."""
+    path = Path(where)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.suffix.lower() != ".json" or not file.is_file():
+        raise UserError(f"{where} is no tokenizer.json, nor a folder with one: give either to --tokenizer.")
+    return file
 
 
 def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:

@@ -1,6 +1,7 @@
 """Makes a task of a user's own file, without code: CSV, TSV, JSON lines, Parquet, Arrow, or a folder of them.
 
     OwnData("reviews.csv", text="body", label="stars")
+    OwnData("reviews.csv", text="body", label="stars", tokenizer="gpt2")     # gpt2/tokenizer.json
     OwnData("imdb", text="text", label="label")        # a folder that datasets saved, or from the hub
     OwnData("beats.parquet", channels=("ecg", "ppg"), target=("rate",), group="patient")
     OwnData("folder")                                  # x.npy and y.npy, or train/x.npy, test/x.npy, ...
@@ -20,7 +21,7 @@ from typing import Any, ClassVar
 
 from levelfield.spec import Examples, Input, Label, Output, Progress, SplitName, Task, UserError, digest, no_progress
 from levelfield.spec.user_source import parsed
-from levelfield.user import own_files
+from levelfield.user import own_columns, own_files
 from levelfield.user.own_rows import Content, Settings, content
 
 WORD = "OwnData("  # what the text form of such a task begins with
@@ -50,7 +51,8 @@ class OwnData(Settings, Task):
 
     @property
     def reads(self) -> tuple[Path, ...]:
-        return own_files.files_of(Path(self.path))
+        pieces = (own_columns.tokenizer_file(self.tokenizer),) if self.tokenizer else ()
+        return own_files.files_of(Path(self.path)) + pieces
 
     @property
     def input(self) -> Input:

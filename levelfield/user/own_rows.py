@@ -36,7 +36,8 @@ class Settings:
     split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
     `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
     whose rows then stay together. longest: steps beyond which a sequence is cut. skip_broken: leave out rows that
-    cannot be read, where the default is to name the first one.
+    cannot be read, where the default is to name the first one. tokenizer: a tokenizer.json, or a folder with one, whose
+    pieces of the `text` are read instead of its bytes; like the data it is known by its content.
 
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """
@@ -54,10 +55,13 @@ class Settings:
     longest: int = 4_096
     seed: int = 0
     skip_broken: bool = False
+    tokenizer: str | None = field(default=None, metadata={"identity": False, "added": True})
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
             raise UserError("An input is one of --text, --symbols and --channels: leave out the others.")
+        if self.tokenizer and not self.text:
+            raise UserError("A tokenizer reads text: name its column with --text, or leave out --tokenizer.")
         if self.label and self.target:
             raise UserError("An output is --label for classes or --target for numbers: leave out one of them.")
         if min(self.test_share, self.val_share) <= 0 or self.test_share + self.val_share >= 1:
@@ -86,7 +90,8 @@ class _Sequences(NamedTuple):
     """Inputs before symbols are numbered, which the training split decides."""
 
     rows: list[Any]  # arrays, or of lists of words; None where a row has no input
-    kind: str  # "bytes", "symbols", "numbers" or "signal"
+    kind: str  # "bytes", "pieces", "symbols", "numbers" or "signal"
+    symbols: int = 0  # of pieces, how many ids there are
 
 
 @lru_cache(maxsize=4)
@@ -108,7 +113,7 @@ def content(task: Settings, identity: str) -> Content:
     keys = [_key(sequences.rows[i], groups[i] if groups else None) for i in kept]
     shares = {"test": task.test_share, "val": task.val_share}
     split = own_splits.completed(given[kept], keys, shares, task.seed)
-    rows, spec = _encoded([sequences.rows[i] for i in kept], sequences.kind, split == "train")
+    rows, spec = _encoded(sequences._replace(rows=[sequences.rows[i] for i in kept]), split == "train")
     splits, output = _divided(rows, y[kept], split, names)
     shared = own_splits.shared(split.tolist(), [groups[i] for i in kept]) if groups else {}
     longest = max(len(row) for row in rows)
@@ -142,6 +147,10 @@ def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> 
 
 
 def _sequences(task: Settings, cells: Cells) -> _Sequences:
+    if task.text and task.tokenizer:
+        file = own_columns.tokenizer_file(task.tokenizer)
+        rows, count = own_columns.pieces(cells.column(task.text, "--text"), task.longest, file)
+        return _Sequences(rows, "pieces", count)
     if task.text:
         return _Sequences(own_columns.texts(cells.column(task.text, "--text"), task.longest), "bytes")
     if task.symbols:
@@ -200,10 +209,13 @@ def _key(row: Any, group: str | None) -> bytes:
     return row.tobytes() if isinstance(row, np.ndarray) else " ".join(map(str, row)).encode()
 
 
-def _encoded(rows: list[Any], kind: str, train: np.ndarray) -> tuple[list[np.ndarray], Input]:
+def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray], Input]:
     """Returns the sequences as arrays, and what they are. train: (N,) bool, the rows that may decide it."""
+    rows, kind, count = sequences
     if kind == "bytes":
         return rows, Tokens(256)
+    if kind == "pieces":
+        return rows, Tokens(count)
     if kind == "symbols":
         numbered, count = own_columns.numbered(rows, np.flatnonzero(train).tolist())
         return [row for row in numbered if row is not None], Tokens(count)

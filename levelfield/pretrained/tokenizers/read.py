@@ -64,6 +64,11 @@ class JsonTokenizer:
         self.bos_ids = _without_disabled_bos(bos_ids, settings, self.inner.token_to_id)
         self.chat_template = read_chat_template(path.parent, settings) if path.name == "tokenizer.json" else None
 
+    @property
+    def symbols(self) -> int:
+        """One more than the highest id, of added tokens too; ids below it may be unused."""
+        return max(self.inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
     def encode(self, text: str) -> list[int]:
         return self.inner.encode(text, add_special_tokens=False).ids
 
