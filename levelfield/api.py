@@ -71,7 +71,7 @@ class Comparison:
         return [path for path in self.files if path.suffix == ".png"]
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.page.read_text(), quote=True)
+        page = html.escape(self.page.read_text(encoding="utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
 
 

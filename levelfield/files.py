@@ -20,9 +20,9 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from stat import S_ISDIR
 from tempfile import TemporaryFile
@@ -31,10 +31,10 @@ from uuid import uuid4
 
 from levelfield.spec.errors import UserError
 
-if sys.platform == "win32":
-    import msvcrt
-else:
+try:
     import fcntl
+except ImportError:  # Windows
+    fcntl, msvcrt = None, import_module("msvcrt")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -175,7 +175,7 @@ def _lock_file(path: Path, option: str) -> IO[bytes]:
 
 def _locked(file: IO[bytes], wait: bool) -> bool:
     """Locks an open file until it is closed; False where another process has it and the system waits no longer."""
-    if sys.platform == "win32":
+    if fcntl is None:
         file.seek(0)
         with suppress(OSError):
             msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
@@ -224,7 +224,7 @@ def write_text(path: Path, text: str) -> None:
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as partial:
-            partial.write_text(text)
+            partial.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -67,7 +67,10 @@ class _Repeater:
     def _repeat(self) -> None:
         while not self.ended.wait(EVERY_S):
             self.ours = True
-            os.kill(os.getpid(), signal.SIGINT)
+            if sys.platform == "win32":
+                signal.raise_signal(signal.SIGINT)  # os.kill would end the process there
+            else:
+                os.kill(os.getpid(), signal.SIGINT)
 
 
 def _being_handled() -> bool:

@@ -187,7 +187,7 @@ def check_folder(out: Path) -> None:
     try:
         sound = _links(first, third) and not _links(second, third)
         if sound:
-            os.rename(second, third)
+            os.replace(second, third)
             sound = third.read_text() == "2" and first.read_text() == "1"
     except OSError as error:
         raise UserError(

@@ -32,6 +32,8 @@ from levelfield.engine.placement import Placement
 from levelfield.engine.work import Order, Work
 from levelfield.spec import UserError
 
+KILLED = "SIGKILL"  # a name, as Windows has no such signal
+
 
 def cores() -> int:
     """Counts the processor cores that this process may use."""
@@ -89,16 +91,23 @@ class _Worker:
         return self.complaints.read().decode(errors="replace")[-4000:].strip()
 
     def stop(self) -> None:
-        for kind, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        for end, patience in (("SIGTERM", 2.0), (KILLED, 5.0)):
             if self.process.poll() is None:
                 try:
-                    os.killpg(self.process.pid, kind)
+                    self._send(end)
                     self.process.wait(patience)
                 except (ProcessLookupError, subprocess.TimeoutExpired):
                     continue
         for pipe in (self.process.stdin, self.process.stdout, self.complaints):
             if pipe:
                 _close(pipe)
+
+    def _send(self, end: str) -> None:
+        """Sends a signal to the process and to what it has started. Windows cannot, and ends the process itself."""
+        if (to_group := getattr(os, "killpg", None)) is not None:
+            to_group(self.process.pid, getattr(signal, end))
+        else:
+            self.process.terminate()
 
 
 def _close(pipe: IO[Any]) -> None:
@@ -111,7 +120,7 @@ def cause(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name
-    return f"was killed ({name}{'; out of memory is the usual reason' if -code == signal.SIGKILL else ''})"
+    return f"was killed ({name}{'; out of memory is the usual reason' if name == KILLED else ''})"
 
 
 @dataclass

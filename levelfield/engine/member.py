@@ -120,7 +120,7 @@ def main() -> None:
             time.sleep(FIRST_S)
         where = job.out / run_id
         where.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), (where / store.ERROR).open("x") as file:
+        with suppress(FileExistsError), (where / store.ERROR).open("x", encoding="utf-8") as file:
             file.write(f"{why}\n{detail}")
         raise SystemExit(1) from error
 

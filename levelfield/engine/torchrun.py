@@ -40,7 +40,7 @@ def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> t
         if code == 0:  # also where another process had the run
             return ("done" if store.complete(where) else "busy"), ""
         with suppress(FileNotFoundError, IndexError):
-            return "failed", (where / store.ERROR).read_text().splitlines()[0]
+            return "failed", (where / store.ERROR).read_text(encoding="utf-8").splitlines()[0]
     why = f"one of its {run.numerics.nproc} processes was killed, {ATTEMPTS} times; out of memory is the usual reason"
     write_text(where / store.ERROR, f"The run failed: {why}.\n")
     return "failed", why

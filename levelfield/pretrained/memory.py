@@ -15,6 +15,7 @@ precision, length and rows; on GPUs it was not compared.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,10 +120,15 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 
 def total(device: torch.device) -> int:
-    """Returns the memory of a device in bytes; on a CPU that of the machine, or less where a container has less."""
+    """Returns the memory of a device in bytes; on a CPU that of the machine, or less where a container has less.
+
+    Where the system does not say it, as Windows, it is as large as a number can be, and nothing is refused.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [sys.maxsize]
+    with suppress(AttributeError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for path in LIMITS:
         with suppress(OSError, ValueError):  # no such file, or "max"
             found.append(int(path.read_text()))

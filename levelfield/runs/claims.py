@@ -31,6 +31,7 @@ from levelfield.runs.lease import Entry, Owner, Watch
 from levelfield.spec import UserError
 
 FOLDER = ".lease"
+UNTOLD = "?"  # in place of when a process started
 BEAT_S = 10.0
 DEADLINE_S = 90.0  # network file systems show a change of another machine within 60 s at most
 JOB = "LEVELFIELD_JOB"  # the environment variable in which an engine says what its scheduler calls this process
@@ -127,7 +128,7 @@ class Folder:
 
     def move(self, token: str, name: str) -> None:
         with suppress(FileNotFoundError):
-            os.rename(self.staging(token) / name, self.where / name)
+            os.replace(self.staging(token) / name, self.where / name)
 
     def published(self) -> bool:
         return (self.where / lease.DONE).exists()
@@ -272,12 +273,19 @@ def machine() -> str:
 
 
 def started(pid: int) -> str:
-    """Returns when a process of this machine started, as its kernel counts, or "" where there is none."""
+    """Returns when a process of this machine started, as its kernel counts, or "" where there is none.
+
+    Where neither /proc nor `ps` says it, as on Windows, it is UNTOLD for every process: then none counts as ended, and
+    what a killed one had is free when its heartbeat has not been seen for DEADLINE_S.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if stat[0] in "ZX" else stat[19]
     except FileNotFoundError:
         if Path("/proc/self").exists():
             return ""
-    said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    try:
+        said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    except OSError:
+        return UNTOLD
     return said.stdout.strip()

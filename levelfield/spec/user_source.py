@@ -131,7 +131,9 @@ def is_installed(module: ModuleType) -> bool:
 
 def is_installed_file(file: str | None) -> bool:
     """Returns whether a module's file, or a module without one, belongs to Python or to an installed package."""
-    return file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib")
+    if file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib"):
+        return True
+    return Path(sys.base_prefix, "lib") in Path(file).parents  # which Windows spells Lib, with other slashes
 
 
 def _bytes(value: object) -> bytes:

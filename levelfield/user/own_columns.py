@@ -144,8 +144,14 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
 def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Returns the names of the classes, sorted, and the class of each row, (N,), -1 where it is missing.
 
-    Raises UserError for a single class, and for so many that the column cannot be one of classes.
+    Raises UserError for a single class, for so many that the column cannot be one of classes, and for several in a
+    cell.
     """
+    if any(isinstance(cell, (list, tuple, dict)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
+        raise UserError(
+            f"The label {name} has several classes in a cell, but an example has one here: give a column of one class "
+            "each, such as whether a certain one is among them."
+        )
     texts = [None if missing(cell) else _label(cell) for cell in cells]
     there = sorted({text for text in texts if text is not None}, key=_by_number)
     if len(there) < 2:

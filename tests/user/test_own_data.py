@@ -165,6 +165,16 @@ def test_bad_input_is_one_sentence(here: Path, case: str, capsys: pytest.Capture
     assert end.value.code == 2 and sentence in said and said.count("\n") == 1, said
 
 
+def test_several_labels_of_one_example_are_refused(here: Path) -> None:
+    write(here / "tags.jsonl", [{"x": f"text {i}", "y": ["a", "b"][: i % 3]} for i in range(20)])
+    (here / "a").mkdir()
+    np.save(here / "a" / "x.npy", np.zeros((6, 4), int))
+    np.save(here / "a" / "y.npy", np.eye(6, 3, dtype=int))
+    for task in (OwnData("tags.jsonl", text="x", label="y"), OwnData("a")):
+        with pytest.raises(UserError, match=r"The label y has several classes in a cell.*one class each"):
+            task.output  # noqa: B018  # reads the file
+
+
 def test_files_that_cannot_be_read(here: Path) -> None:
     (here / "latin.csv").write_bytes("x,y\né,1\n".encode("latin-1"))
     (here / "broken.jsonl").write_text('{"x": "a", "y": 1}\n{"x": \n')

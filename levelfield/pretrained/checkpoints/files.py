@@ -93,7 +93,7 @@ class Folder:
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object. Raises UserError for a damaged file."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON ({error}): copy the file again.") from error
     if not isinstance(found, dict):

@@ -152,7 +152,7 @@ def _unpacked(place: Path, kinds: Sequence[str]) -> Iterator[tuple[re.Match[byte
 
 
 def _content(path: bytes) -> bytes:
-    file, text = os.open(path, os.O_RDONLY), b""
+    file, text = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), b""
     try:
         while piece := os.read(file, 1 << 16):
             text += piece
