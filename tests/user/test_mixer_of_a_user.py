@@ -94,6 +94,35 @@ def test_a_file_becomes_a_mixer_that_keeps_the_contract(mine: str) -> None:
     torch.testing.assert_close(net(x, None)[:, 2], expected)
 
 
+class UpToTwenty(nn.Module):
+    """A scale for each step, of which there are twenty, and shorter sequences have the first of them."""
+
+    max_length = 20
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(self.max_length, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale[: x.shape[1]]
+
+
+class OnlyTwenty(UpToTwenty):
+    """The same, for sequences of one length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+def test_a_layer_of_bounded_length_says_its_bound_and_one_of_a_fixed_length_is_refused() -> None:
+    mixer = user_mixer(UpToTwenty)
+    check(mixer, 8, causal=True, length=33, longest=100)
+    with pytest.raises(UserError, match="UpToTwenty takes at most 20 steps, not 21: choose a shorter task"):
+        _build(mixer)(torch.zeros(1, 21, 8))
+    with pytest.raises(UserError, match="let it take shorter ones too, and declare the longest as `max_length`"):
+        check(user_mixer(OnlyTwenty), 8, causal=True)
+
+
 def test_settings_are_given_in_the_name(mine: str) -> None:
     mixer = load_user_mixer(f"{mine}:Decay(rate=0.25)")
     net: Any = _build(mixer)
