@@ -21,7 +21,7 @@ from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
-from levelfield.files import disk_errors, locked, write_rows
+from levelfield.files import disk_errors, locked, made, write_rows
 from levelfield.longcontext import answers, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
@@ -163,6 +163,7 @@ def evaluate(
         check(evaluations)
         with reserved(folder, say):
             check_lengths(choice, output.runs_dir, evaluations)
+            made(output.report_dir, "--report-dir")  # before hours of answers, not after
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
     say_all(_diverged(found), say)

@@ -18,7 +18,7 @@ from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.arguments import MOST
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
 from levelfield.cli.streams import Say, say_all
-from levelfield.files import disk_errors
+from levelfield.files import disk_errors, made
 from levelfield.longcontext import model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
@@ -63,22 +63,24 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     else:
         with client_of(address, choice.served) as client:
             listed = client.models()
+            client.check_path()
             name = model_of(choice.served.model, listed, address)
             served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
             folder = folder_of(name, output.runs_dir)
             evaluations = ruler_command.evaluations(asked, name, sources)
-            if not _asked(served, Asked(choice, listed, evaluations, folder), say):
+            if not _asked(served, Asked(choice, listed, evaluations, folder, output.report_dir), say):
                 return
     say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
 
 
 class Asked(NamedTuple):
-    """What a server is asked: options, the models that it lists, the evaluations, and the folder of their answers."""
+    """What a server is asked: options, the models that it lists, evaluations, and the folders of answers and report."""
 
     choice: Choice
     listed: Sequence[Mapping[str, Any]]
     evaluations: Sequence[Evaluation]
     folder: Path
+    report_dir: Path
 
 
 def _asked(served: Served, asked: Asked, say: Say) -> bool:
@@ -91,11 +93,14 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.thinking)
     prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
+    if (known := _names(asked.listed)) and served.model not in known:
+        say(f"The server lists no model {served.model}, and may refuse it: it has {_few(known)}.")
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
     if asked.choice.dry_run:
         say(dry_run.time_line(bill, pace.known(asked.folder)))
         return False
     confirm(bill, prices, options, address)
+    made(asked.report_dir, "--report-dir")
     with ruler_command.reserved(asked.folder, say), disk_errors(asked.folder, "--runs-dir"):
         model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
         asking.note_ways(asked.folder, sentences)
@@ -154,13 +159,23 @@ def client_of(address: Address, options: ServedOptions) -> Client:
 
 def model_of(name: str | None, listed: Sequence[Mapping[str, Any]], address: Address) -> str:
     """Returns the model's name, which may be left out where the server has only one. Raises UserError."""
-    known = [str(each["id"]) for each in listed if each.get("id")]
+    known = _names(listed)
     if name:
         return name
     if len(known) == 1:
         return known[0]
-    has = f"it has {', '.join(known[:8])}" if known else "it does not say which it has"
+    has = f"it has {_few(known)}" if known else "it does not say which it has"
     raise UserError(f"Which model of {address.url}? Add --model NAME; {has}.")
+
+
+def _names(listed: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(each["id"]) for each in listed if each.get("id")]
+
+
+def _few(known: Sequence[str], most: int = 8) -> str:
+    """Names the first models, and says how many more there are."""
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + more
 
 
 def folder_of(name: str, runs_dir: Path) -> Path:

@@ -69,8 +69,7 @@ class Answers:
     def append(self, one: Prediction) -> None:
         """Stores an answer, unless it is already the last one to its sample."""
         if self._latest.get(one.place) != (one.key, one.version):
-            with self.path.open("a") as file:
-                file.write(to_line(one.record()))
+            _append(self.path, to_line(one.record()))
         self._by_key[one.key], self._latest[one.place] = one, (one.key, one.version)
 
     def sync(self) -> None:
@@ -84,6 +83,22 @@ def repair(path: Path) -> None:
     if path.exists():
         with path.open("r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _append(path: Path, lines: str) -> None:
+    """Appends whole lines, or nothing where the disk has room for a part of them. Raises OSError.
+
+    A part that stayed would damage the line that is appended after it, once there is room again.
+    """
+    data = lines.encode()
+    with path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def left_out(folder: Path) -> list[LeftOut]:
@@ -105,8 +120,7 @@ def append_baselines(folder: Path, task: RulerTask, samples: Sequence[Sample]) -
 
 def append_lines(folder: Path, lines: Sequence[str]) -> None:
     """Stores lines of `baseline_lines`."""
-    with (folder / BASELINES).open("a") as file:
-        file.writelines(lines)
+    _append(folder / BASELINES, "".join(lines))
 
 
 def baseline_lines(task: RulerTask, samples: Sequence[Sample]) -> list[str]:

@@ -43,9 +43,10 @@ def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
         known = read_json(path)
         changed = [key for key, value in facts.items() if known.get(key) != value]
         if changed:
+            there = ", ".join(f"{known.get(key)} there, {facts[key]} here" for key in changed)
             raise UserError(
-                f"{folder} holds predictions with another {' and '.join(changed)}: name another --runs-dir folder, or "
-                "remove this one."
+                f"{folder} holds predictions with another {' and '.join(changed)} ({there}): give what they were made "
+                "with, or another --runs-dir folder."
             )
         return
     write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})

@@ -113,6 +113,32 @@ def test_what_cannot_be_is_said_before_anything_is_asked(
     assert server.asked == []
 
 
+def test_an_address_without_its_path_is_told_the_path(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.models, whole = [{"id": "a"}], server.url
+    server.url = whole.removesuffix("/v1")
+    assert f"answers under {whole}: give that address" in refused(capsys, server)
+    assert server.asked == []
+
+
+def test_a_model_that_the_server_does_not_list_is_said_with_those_that_it_has(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked all the same, since many servers take further names."""
+    server.models = [{"id": f"m{n}"} for n in range(10)]
+    ruler(server, "--model", "m10", "--dry-run")
+    said = "The server lists no model m10, and may refuse it: it has m0, m1, m2, m3, m4, m5, m6, m7 and 2 more."
+    assert said in capsys.readouterr().out
+    ruler(server, "--model", "m1", "--dry-run")
+    assert "lists no model" not in capsys.readouterr().out
+
+
+def test_a_folder_of_reports_is_made_before_anything_is_asked(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--report-dir" in refused(capsys, server, "--model", "a", "--report-dir", "/proc/none")
+    assert server.asked == [] and not Path("runs").exists()
+
+
 def test_options_of_servers_are_refused_for_a_model_that_is_loaded_here(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         app.main(["ruler", "some/folder", "--prices", "1,2"])

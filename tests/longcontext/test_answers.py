@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from dataclasses import replace
@@ -12,13 +13,13 @@ import pytest
 from toy_reader import SINGLE, Saying, asked, knows, run
 
 from levelfield.cli import app, ruler_command
-from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.answers import Answers, predictions
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.predictions import PREDICTIONS, Prediction
 from levelfield.longcontext.rows import by_setting, rows
 from levelfield.report import heatmaps
 from levelfield.report import longcontext as context
-from levelfield.ruler import TEMPLATES, Needle, Sources, named
+from levelfield.ruler import TEMPLATES, Bytes, Needle, Sources, generate, named
 from levelfield.spec import Row
 
 
@@ -43,6 +44,27 @@ def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
     after = rows(predictions(path.parent), "m")
     assert {(r.get("status"), r.get("n"), r.get("value")) for r in after} == {("ok", 3, 0.0)}
     assert asked(knows, path.parent, Evaluation((named("vt"),), (2600,), count=3)).prompts == 0
+
+
+def test_a_line_for_which_there_is_no_room_leaves_no_part_of_itself(tmp_path: Path) -> None:
+    """The system takes some of the line and then no more, as a full disk does; once there is room, all goes on."""
+    resource = pytest.importorskip("resource", reason="this system does not limit the size of files")
+    samples = generate(SINGLE, 700, Bytes(), count=3)
+    one, two, three = (Prediction.of(s, SINGLE, text="7", made=1, status="ok") for s in samples)
+    answers = Answers(tmp_path)
+    answers.append(one)
+    size, (soft, hard) = (tmp_path / PREDICTIONS).stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, hard))
+    try:
+        with pytest.raises(OSError) as stop:
+            answers.append(two)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert stop.value.errno == errno.EFBIG
+    assert (tmp_path / PREDICTIONS).stat().st_size == size
+    answers.append(three)
+    answers.append(two)
+    assert [p.index for p in predictions(tmp_path)] == [0, 2, 1]
 
 
 def test_other_texts_take_the_place_of_the_first_ones_and_give_it_back(tmp_path: Path) -> None:

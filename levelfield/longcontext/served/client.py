@@ -128,8 +128,17 @@ class Client:
 
     def models(self) -> list[Mapping[str, Any]]:
         """Lists the models that the server names; [] where it cannot. Raises UserError where no server answers."""
+        return self._listed(self.address.url)
+
+    def check_path(self) -> None:
+        """Raises UserError for an address without a path where the server has its models under /v1."""
+        url = self.address.url
+        if not urlsplit(url).path and self._listed(f"{url}/v1"):
+            raise UserError(f"The server at {url} answers under {url}/v1: give that address.")
+
+    def _listed(self, url: str) -> list[Mapping[str, Any]]:
         try:
-            found = self.inner.get(f"{self.address.url}/models", timeout=30.0)
+            found = self.inner.get(f"{url}/models", timeout=30.0)
         except self.http.TimeoutException:
             return []
         except self.http.TransportError as error:
