@@ -5,7 +5,9 @@
 The server is a process of its own that answers each request after a fixed time and takes as many at once as it has
 slots, so its own limit is slots / delay. The bare side sends requests that were made before, over kept connections, and
 reads the replies. Ours is all of `levelfield ruler`: it generates samples and baselines, asks, checks, scores nothing
-and stores every answer. Both are the best of several rounds, in turns.
+and stores every answer. Both are the best of several rounds, in turns. The CPU time of a question, of all threads of
+the client and not of the server, says what the client costs on a machine that has other work, too; that of making
+samples alone stands beside it.
 """
 
 from __future__ import annotations
@@ -20,19 +22,22 @@ import platform
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NamedTuple
 
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.asking import Served, evaluate
 from levelfield.longcontext.served.client import Address, Client
 from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.way import Way
-from levelfield.ruler import named
+from levelfield.ruler import Sample, named
 
 TASKS = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multivalue", "vt", "cwe", "fwe", "niah_multikey_2")
-COLUMNS = ("slots", "delay_s", "lengths", "questions", "limit_per_s", "bare_per_s", "levelfield_per_s", "machine")
+RATES = ("limit_per_s", "bare_per_s", "levelfield_per_s")
+CPU = ("bare_cpu_ms", "levelfield_cpu_ms", "samples_cpu_ms")
+COLUMNS = ("slots", "delay_s", "lengths", "questions", *RATES, *CPU, "machine")
 REPLY = json.dumps({"choices": [{"text": " 1234567", "finish_reason": "stop"}], "usage": {}}).encode()
 
 
@@ -59,8 +64,21 @@ def serve(slots: int, delay: float, port: multiprocessing.Queue[int]) -> None:
     httpd.serve_forever()
 
 
-def bare(port: int, slots: int, bodies: Sequence[bytes]) -> float:
-    """Seconds in which as many threads as there are slots send these requests."""
+class Spent(NamedTuple):
+    """Seconds by the clock, and of the processor, by all threads of this process."""
+
+    clock: float
+    cpu: float
+
+    @staticmethod
+    def by(work: Callable[[], object]) -> Spent:
+        clock, cpu = time.perf_counter(), time.process_time()
+        work()
+        return Spent(time.perf_counter() - clock, time.process_time() - cpu)
+
+
+def bare(port: int, slots: int, bodies: Sequence[bytes]) -> Spent:
+    """What it takes as many threads as there are slots to send these requests."""
     todo = iter(bodies)
     lock = threading.Lock()
 
@@ -75,23 +93,22 @@ def bare(port: int, slots: int, bodies: Sequence[bytes]) -> float:
             json.loads(connection.getresponse().read())
         connection.close()
 
-    threads = [threading.Thread(target=work) for _ in range(slots)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - start
+    def all_of_it() -> None:
+        threads = [threading.Thread(target=work) for _ in range(slots)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return Spent.by(all_of_it)
 
 
-def ours(port: int, slots: int, evaluation: Evaluation) -> float:
-    """Seconds in which levelfield asks the same number of questions, into an empty folder."""
+def ours(port: int, slots: int, evaluation: Evaluation) -> Spent:
+    """What it takes levelfield to ask the same number of questions, into an empty folder."""
     address = Address.of(f"http://127.0.0.1:{port}/v1")
     with tempfile.TemporaryDirectory() as folder, Client(address, None, connections=slots) as client:
         served = Served(client, "none", Way("text"), Approximate())
-        start = time.perf_counter()
-        evaluate(served, [served.put(evaluation)], Path(folder), slots)
-        return time.perf_counter() - start
+        return Spent.by(lambda: evaluate(served, [served.put(evaluation)], Path(folder), slots))
 
 
 def main() -> None:
@@ -105,17 +122,21 @@ def main() -> None:
     args = parser.parse_args()
     tasks = tuple(map(named, TASKS))
     evaluation = Evaluation(tasks, tuple(args.lengths), count=args.count)
-    samples = [sample for _, _, group in evaluation.groups(Approximate()) for sample in group]
+    samples: list[Sample] = []
+    made = Spent.by(lambda: samples.extend(s for _, _, group in evaluation.groups(Approximate()) for s in group))
     bodies = [json.dumps({"prompt": sample.text, "max_tokens": 128}).encode() for sample in samples]
     port: multiprocessing.Queue[int] = multiprocessing.Queue()
     server = multiprocessing.Process(target=serve, args=(args.slots, args.delay, port), daemon=True)
     server.start()
-    at, times = port.get(), []
+    at, rounds = port.get(), list[tuple[Spent, Spent]]()
     for _ in range(args.rounds):
-        times.append((bare(at, args.slots, bodies), ours(at, args.slots, evaluation)))
-        print(*(f"{len(bodies) / seconds:.1f} per second" for seconds in times[-1]), flush=True)
+        rounds.append((bare(at, args.slots, bodies), ours(at, args.slots, evaluation)))
+        print(*(f"{len(bodies) / spent.clock:.1f} per second" for spent in rounds[-1]), flush=True)
     server.terminate()
-    best = [len(bodies) / min(side) for side in zip(*times)]
+    best = [len(bodies) / min(spent.clock for spent in side) for side in zip(*rounds)]
+    least = [
+        1e3 * seconds / len(bodies) for seconds in (*(min(s.cpu for s in side) for side in zip(*rounds)), made.cpu)
+    ]
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     limit = args.slots / args.delay
     row = (
@@ -123,15 +144,14 @@ def main() -> None:
         args.delay,
         "|".join(map(str, args.lengths)),
         len(bodies),
-        f"{limit:.1f}",
-        *(f"{n:.1f}" for n in best),
+        *(f"{n:.4g}" for n in (limit, *best, *least)),
         machine,
     )
     print(dict(zip(COLUMNS, row)))
     if args.out:
         new = not args.out.exists()
         with args.out.open("a", newline="") as file:
-            csv.writer(file).writerows([COLUMNS, row] if new else [row])
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if new else [row])
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         module = target.folder / exported.GROUP
         say(
             f"lighteval accelerate model_name=MODEL,batch_size=1,override_chat_template=false {module}.txt "
-            f"--custom-tasks {module}.py --save-details --output-dir results"
+            f"--custom-tasks {module}.py --save-details --output-dir answers"
         )
-        say("levelfield import results/details/MODEL/*/*.parquet --model MODEL")
+        say("levelfield import answers/details/MODEL/*/*.parquet --model MODEL")
     if target.form == "inspect":
         say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
         say("levelfield import logs/*.eval --model NAME")

@@ -1,8 +1,9 @@
 """Makes exported samples tasks of lighteval, scored as levelfield does, and reads the answers from lighteval's details.
 
     cd tasks      # what `export` has written: the samples, a list of tasks and a module with their table
-    lighteval accelerate model_name=MODEL levelfield_ruler.txt --custom-tasks levelfield_ruler.py --save-details
-    levelfield import results/details/MODEL/*/*.parquet --model NAME
+    lighteval accelerate model_name=MODEL levelfield_ruler.txt --custom-tasks levelfield_ruler.py \\
+        --save-details --output-dir answers
+    levelfield import answers/details/MODEL/*/*.parquet --model NAME
 
 A prompt is asked as it stands. lighteval wraps it in a tokenizer's chat template, where there is one, unless
 `model_name=MODEL,override_chat_template=false` is said.
