@@ -31,6 +31,7 @@ import toys  # noqa: E402
 from levelfield.engine import status  # noqa: E402
 from levelfield.engine.find import Source, choose  # noqa: E402
 from levelfield.files import locked, to_line  # noqa: E402
+from levelfield.report import query  # noqa: E402
 from levelfield.runs import store  # noqa: E402
 from levelfield.runs.claims import claim  # noqa: E402
 from levelfield.runs.results import StudyIndex  # noqa: E402
@@ -125,6 +126,7 @@ def growth(folder: Path, size: int) -> None:
         "write the index": lambda: store.write_index(out, StudyIndex.of("toys", "smoke", runs)),
         "status": lambda: status.study_status(out, "toys", "smoke"),
         "read all rows": lambda: store.read(out, "toys", "smoke"),
+        "results, without a query": lambda: query.collect(out),
     }
     for what, one in work.items():
         cost = timed(one)

@@ -224,12 +224,13 @@ def _figures(sections: Sequence[FigureSection]) -> str:
     return _section("figures", "Figures", *drawn) if drawn else '<section id="figures"></section>'
 
 
-def arm_specs(results: Results, task: str) -> dict[Arm, Mapping[str, object]]:
-    """One description per arm of a task: of its first seed."""
-    specs: dict[Arm, Mapping[str, object]] = {}
+def arm_specs(results: Results) -> dict[str, dict[Arm, Mapping[str, object]]]:
+    """One description per arm, of its first seed, task by task; a task without any description has no arms."""
+    specs: dict[str, dict[Arm, Mapping[str, object]]] = {}
     for run, arm in arms_of(results).items():
-        if arm.task == task and run in results.specs:
-            specs.setdefault(arm, results.specs[run])
+        of_task = specs.setdefault(arm.task, {})
+        if run in results.specs:
+            of_task.setdefault(arm, results.specs[run])
     return specs
 
 
@@ -237,8 +238,7 @@ def _arms(results: Results) -> str:
     """What differs, once for all tasks whose arms differ in the same way."""
     alike: dict[str, list[str]] = {}
     common: dict[str, list[str]] = {}
-    for task in dict.fromkeys(arm.task for arm in arms_of(results).values()):
-        specs = arm_specs(results, task)
+    for task, specs in arm_specs(results).items():
         parts = shared(list(specs.values()))
         if parts:
             columns = (Column("All arms share"), Column("Settings", wrap=True))

@@ -16,7 +16,9 @@ settings is refused.
 from __future__ import annotations
 
 import csv
+import fnmatch
 import io
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,9 +76,14 @@ def collect(out: Path) -> Measured:
 
 def find_files(out: Path) -> list[Path]:
     """Files of rows below a folder: of runs (.jsonl), but not of trials in it, and of committed results (rows.csv)."""
-    measured = [*sorted(out.rglob("rows.jsonl")), *sorted(out.rglob("probe-*.jsonl"))]
-    runs = [path for path in measured if store.TRIALS not in path.relative_to(out).parts]
-    return [*runs, *sorted(out.rglob("rows.csv"))]
+    found: dict[str, list[tuple[str, ...]]] = {"rows.jsonl": [], "probe-*.jsonl": [], "rows.csv": []}
+    for folder, _, names in os.walk(out):  # once for all three, as there may be a hundred thousand folders
+        inside = Path(folder).relative_to(out).parts
+        for pattern, files in found.items():
+            files += [(*inside, name) for name in fnmatch.filter(names, pattern)]
+    committed = sorted(found.pop("rows.csv"))
+    runs = [parts for files in found.values() for parts in sorted(files) if store.TRIALS not in parts]
+    return [out.joinpath(*parts) for parts in (*runs, *committed)]
 
 
 def read(files: Sequence[Path]) -> Measured:

@@ -170,14 +170,14 @@ def _joined(earlier: StudyIndex | None, new: StudyIndex) -> StudyIndex:
     if earlier is None:
         return new
     settings = {_arm(run_id): {**spec, "seed": 0} for run_id, spec in new.runs.items()}
-    changed = [
-        spec["task"]
-        for run_id, spec in earlier.runs.items()
-        if settings.get(_arm(run_id), {**spec, "seed": 0}) != {**spec, "seed": 0}
-    ]
+    changed: list[Any] = []
+    for run_id, spec in earlier.runs.items():
+        other = settings.get(_arm(run_id), {**spec, "seed": 0}) != {**spec, "seed": 0}
+        if other and spec["task"] not in changed:
+            changed.append(spec["task"])
     kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
-    runs, arms = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
-    tried = [trial for trial in earlier.trials if trial["arm"] in runs.keys() - arms]
+    runs, again = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
+    tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in again]
     return replace(new, runs=runs, trials=[*tried, *new.trials])
 
 

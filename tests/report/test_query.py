@@ -16,7 +16,7 @@ from imports import ROOT
 
 from levelfield.cli.app import main
 from levelfield.files import write_json, write_rows
-from levelfield.report.query import Measured, collect, query
+from levelfield.report.query import Measured, collect, find_files, query
 from levelfield.report.tables import to_csv
 from levelfield.runs.results import Results
 from levelfield.spec import Row
@@ -118,6 +118,18 @@ def test_a_committed_copy_of_a_run_counts_once(tmp_path: Path) -> None:
     rows = [row | Row(asked="by\u2028two\nlines") for row in results.rows]
     (tmp_path / "committed" / "rows.csv").write_text(to_csv(rows))
     assert query(asked, collect(tmp_path))[1] == alone
+
+
+def test_files_of_rows_are_found_in_the_order_of_their_paths_and_none_of_trials(tmp_path: Path) -> None:
+    names = ["a-b/rows.jsonl", "a/rows.jsonl", "a/probe-x-1.jsonl", "a/log.jsonl", "trials/c/rows.jsonl", "rows.csv"]
+    names += ["a/b/rows.jsonl", "trials/rows.csv", "a/rows.jsonl.tmp", "trials/c/probe-x-1.jsonl"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path)]
+    runs = ["a/b/rows.jsonl", "a/rows.jsonl", "a-b/rows.jsonl", "a/probe-x-1.jsonl"]
+    assert found == [*runs, "rows.csv", "trials/rows.csv"]
+    assert find_files(tmp_path / "absent") == []
 
 
 def test_committed_results_of_the_repository_can_be_read() -> None:
