@@ -55,6 +55,7 @@ os.rename = renamed
 """What every process of the study begins with, workers too: `sitecustomize`."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform == "win32", reason="takes away what Windows does not have anyway")
 def test_a_comparison_runs_without_what_windows_lacks(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(LACKING)
