@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ from levelfield.spec import UserError
 SUFFIX = "-served"
 LIMITS = ("max_model_len", "max_context_length", "context_length", "context_window")
 FREE_TOKENS = 10_000_000  # to read, above which a server elsewhere is asked only after confirmation
+HOST = re.compile(r"(?:\w+:/+)?(?P<rest>[\w.-]+:\d+(?:/.*)?)")  # and a port, which no folder and no name on the hub has
 CUT_OFF = 0.9  # a server that counts a smaller share of a prompt's tokens may not have read all of it
 NEAR = 8  # tokens by which exact counts may differ, such as those of the beginning of a sequence
 
@@ -50,8 +52,12 @@ class Choice(NamedTuple):
 
 
 def is_address(name: str) -> bool:
-    """Whether MODEL is the address of a server."""
-    return name.startswith(("http://", "https://"))
+    """Whether MODEL is the address of a server. Raises UserError for one without http://, or with another scheme."""
+    if name.startswith(("http://", "https://")):
+        return True
+    if (found := HOST.fullmatch(name)) and not Path(name).exists():
+        raise UserError(f"{name} is no address without http:// at its beginning: give http://{found['rest']}.")
+    return False
 
 
 def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: OutputOptions, say: Say) -> None:

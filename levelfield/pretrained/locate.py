@@ -24,7 +24,10 @@ def resolve_model_path(name: str, weights: bool = True) -> Path:
         return path
     if not NAME.fullmatch(name):
         raise UserError(f"There is no folder {name}: give a model's folder, or its name on the hub, as OWNER/MODEL.")
-    hub = needed("huggingface_hub")
+    try:
+        hub = needed("huggingface_hub")
+    except UserError as error:
+        raise UserError(f"There is no folder {name}, and none is looked for on the hub. {error}") from error
     try:
         return Path(hub.snapshot_download(name, allow_patterns=_wanted(hub, name, weights)))
     except Exception as error:  # the network, the hub or the name may be at fault, each with types of its own

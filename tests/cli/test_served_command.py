@@ -120,6 +120,25 @@ def test_an_address_without_its_path_is_told_the_path(server: ModelServer, capsy
     assert server.asked == []
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("localhost:8000", "give http://localhost:8000."),
+        ("127.0.0.1:8000/v1", "give http://127.0.0.1:8000/v1."),
+        ("htp://host:80/v1", "give http://host:80/v1."),
+        ("http:/host:80/v1", "give http://host:80/v1."),
+        ("http://host/v1/chat/completions/", "give http://host/v1."),
+        ("https://host/v1/completions", "give https://host/v1."),
+    ],
+)
+def test_an_address_that_is_nearly_one_is_told_the_whole(
+    capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        app.main(["ruler", name, "--lengths", "700"])
+    assert stop.value.code == 2 and capsys.readouterr().err.endswith(f"{said}\n")
+
+
 def test_a_model_that_the_server_does_not_list_is_said_with_those_that_it_has(
     server: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,11 @@ class Address(NamedTuple):
             )
         if parts.scheme not in ("http", "https") or not host:
             raise UserError(f"{text} is no address of a server: give one such as http://127.0.0.1:8000/v1.")
-        return Address(text.rstrip("/"), host in HERE)
+        url = text.rstrip("/")
+        for endpoint in ("/chat/completions", "/completions"):
+            if url.endswith(endpoint):
+                raise UserError(f"{url} is the address of one endpoint: give {url.removesuffix(endpoint)}.")
+        return Address(url, host in HERE)
 
     @property
     def root(self) -> str:
