@@ -24,6 +24,7 @@ import numpy as np
 import tyro
 
 from levelfield.presets import comparison
+from levelfield.protocols import named_by_share
 from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import (
@@ -196,7 +197,8 @@ def cases() -> Iterator[Case]:
 def _demo() -> Iterator[Cell]:
     """Self-pretraining brings just what is asked for, the short kernel has just its share, and half is left."""
     gain = LEVEL - GUESS
-    yield Cell(demo.LISTOPS, demo.ATTENTION, demo.SPT, LEVEL + demo.LIFT)
+    for protocol, level in ((demo.SCRATCH, LEVEL), (demo.SPT, LEVEL + demo.LIFT)):
+        yield Cell(demo.RECALL, demo.ATTENTION, named_by_share(protocol, demo.LABELLED), level)
     for task in (demo.LISTOPS, demo.MARKS):
         yield Cell(task, demo.ATTENTION, demo.SCRATCH, LEVEL)
         yield Cell(task, f"conv{demo.SHORT}", demo.SCRATCH, GUESS + demo.ENOUGH * gain)
@@ -248,7 +250,7 @@ def _scarce() -> Iterator[Cell]:
     for task, shares in amos2025_labels.SHARES.items():
         for protocol in (amos2025_labels.SCRATCH, amos2025_labels.pretrained(task)):
             for share in shares:
-                yield Cell(task, amos2025_labels.TRANSFORMER, amos2025_labels.named(protocol, share), LEVEL)
+                yield Cell(task, amos2025_labels.TRANSFORMER, named_by_share(protocol, share), LEVEL)
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)

@@ -72,10 +72,10 @@ SUBJECTS = (
         "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
         "inputs lifts them and removes most of their distance to state-space models.",
         (("amos2025_small", "overnight", 0),),
-        "A lift that stays once the arm from scratch has as many steps. Phases that end later could bring it, for a "
-        "pilot shows that pretraining ends here while it still improves slowly "
-        "([studies](studies.md#the-same-questions-on-small-tasks)); or a task of 1,024 steps and more, with models of "
-        "the printed size (`levelfield run amos2025_table2 --effort paper`).",
+        "A lift that stays once the arm from scratch has as many steps: on a task of 1,024 steps and more, with models "
+        "of the printed size (`levelfield run amos2025_table2 --effort paper`). S4 on pictures is still to be run with "
+        "the patience that the Transformer had (`levelfield run amos2025_small --effort overnight --filter "
+        "'image8-s4*'`).",
     ),
     Subject(
         "Where labels are scarce",

@@ -113,6 +113,18 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
     return replace(protocol, name=f"{protocol.name}_matched", phases=phases)
 
 
+def named_by_share(name: str, share: float) -> str:
+    """Returns what a protocol is called with a share of the labels: with all "scratch", with a tenth "scratch_0.1"."""
+    return name if share == 1 else f"{name}_{share:g}"
+
+
+def scarce(protocol: Protocol, share: float) -> Protocol:
+    """Returns the protocol with a share of the labels in its last phase; pretraining still reads all inputs."""
+    *before, last = protocol.phases
+    phases = (*before, replace(last, fraction=share))
+    return replace(protocol, name=named_by_share(protocol.name, share), phases=phases)
+
+
 def causal_where_needed(model: Model, protocol: Protocol) -> Model:
     """The model as the protocol needs it: causal where a phase predicts the next step, else unchanged."""
     return replace(model, causal=True) if protocol.causal else model

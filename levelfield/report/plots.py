@@ -131,10 +131,10 @@ def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
 
 def gap(cells: Cells) -> Figure | None:
     """A dumbbell per architecture: the first protocol open, the later ones filled, the difference written beside."""
-    protocols = list(dict.fromkeys(c.arm.protocol for c in cells.cells))
     tasks = [t for t in cells.tasks if _moved(cells, t) and any(c.summary for c in cells.of(t))]
     if not tasks:
         return None
+    protocols = list(dict.fromkeys(c.arm.protocol for c in cells.cells if c.arm.task in tasks))
     colour = style.colours(cells.models)
     shown = {m for t in tasks for m in _moved(cells, t)}
     columns = 2 if max(map(len, shown)) <= 20 else 1

@@ -12,11 +12,11 @@ that pretraining must help where labels do not suffice. If it did not, the fault
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
+from levelfield.protocols import named_by_share, scarce
 from levelfield.report.decisions import Contrast, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study, Task
@@ -38,11 +38,6 @@ def data(name: str, effort: Effort) -> Task:
     return small if effort == "overnight" else efforts.task(name, effort)
 
 
-def named(protocol: str, share: float) -> str:
-    """Returns the name of an arm: "scratch" with all labels, "scratch_0.01" with a hundredth."""
-    return protocol if share == 1 else f"{protocol}_{share:g}"
-
-
 def pretrained(name: str) -> str:
     """Returns the protocol that the task's models are pretrained by: next-step prediction where they read forward."""
     return "spt_causal" if name == CONTROL else "spt_masked"
@@ -52,8 +47,7 @@ def protocols(name: str, effort: Effort, share: float) -> Iterator[Protocol]:
     """Yields two: a share of the labels alone, and the same after pretraining on all inputs."""
     goal = default_objective(data(name, effort))
     for protocol in before_and_after(name, effort, causal=name == CONTROL, objective=goal):
-        *before, last = protocol.phases
-        yield replace(protocol, name=named(protocol.name, share), phases=(*before, replace(last, fraction=share)))
+        yield scarce(protocol, share)
 
 
 def model(name: str, effort: Effort) -> Model:
@@ -87,7 +81,10 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     """Shares with both arms, by the names of protocols. Nothing is asked where neither arm has learnt."""
     found = sorted({_share(key.protocol) for key in table.cells if key.task == name})
-    pairs = {s: [Key(name, TRANSFORMER, named(protocol, s)) for protocol in (SCRATCH, pretrained(name))] for s in found}
+    pairs = {
+        s: [Key(name, TRANSFORMER, named_by_share(protocol, s)) for protocol in (SCRATCH, pretrained(name))]
+        for s in found
+    }
     pairs = {s: pair for s, pair in pairs.items() if all(key in table.cells for key in pair)}
     for share, (plain, after) in pairs.items():
         before, lifted = table.cells[plain], table.cells[after]

@@ -62,9 +62,7 @@ def test_a_name_of_the_hub_brings_one_form_of_weights(tmp_path: Path, monkeypatc
 
 def test_without_the_package_a_name_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(
-        UserError, match=r"no folder me/mine.*huggingface_hub: pip install 'levelfield\[text\]'"
-    ):
+    with pytest.raises(UserError, match=r"no folder me/mine.*huggingface_hub: pip install 'levelfield\[text\]'"):
         resolve_model_path("me/mine")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from printed_rows import LARGE, measured, printed
 
+from levelfield.protocols import named_by_share
 from levelfield.report.verdicts import Key, capped
 from levelfield.spec import Row
 from levelfield.studies import (
@@ -113,8 +114,8 @@ def scarce(few: float, whole: float) -> list[Row]:
     cells = {}
     for name, shares in amos2025_labels.SHARES.items():
         for share, lift in zip(shares, (few, (few + whole) / 2, whole), strict=True):
-            cells[Key(name, "transformer_rotary", amos2025_labels.named("scratch", share))] = ("accuracy", 50.0)
-            after = amos2025_labels.named(amos2025_labels.pretrained(name), share)
+            cells[Key(name, "transformer_rotary", named_by_share("scratch", share))] = ("accuracy", 50.0)
+            after = named_by_share(amos2025_labels.pretrained(name), share)
             cells[Key(name, "transformer_rotary", after)] = ("accuracy", 50.0 + lift)
     return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
 

@@ -45,7 +45,8 @@ from levelfield.spec import Study
 from levelfield.studies.demo import study as demo
 from dataclasses import replace
 
-study = Study(name="mine", claim="none", runs=lambda effort: [replace(r, task=Reviews()) for r in demo.runs("smoke")])
+OF_LABELS = [run for run in demo.runs("smoke") if run.task.name == "listops"]
+study = Study(name="mine", claim="none", runs=lambda effort: [replace(r, task=Reviews()) for r in OF_LABELS])
 """
 WAYS = {  # where the file is named: lines above the class, a field, the expression that is opened
     "field": ("", 'path: str = "reviews.csv"', "self.path"),
