@@ -18,6 +18,8 @@ from typing import Any
 
 from levelfield.spec.errors import UserError
 
+_fields = cache(dataclasses.fields)  # a study of many runs describes a class often
+
 
 class ReadsFiles:
     """A value whose meaning depends on files of the user's own, so that their content is part of its identity."""
@@ -39,14 +41,14 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         head: dict[str, Any] = {"kind": type(value).__name__}
         if isinstance(version := getattr(type(value), "version", None), int):
             head["version"] = version
-        known, marked = _fields(type(value))
-        shown = {f.name: getattr(value, f.name) for f in known}
+        fields = _fields(type(value))
+        shown = {f.name: getattr(value, f.name) for f in fields}
         if identity:
             head |= {"reads": found} if isinstance(value, ReadsFiles) and (found := _contents(value.reads)) else {}
-            shown |= {f.name: None for f in marked if not f.metadata.get("identity", True)}
-            later = {f.name for f in marked if f.metadata.get("added") and shown[f.name] == f.default}
+            shown |= {f.name: None for f in fields if not f.metadata.get("identity", True)}
+            later = {f.name for f in fields if f.metadata.get("added") and shown[f.name] == f.default}
             shown = {name: v for name, v in shown.items() if name not in later}
-            changed = [f for f in marked if "version" in f.metadata and shown[f.name] != f.default]
+            changed = [f for f in fields if "version" in f.metadata and shown[f.name] != f.default]
             shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
         return head | {name: describe(v, identity=identity) for name, v in shown.items()}
     if isinstance(value, (list, tuple)):
@@ -58,13 +60,6 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
-
-
-@cache
-def _fields(kind: Any) -> tuple[tuple[dataclasses.Field[Any], ...], tuple[dataclasses.Field[Any], ...]]:
-    """Returns the fields of a dataclass, and those among them that are marked; once, as studies have many runs."""
-    found = dataclasses.fields(kind)
-    return found, tuple(f for f in found if f.metadata)
 
 
 def digest(value: Any) -> str:
