@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,9 +65,12 @@ class Stage:
 
 @dataclass
 class Threads:
-    """A cluster whose workers are threads. broken: they end at once."""
+    """A cluster whose workers are threads. broken: they end at once. in_turn: one after another, as runs that train at
+    the same time in one process would draw from one generator."""
 
     broken: bool = False
+    in_turn: bool = False
+    turn: threading.Lock = field(default_factory=threading.Lock)
     started: list[threading.Thread] = field(default_factory=list)
     cancelled: int = 0
     said: list[str] = field(default_factory=list)
@@ -81,7 +85,8 @@ class Threads:
 
     def _work(self) -> None:
         if not self.broken:
-            self.said.append(pool.work(self.place.path))
+            with self.turn if self.in_turn else nullcontext():
+                self.said.append(pool.work(self.place.path))
 
     def alive(self) -> int:
         return sum(each.is_alive() for each in self.started)
