@@ -76,7 +76,7 @@ class Score:
 
 @cache
 def scores(results: Path) -> tuple[Score, ...]:
-    """Returns every score of the folders in `results`, a study's first protocol alone, in the order of the folders."""
+    """Returns every score of the folders in `results`, of each task's first protocol, in the order of the folders."""
     kept: dict[str, tuple[Effort, bool, list[Row]]] = {}  # study -> its largest effort, whether by flags, and rows
     for path in sorted(results.glob(f"*/{committed.ROWS}")):
         rows = committed.read_rows(path.parent)
@@ -89,7 +89,7 @@ def scores(results: Path) -> tuple[Score, ...]:
     for name, (effort, flags, rows) in kept.items():
         study = Source(name).find()
         if isinstance(study, Study):
-            new = list(_of_study(study, effort, rows, known=not flags and study.search is None))
+            new = list(_of_study(study, effort, rows, known=not flags and study.search_at(effort) is None))
             doubles = [_runs(found, column) for column in columns(found)]
             found += [score for score in new if not any(_runs(new, score.column) <= runs for runs in doubles)]
     return tuple(found)
@@ -104,8 +104,10 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
     planned = study.runs(effort)
     ids, models = {run.id for run in planned}, {run.model.label: run.model for run in planned}
     mine = [row for row in rows if not is_baseline(row) and is_test(row) and row.get("model") in models]
-    protocol = mine[0].get("protocol", "")
-    for task in dict.fromkeys(row.get("task", "") for row in mine):
+    first: dict[str, str] = {}
+    for row in mine:
+        first.setdefault(row.get("task", ""), row.get("protocol", ""))
+    for task, protocol in first.items():
         settings = {run.task for run in planned if run.task.name == task}
         metric = _metric(row for row in mine if row.get("task") == task)
         guesses = [v for rule, v in baselines_of(rows, metric).get(task, {}).items() if rule in GUESSES]

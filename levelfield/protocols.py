@@ -118,6 +118,12 @@ def named_by_share(name: str, share: float) -> str:
     return name if share == 1 else f"{name}_{share:g}"
 
 
+def share_of(name: str) -> float:
+    """Returns the share of the labels that the name of a protocol tells: what `named_by_share` was given."""
+    ending = name.rpartition("_")[2]
+    return float(ending) if ending[:1].isdigit() else 1.0
+
+
 def scarce(protocol: Protocol, share: float) -> Protocol:
     """Returns the protocol with a share of the labels in its last phase; pretraining still reads all inputs."""
     *before, last = protocol.phases

@@ -107,7 +107,7 @@ def plan(
 
     effort = effort or "minutes"
     planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
-    runs = choose(planned, effort, pattern if loaded.search is None else "")
+    runs = choose(planned, effort, "" if loaded.search_at(effort) else pattern)
     if json:
         say(planning.to_json(loaded.name, effort, {r: store.complete(store.directory(runs_dir, r)) for r in runs}))
         return

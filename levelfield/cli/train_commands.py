@@ -38,11 +38,10 @@ class ReportPlace:
 
 def tune(job: Job, study: Study, placement: Placement, say: Say) -> bool:
     """Runs the trials that the job's study still needs; returns whether all are complete, as where there are none."""
-    if study.search is None:
+    search = study.search_at(job.effort)
+    if search is None or not tuning.trials(study, job.matches).runs(job.effort):
         return True
-    if not tuning.trials(study, job.matches).runs(job.effort):
-        return True
-    say(f"Tuning: {study.search.trials} trials for each arm, scored on validation.")
+    say(f"Tuning: {search.trials} trials for each arm, scored on validation.")
     if execute(job.trials, study, placement, say):
         return True
     say("The runs wait for their trials: mend what failed, then run the same command again to continue.")
@@ -67,7 +66,8 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     engine = placements.engine(placement, job, runs)
     made(job.out, "--runs-dir")
     made(job.data, "--data")
-    records = () if declared.search is None or job.trial else tuning.trial_records(declared, job.effort, job.out)
+    tuned = declared.search_at(job.effort) is not None and not job.trial
+    records = tuning.trial_records(declared, job.effort, job.out) if tuned else ()
     every, trials = choose(study, job.effort), job.source.trials
     index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials)
     store.write_index(job.out, index, adds=bool(job.source.mixer))

@@ -40,6 +40,10 @@ class Trial:
     weight_decay: float
     run: Run
 
+    def recipe_of(self, run: Run, trials: int) -> Run:
+        """Returns a run of its arm with this recipe. trials: how many were tried."""
+        return with_recipe(run, self.lr, self.weight_decay, trials, run.seed)
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -57,7 +61,7 @@ class Arm:
         if not self.trials:
             return list(self.runs)
         best = self.trials[_best(scores)]
-        return [with_recipe(run, best.lr, best.weight_decay, len(self.trials), run.seed) for run in self.runs]
+        return [best.recipe_of(run, len(self.trials)) for run in self.runs]
 
 
 def with_search(study: Study, count: int) -> Study:
@@ -97,8 +101,8 @@ def with_best_recipes(study: Study, out: Path, matches: RunFilter = every_run) -
 
 def progress(study: Study, effort: Effort, out: Path, matches: RunFilter = every_run) -> tuple[Study, list[str]]:
     """Returns the matching runs as far as their recipes are known, as a study, and lines that say how far that is."""
-    search = study.search
-    if search is None or not study.tunes(effort):
+    search = study.search_at(effort)
+    if search is None:
         return study, []
     found = _arms(study, effort, matches)
     total, done = len(_runs(found)), sum(len(arm.scores(out)) for arm in found)
@@ -160,11 +164,9 @@ def _runs(found: list[Arm]) -> list[Run]:
 
 
 def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[Arm]:
-    """Returns the arms of a study with a search, each with those of its runs that match as the study has them or as any
-    trial would leave them; without trials at efforts that are not tuned. Raises UserError where none matches."""
-    search = study.search
-    assert search is not None
-    factors = search.factors() if study.tunes(effort) else []
+    """Returns the arms of a study, each with those of its runs that match as the study has them or as any trial would
+    leave them; without trials where the effort is not tuned. Raises UserError where none matches."""
+    search = study.search_at(effort)
     grouped: dict[str, list[Run]] = {}
     for run in study.runs(effort):
         if run.seed == SEED:
@@ -172,10 +174,10 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
         grouped.setdefault(replace(run, seed=SEED).id, []).append(run)
     found: list[Arm] = []
     for runs in grouped.values():
-        tries = factors if runs[0].protocol.phases else []
-        own = [r for r in runs if matches(r) or any(matches(with_recipe(r, *f, search.trials, r.seed)) for f in tries)]
+        tried = _trials(runs[0], search) if search and runs[0].protocol.phases else ()
+        own = tuple(r for r in runs if matches(r) or any(matches(each.recipe_of(r, len(tried))) for each in tried))
         if own:
-            found.append(Arm(tuple(own), tuple(Trial(*f, _tried(own[0], f, search)) for f in tries)))
+            found.append(Arm(own, tried))
     if grouped and not found:
         raise UserError(f"No arm of {study.name} is chosen: --filter takes patterns of its run ids.")
     return found
@@ -183,6 +185,10 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
 
 def _of(search: Search) -> str:
     return f" after {search.share:.0%} of the budget" if search.share < 1 else ""
+
+
+def _trials(run: Run, search: Search) -> tuple[Trial, ...]:
+    return tuple(Trial(*factors, _tried(run, factors, search)) for factors in search.factors())
 
 
 def _tried(run: Run, factors: tuple[float, float], search: Search) -> Run:

@@ -64,7 +64,7 @@ class Job:
         if self.trial:
             study = tuning.trials(study, self.matches)
             return study, choose(study, self.effort)
-        if study.search is None:
+        if study.search_at(self.effort) is None:
             return study, choose(study, self.effort, self.pattern)
         matching = tuning.with_best_recipes(study, self.out, self.matches)
         return tuning.with_best_recipes(study, self.out), choose(matching, self.effort)

@@ -306,13 +306,22 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
     return replace(made, warmup=Duration(min(300, size.steps // 20), "steps"), **until)
 
 
-def protocols(name: str, effort: Effort, chosen: Sequence[str], size: Size | None = None) -> tuple[Protocol, ...]:
-    """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one."""
+def protocols(
+    name: str,
+    effort: Effort,
+    chosen: Sequence[str],
+    size: Size | None = None,
+    shares: tuple[float, float] = (SPT_SHARE, 1 - SPT_SHARE),
+) -> tuple[Protocol, ...]:
+    """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one.
+
+    shares: of the budget, for self-pretraining and for what follows it.
+    """
     shared = recipe(effort, size)
     task = named(name, effort)
     goal, hidden = default_objective(task), ratio(name)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
-    total, shares = shared.budget, (SPT_SHARE, 1 - SPT_SHARE)
+    total = shared.budget
     made = {
         "scratch": scratch(shared, goal),
         "spt_masked": matched(spt_masked(shared, shared, hidden, loss=loss, objective=goal), total, shares),

@@ -114,8 +114,8 @@ class Study:
     search: Search | None = None
     tuned_at: tuple[Effort, ...] = EFFORTS
 
-    def tunes(self, effort: Effort) -> bool:
-        return self.search is not None and effort in self.tuned_at
+    def search_at(self, effort: Effort) -> Search | None:
+        return self.search if effort in self.tuned_at else None
 
 
 @dataclass(frozen=True)

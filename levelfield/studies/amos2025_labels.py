@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
-from levelfield.protocols import named_by_share, scarce
+from levelfield.protocols import named_by_share, scarce, share_of
 from levelfield.report.decisions import Contrast, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study, Task
@@ -80,7 +80,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     """Shares with both arms, by the names of protocols. Nothing is asked where neither arm has learnt."""
-    found = sorted({_share(key.protocol) for key in table.cells if key.task == name})
+    found = sorted({share_of(key.protocol) for key in table.cells if key.task == name})
     pairs = {
         s: [Key(name, TRANSFORMER, named_by_share(protocol, s)) for protocol in (SCRATCH, pretrained(name))]
         for s in found
@@ -101,12 +101,6 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     facts = f"The lift is {few[1].mean - few[0].mean:+.1f} points with the fewest labels and "
     facts += f"{whole[1].mean - whole[0].mean:+.1f} with all."
     yield "and more so with the fewest than with all", Claim(more if able else None, facts)
-
-
-def _share(protocol: str) -> float:
-    """Reads the share of labels from the name of an arm."""
-    ending = protocol.rpartition("_")[2]
-    return float(ending) if ending[:1].isdigit() else 1.0
 
 
 def _percent(share: float) -> str:

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield.mixers.conv import Conv
-from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
-from levelfield.protocols import matched, scarce, scratch, spt_causal
+from levelfield.protocols import named_by_share, scarce, share_of
 from levelfield.report.decisions import Contrast, Seeds, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
@@ -72,7 +71,8 @@ def arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
     size = efforts.sized(effort, {"steps": BUDGETS[name].steps} if effort == "minutes" else {})
     attention = efforts.model(name, efforts.ATTENTION, effort, size=size)
     if name == RECALL:
-        yield from ((attention, scarce(protocol, labelled(effort))) for protocol in _equal_steps(effort, size))
+        for protocol in efforts.protocols(name, effort, (SCRATCH, "spt_causal"), size, SHARES):
+            yield attention, scarce(protocol, labelled(effort))
         return
     (plain,) = efforts.protocols(name, effort, (SCRATCH,), size)
     yield attention, plain
@@ -81,12 +81,6 @@ def arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
     for kernel in (SHORT,) if name == LISTOPS else KERNELS:
         conv = Conv(kernel, hidden=size.width)
         yield efforts.model(name, conv, effort, f"conv{kernel}", size), plain
-
-
-def _equal_steps(effort: Effort, size: efforts.Size) -> tuple[Protocol, Protocol]:
-    recipe, goal = efforts.recipe(effort, size), default_objective(task(RECALL, effort))
-    pretrained = spt_causal(recipe, recipe, loss="ce", objective=goal)
-    return scratch(recipe, goal), matched(pretrained, recipe.budget, SHARES)
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
@@ -137,17 +131,14 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _lift(table: Table) -> Iterator[tuple[str, Claim]]:
-    """Both arms have one share of the labels, which ends their names."""
     for after in (key for key in table.cells if key.task == RECALL and key.protocol.startswith(SPT)):
-        ending = after.protocol.removeprefix(SPT)
-        before = after._replace(protocol=f"{SCRATCH}{ending}")
+        share = share_of(after.protocol)
+        before = after._replace(protocol=named_by_share(SCRATCH, share))
         if before not in table.cells:
             continue
         plain, lifted = table.cells[before], table.cells[after]
-        facts = (
-            f"On {RECALL} with {100 * float(ending[1:]):g} % of the labels, {ATTENTION} has {plain} from scratch and "
-        )
-        facts += f"{lifted} self-pretrained within the same steps."
+        facts = f"On {RECALL} with {100 * share:g} % of the labels, {ATTENTION} has {plain} from scratch and {lifted} "
+        facts += "self-pretrained within the same steps."
         able = table.learnt(before) or table.learnt(after)
         claim = _asked(able, difference(lifted, plain, LIFT, table.scatter(RECALL)), facts)
         yield f"Self-pretraining brings {LIFT:.0f} points at equal steps: {RECALL}", claim

@@ -119,6 +119,11 @@ def test_a_study_is_tuned_at_the_efforts_it_names(folder: Path) -> None:
     assert len(tuning.trials(asked).runs("minutes")) == 4 * len(study.runs("minutes")) / 2, "if told to, at any effort"
 
 
+def test_a_filter_counts_at_efforts_that_are_not_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "amos2025_table2", "--effort", "smoke", "--filter", "listops-s4-*"])
+    assert "\nAll 2 runs: " in capsys.readouterr().out
+
+
 def test_steps_without_patience_shrink_with_the_budget() -> None:
     study = load_study("amos2025_small")
     found: dict[str, set[tuple[float, float]]] = {}
