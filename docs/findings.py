@@ -10,8 +10,10 @@ What a claim is, and what would change our mind, is written in `SUBJECTS` below.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -31,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import by_operator
 import contents
+import leads
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
@@ -47,7 +50,8 @@ class Subject:
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
     itself. axis: of a curve that is drawn below the answer, "" for none. operators: whether ListOps is shown by its
-    operators in place of the curve.
+    operators in place of the curve. lead: what the answer rests on and leaves open. known: of questions, by patterns of
+    their names, whose answer was known beforehand, why.
     """
 
     title: str
@@ -59,6 +63,8 @@ class Subject:
     paired: bool = False
     axis: str = ""
     operators: bool = False
+    lead: Callable[[Results, Sequence[Finding]], Iterator[str]] | None = None
+    known: tuple[tuple[str, str], ...] = ()
 
     @property
     def figure(self) -> Path:
@@ -73,27 +79,31 @@ SUBJECTS = (
         "inputs lifts them and removes most of their distance to state-space models.",
         (("amos2025_small", "overnight", 0),),
         "A lift that stays once the arm from scratch has as many steps: on a task of 1,024 steps and more, with models "
-        "of the printed size (`levelfield run amos2025_table2 --effort paper`). S4 on pictures is still to be run with "
-        "the patience that the Transformer had (`levelfield run amos2025_small --effort overnight --filter "
-        "'image8-s4*'`).",
+        "of the printed size (`levelfield run amos2025_table2 --effort paper`).",
+        lead=leads.never_from_scratch,
     ),
     Subject(
         "Where labels are scarce",
         "amos2025",
         "The fewer labels there are, the more self-pretraining on the task's own inputs brings.",
         (("amos2025_labels", "overnight", 0),),
-        "On in-context recall nothing: it is a control, whose inputs repeat what is asked. On pictures, runs: "
-        "`levelfield run amos2025_labels --effort overnight --filter 'image8-*'`.",
+        "On pictures, runs with fewer labels and more seeds: `levelfield run amos2025_labels --effort overnight "
+        "--filter 'image8-*'`.",
+        lead=leads.scarce_labels,
+        known=(("*(in_context_recall)", "control"),),
     ),
     Subject(
         "Most of it is local",
         "miralles2025",
-        "Convolutions that see a few dozen steps have nearly all of what long-range benchmarks measure.",
+        "Convolutions whose kernels see at most 61 steps a layer come close to the best scores of the Long Range "
+        "Arena, and on text short ones do: most of what it measures is local.",
         (("miralles2025_small", "overnight", 0),),
         "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
         operators=True,
+        lead=leads.local,
+        known=(("reach", "proved"),),
     ),
     Subject(
         "Enriched training and positions",
@@ -103,16 +113,21 @@ SUBJECTS = (
         (("miralles2025_enriched", "overnight", 0),),
         "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
         "(`levelfield run miralles2025_table3 --effort paper`).",
+        lead=lambda results, found: leads.enriched(results, found, _of("amos2025_small")),
+        known=(("positions lift attention*", "control"),),
     ),
     Subject(
         "How long is long",
         "huang2024",
-        "Beyond the length that a model was trained at, recall falls off a cliff, whatever the architecture.",
+        "Beyond the length that a model was trained at, scores drop steeply, whatever the architecture (section 4, "
+        "where RWKV is a mild exception).",
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         "in some haystack, more than half is lost at twice the length: ",
         paired=True,
+        lead=leads.beyond,
+        known=(("window helps*", "known"), ("sinks helps*", "known")),
     ),
     Subject(
         "What a layer can compute",
@@ -120,10 +135,11 @@ SUBJECTS = (
         "Beyond the length of training, which machines a recurrence follows is decided by the eigenvalues of its "
         "transitions. These separations are known, and so they test the harness.",
         (("state_tracking", "minutes", 0),),
-        "For the one that is not found: sLSTM and GRU that hold all machines once they train for longer "
-        "(`levelfield run state_tracking --effort overnight`).",
+        "Longer training (`levelfield run state_tracking --effort overnight`), by which those that should fail learn "
+        "parity at the length of training first, and sLSTM and GRU may hold all machines.",
         paired=True,
         axis="length",
+        known=(("negative eigenvalues hold parity", "known"), ("two Householder factors hold A5", "known")),
     ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
@@ -131,9 +147,11 @@ INTRODUCTION = """\
 # Findings
 
 `python docs/findings.py` writes this page from the rows in [results](../results/README.md); a test checks that it is
-theirs. Every answer comes from a rule that was fixed before the runs ([verdicts](verdicts.md)), and holds for the tasks
-and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 64 steps and fewer.
-Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that size by one command.
+theirs. Every answer comes from a rule in the code of its study, which is applied to all rows alike
+([verdicts](verdicts.md), with [what was changed after looking](verdicts.md#what-was-changed-after-looking)). It holds
+for the tasks and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 64 steps
+and fewer. Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that size by
+one command.
 
 ![Three of the answers in one figure](figures/findings.png)
 """
@@ -170,32 +188,58 @@ def answer(subject: Subject) -> Answer | None:
     return None
 
 
+def _of(study: str) -> Results | None:
+    """Returns the committed results of a study at `overnight`."""
+    found = answer(next(subject for subject in SUBJECTS if subject.studies[0][0] == study))
+    return found and found.results
+
+
 def page() -> str:
-    parts = [INTRODUCTION]
-    for number, subject in enumerate(SUBJECTS, 1):
+    answers = {subject: answer(subject) for subject in SUBJECTS}
+    parts = [INTRODUCTION, _counted({subject: found.findings for subject, found in answers.items() if found})]
+    for number, (subject, found) in enumerate(answers.items(), 1):
         parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
-        found = answer(subject)
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
         if found and subject.axis:
             parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
         if found and subject.operators:
-            parts += by_operator.table(found.results)
+            parts += [*by_operator.table(found.results), leads.no_sum(found.results)]
             parts += [f"![Scores by root operator in {found.study.name}](figures/{subject.figure.name})\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 
 
+def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
+    """Says how the questions were answered, and which of these answers could have come as a surprise."""
+    every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
+    said = Counter(WORDS[finding.decided] for finding, _ in every)
+    known = sum(bool(why) for finding, why in every if finding.decided)
+    decided = said["yes"] + said["no"]
+    return (
+        f"Of {len(every)} questions {said['yes']} have the answer yes, {said['no']} no, and {len(every) - decided} are "
+        f"open. {known} of the {decided} answers were known beforehand and test the harness: controls, what is proved, "
+        "and what others have shown. Those say so in brackets.\n"
+    )
+
+
+def _why(subject: Subject, finding: Finding) -> str:
+    return next((why for pattern, why in subject.known if fnmatchcase(finding.subject, pattern)), "")
+
+
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
     rows, findings = found.results.rows, found.findings
+    if subject.lead:
+        yield f"**In short.** {chr(10).join(subject.lead(found.results, findings))}\n"
     head = f"**Answer**, of `{found.study.name}` at effort `{found.effort}`. {capped(rows)}".rstrip()
     yield f"{head}\n"
-    yield "| question | answer | beyond the question's limit | numbers |\n|---|---|---|---|"
+    yield "| question | answer | difference of means, less the limit | numbers (medians) |\n|---|---|---|---|"
     for finding in findings:
         span = str(finding.span) if finding.span else "–"
         word = WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
         facts = finding.facts.partition(" Against the limit")[0]
         asks = "" if " " in finding.subject else subject.asks
-        yield f"| {asks}{finding.subject} | **{word}** | {span} | {facts} |"
+        why = f" ({known})" if finding.decided and (known := _why(subject, finding)) else ""
+        yield f"| {asks}{finding.subject} | **{word}**{why} | {span} | {facts} |"
     seen = "" if subject.paired else f" {power(Table.of(rows), len(findings))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
 
@@ -216,8 +260,8 @@ def _evidence(found: Answer) -> str:
 
 def _printed() -> Iterator[str]:
     yield "## Cells measured beside printed ones\n"
-    yield "Our numbers are medians over seeds at the effort named, and theirs are of far larger models and tasks. Where"
-    yield "settings differ, no difference can be formed; the report of each study names them.\n"
+    yield "Two seeds after minutes of training beside models and tasks of the printed size: these rows show that the"
+    yield "printed cells have runs, and no difference between the columns means anything.\n"
     yield "| study, effort | task | model | protocol | seeds | ours (%) | printed (%) |\n|---|---|---|---|---|---|---|"
     for name, effort in PRINTED:
         study = Source(name).load()

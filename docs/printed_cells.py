@@ -41,8 +41,7 @@ INTRODUCTION = """\
 one with its model, protocol, task and size, so that one command starts it. Whether anybody has run it is another
 question: [results](../results/README.md) holds what was measured.
 
-**Measured** are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and
-ratios, which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
+Scores are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and ratios, which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
 
 Runs on ListOps and Pathfinder draw their examples by the rules of the official generators. A run that reads files or a
 checkpoint waits until they lie where [data.md](data.md) and [pretrained.md](pretrained.md) say. Each table is followed
@@ -189,7 +188,7 @@ def counts(found: Sequence[Cell]) -> tuple[int, int, int]:
 
 def _summary(found: Sequence[Cell]) -> str:
     """One line for each table of a paper, and one for all together."""
-    head = ("paper", "table", "printed", "measured", "with a run", "counted apart", "studies")
+    head = ("paper", "table", "printed numbers", "scores", "one command starts", "counted apart", "studies")
     rows = []
     for (paper, table), mine in _by_table(found).items():
         rows.append((paper, table, *map(str, counts(mine)), _apart(mine), _names(_studies(mine))))
@@ -205,7 +204,7 @@ def _sections(found: Sequence[Cell]) -> Iterator[str]:
     for (paper, *_), mine in joined.items():
         tables = list(dict.fromkeys(cell.row.get("table", "") for cell in mine))
         name = f"table{'s' * (len(tables) > 1)} {', '.join(tables)}" if tables[0].isdigit() else tables[0]
-        head = ("printed model", "protocol", "measured", "with a run", "run by", "missing, and why")
+        head = ("printed model", "protocol", "scores", "one command starts", "run by", "missing, and why")
         yield "\n".join((f"## {paper}, {name}\n", _table(head, _lines(mine)), *_waits(mine)))
 
 

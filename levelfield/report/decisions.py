@@ -275,9 +275,10 @@ def some(parts: Sequence[Question]) -> Question:
 
 @dataclass(frozen=True)
 class Narrower:
-    """More where two arms come closer whichever of them was ahead, less where they come apart.
+    """More where two arms come closer and the one that was behind has not lost, less where they come apart.
 
-    before, after: the two arms. The gap shrinks where (before - after) and (before + after) have one sign.
+    before, after: the two arms. The gap shrinks where (before - after) and (before + after) have one sign. Where both
+    lose, and the one ahead the most, nothing has been brought nearer to it: that is never found to be more.
     """
 
     before: tuple[Seeds, Seeds]
@@ -290,13 +291,17 @@ class Narrower:
         more = Contrast(((1, a), (-1, b), (1, c), (-1, d)), 0.0, self.scatter)
         return less, more
 
+    def _lost(self) -> bool:
+        behind = min((0, 1), key=lambda arm: self.before[arm].mean)
+        return self.after[behind].mean < self.before[behind].mean
+
     def decide(self, level: float) -> int:
         less, more = (contrast.decide(level) for contrast in self._both())
-        return less * more
+        return min(0, less * more) if self._lost() else less * more
 
     def seen(self) -> int:
         less, more = (contrast.value for contrast in self._both())
-        return 1 if less * more > 0 else -1
+        return 1 if less * more > 0 and not self._lost() else -1
 
     def span(self) -> Span | None:
         """Returns by how many points the distance shrinks, as long as the same arm is ahead."""

@@ -6,7 +6,7 @@ Does self-pretraining lift attention within the same number of steps, where labe
 few steps enough (miralles2025)? Does what was learnt hold at four times the length (huang2024)? In-context recall is a
 positive control: its inputs repeat what is asked, so they teach it without labels. ListOps is small but of the
 benchmark's kind. In `reach` the order of two marks at a certified range is asked for: a convolution that sees no more
-scores one half, and that is proved. Seeds, margins and rules were fixed before anything was run.
+scores one half, and that is proved. Seeds and margins were fixed before anything was run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long is long, for models trained here on the same data: does recall fall off a cliff beyond the training length?
+"""How long is long, for models trained here on the same data: does recall drop steeply beyond the training length?
 
     levelfield run huang2024_small --effort minutes
     levelfield report huang2024_small --effort minutes
@@ -291,7 +291,7 @@ def parameters(effort: Effort) -> Mapping[str, int]:
 
 study = Study(
     name="huang2024_small",
-    claim="Recall falls off a cliff beyond the training length, whatever the architecture (huang2024, section 4): in "
+    claim="Scores drop steeply beyond the training length, whatever the architecture (huang2024, section 4): in "
     "some haystack, more than half of it is lost at twice that length.",
     runs=runs,
     views=(

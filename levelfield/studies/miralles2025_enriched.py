@@ -96,7 +96,9 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     before, after = ((cells[ROTARY, training], cells[SSM, training]) for training in trainings)
     gaps = [ssm.mean - attention.mean for attention, ssm in (before, after)]
     able = all(table.learnt(arms[model, training]) for model in (ROTARY, SSM) for training in trainings)
-    facts = f"{SSM} is {gaps[0]:+.1f} points from rotary attention at first and {gaps[1]:+.1f} enriched."
+    moved = [late.mean - early.mean for early, late in zip(before, after, strict=True)]
+    facts = f"{SSM} is {gaps[0]:+.1f} points from rotary attention at first and {gaps[1]:+.1f} enriched, by which "
+    facts += f"attention has {moved[0]:+.1f} and {SSM} {moved[1]:+.1f}."
     yield "the gap narrows", Claim(Narrower(before, after, scatter) if able else None, facts)
 
 

@@ -46,14 +46,16 @@ def test_parameters_are_about_equal() -> None:
     assert max(counts) < 1.25 * min(counts)
 
 
-def rows(changed: Mapping[tuple[str, str], tuple[float, ...]] | None = None) -> list[Row]:
-    """What is known, at 24, 96 and 384 steps, but for the scores of some models beyond 24."""
+def rows(
+    changed: Mapping[tuple[str, str], tuple[float, ...]] | None = None, unlearnt: tuple[str, str] | None = None
+) -> list[Row]:
+    """What is known, at 24, 96 and 384 steps, but for the scores of some models beyond 24, and of one at 24."""
     made, changed = [], changed or {}
     for task in MACHINES:
         for model in (model.label for model in models("minutes")):
             known = (0.97, 1.0, 0.99) if (task, model) in HOLD else (GUESS[task], GUESS[task] + 0.03, GUESS[task])
             for length, values in (
-                (24, (1.0, 1.0, 1.0)),
+                (24, (0.7, 0.65, 1.0) if (task, model) == unlearnt else (1.0, 1.0, 1.0)),
                 (96, changed.get((task, model), known)),
                 (384, changed.get((task, model), known)),
             ):
@@ -89,6 +91,12 @@ def test_what_is_known_gives_the_claim() -> None:
 def test_seeds_are_counted(cell: tuple[str, str], values: tuple[float, ...], which: int, decided: int) -> None:
     found = [finding.decided for finding in findings(rows({cell: values}))]
     assert found == [decided if place == which else 1 for place in range(5)]
+
+
+def test_nothing_is_said_of_what_fails_beyond_a_length_that_it_has_not_learnt() -> None:
+    found = findings(rows(unlearnt=("parity", "gla")))
+    assert [(finding.decided, finding.seen) for finding in found] == [(0, 0)] + [(1, 1)] * 4
+    assert found[0].facts == "Not learnt at the length of training: gla 70.0 % (65.0 to 100.0 over 3 seeds) on parity of 24 steps."
 
 
 def test_a_model_that_was_not_asked_is_named() -> None:

@@ -135,6 +135,8 @@ def test_a_gap_narrows_whoever_was_ahead_and_not_by_changing_sides() -> None:
         question = Narrower((at(before[0]), at(before[1])), (at(after[0]), at(after[1])))
         assert question.decide(0.05) == answer
         assert answer == 0 or question.seen() == answer
+    both_lose = Narrower((at(40), at(60)), (at(38), at(42)))
+    assert (both_lose.decide(0.05), both_lose.seen()) == (0, -1), "the one behind was brought no nearer"
 
 
 CASES = [case for case in false_alarms.cases() if case.rule != "miralles2025_table1"]
