@@ -36,7 +36,7 @@ check: test lint types  ## all that CI checks
 
 pages: setup  ## the report that is kept in docs, from the rows that are kept in results
 	@$(RUN) levelfield report demo --runs-dir results --report-dir build
-	@cp build/demo-minutes/report.html docs/reports/demo.html
+	@sed 's|href="rows.csv"|href="../../results/demo-minutes/rows.csv"|g' build/demo-minutes/report.html > docs/reports/demo.html
 
 docs:  ## the documentation as a site, build/site/index.html; needs nothing of .venv
 	@"$(PYTHON)" docs/website.py

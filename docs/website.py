@@ -37,6 +37,7 @@ SETTINGS = DOCS / "zensical.toml"
 FROM_THE_TOP = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 TAKEN = (".md", ".png", ".svg", ".html", ".json", ".ipynb")  # of docs/: pages, and what they show or hand out
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+HREF = re.compile(r'href="(\.\./[^"#]+)"')
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 
 REFERENCE: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -79,6 +80,12 @@ def linked(page: Path, sources: Mapping[Path, str]) -> str:
         made += [LINK.sub(moved, text[end : code.start()]), code[0]]
         end = code.end()
     return "".join([*made, LINK.sub(moved, text[end:])])
+
+
+def handed_out(page: Path) -> str:
+    """Returns a page that is HTML already; what it links to outside its folder is found from the site too."""
+    own = {page: page.relative_to(DOCS).as_posix()}
+    return HREF.sub(lambda found: f'href="{address(found[1], page, own)}"', page.read_text(encoding="utf-8"))
 
 
 def address(target: str, page: Path, sources: Mapping[Path, str]) -> str:
@@ -133,7 +140,10 @@ def stage() -> None:
         if path.suffix in TAKEN and path.suffix != ".md":
             copy = BUILD / "docs" / path.relative_to(DOCS)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, copy)
+            if path.suffix == ".html":
+                copy.write_text(handed_out(path), encoding="utf-8")
+            else:
+                shutil.copy(path, copy)
     for name, text in pages.items():
         page = BUILD / "docs" / name
         page.parent.mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,8 @@ def test_links_lead_to_pages_to_files_and_into_the_repository(pages: dict[str, s
     assert f"]({repository}/levelfield/train.py)" in pages["architecture.md"]
     assert "](contributing.md)" in pages["architecture.md"] and "](docs/" not in pages["index.md"]
     assert "](cards/index.md)" in pages["index.md"] and "](reports/demo.html)" in pages["index.md"]
+    report = website().handed_out(ROOT / "docs" / "reports" / "demo.html")
+    assert f'href="{repository}/results/demo-minutes/rows.csv"' in report and 'href="../' not in report
     assert "](first_look.md)" in pages["index.md"] and "](tutorial-proposer.md)" in pages["first_look.md"]
     assert '<a href="first_look.ipynb">' in pages["first_look.md"]
 

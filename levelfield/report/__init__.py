@@ -21,9 +21,10 @@ from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, metrics_of, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
+from levelfield.report.row_index import RowIndex
 from levelfield.report.write import write
 from levelfield.runs.results import Results
-from levelfield.spec import Effort, ReportView, Study, UserError
+from levelfield.spec import Effort, ReportView, Row, Study, UserError
 from levelfield.spec.errors import format_error
 
 DEFAULT_VIEWS = (ReportView("compare", "Every seed of every arm"), ReportView("training", "Training curves"))
@@ -44,6 +45,7 @@ def build(
     by_metric = [gather(results, metric) for metric in metrics_of(results)]
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
+    rows = RowIndex.of(by_metric, results)
     measured = _Measured(study, effort, results, tables=by_metric, printed=printed, counterparts=counterparts)
     sections = list(_sections(measured))
     cost = training_curves.cost(results, by_metric[0])
@@ -61,8 +63,9 @@ def build(
         figures=sections,
         cost=cost,
         search=search,
-        verdict=_verdict(study, results),
+        verdict=_verdict(study, results, rows.rows),
         files=names,
+        rows=rows,
     )
     stale = ("trials.csv", "figures/*.svg", "figures/*.png")
     drawn = {f"figures/{name}": figure for name, figure in figures.items()}
@@ -75,12 +78,15 @@ def remarks(results: Results) -> list[str]:
     return [found] if found else []
 
 
-def _verdict(study: Study, results: Results) -> str | None:
-    """Returns the study's own verdict; where too few runs are complete, a sentence that says so."""
+def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:
+    """Returns the study's own verdict; where too few runs are complete, a sentence that says so.
+
+    rows: those of the results, each with the place on the page to which its number leads.
+    """
     if study.verdict is None:
         return None
     try:
-        return study.verdict(results.rows)
+        return study.verdict(rows)
     except (LookupError, ValueError, ArithmeticError, TypeError) as error:
         missing = len(results.specs) - len(results.ledgers)
         return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({format_error(error)})."

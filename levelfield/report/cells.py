@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from levelfield.report.arms import Arm, differences
+from levelfield.report.links import marked
 from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, summarise
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
@@ -215,13 +216,20 @@ def check_ledgers(results: Results) -> None:
             )
 
 
+def rule_of(row: Row, metric: str) -> str:
+    """Returns which rule that learns no sequence model has this score by a metric; "" where it is no such score."""
+    if row.get("metric") == "chance":
+        name = "chance"
+    else:
+        name = row.get("model", "") if is_baseline(row) and row.get("metric") == metric else ""
+    return name if is_test(row) and not row.get("at") else ""
+
+
 def baselines_of(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
     """Returns task -> rule -> score of rules that learn no sequence model, chance first."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        name = "chance" if row.get("metric") == "chance" else row.get("model", "")
-        wanted = row.get("metric") in (metric, "chance") and not row.get("at") and is_test(row)
-        if wanted and (is_baseline(row) or row.get("metric") == "chance"):
+        if name := rule_of(row, metric):
             value = shown(row.get("value"), row.get("unit", "fraction"), metric)
             if value is not None:
                 found.setdefault(row.get("task", ""), {}).setdefault(name, value)
@@ -286,8 +294,10 @@ def _score(run: str, row: Row | None, results: Results) -> Score:
     return Score(run, seed, row_value(row), row.get("status", "ok"), examples=row.get("n"), stderr=found)
 
 
-def unequal(tables: Iterable[Cells]) -> str:
+def unequal(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lambda arm: "") -> str:
     """Says by how much parameter counts differ, on the task where they differ most; "" where it is less than a tenth.
+
+    anchor: where a page has the rows of an arm, to which its count leads; "" for nowhere.
 
     A model is counted as it is trained, with its head. Models are matched by widths, which are whole numbers, so that
     a few percent are always left.
@@ -297,12 +307,13 @@ def unequal(tables: Iterable[Cells]) -> str:
     if most < 1.1 * least:
         return ""
     return (
-        f"Parameter counts are not equal: on {task}, {more} has {most:,.0f}, "
-        f"{most / least:.3g} times as many as {fewer} with {least:,.0f}."
+        f"Parameter counts are not equal: on {task}, {more.model_label} has {marked(f'{most:,.0f}', anchor(more))}, "
+        f"{most / least:.3g} times as many as {fewer.model_label} with {marked(f'{least:,.0f}', anchor(fewer))}."
     )
 
 
-def _extremes(cells: Iterable[Cell]) -> tuple[tuple[float, str], tuple[float, str]]:
-    """Returns the highest and the lowest number of parameters, each with its model; (1, "") where none is known."""
-    counts = [(count, cell.arm.model_label) for cell in cells if (count := cell.cost("parameters"))] or [(1.0, "")]
-    return max(counts), min(counts)
+def _extremes(cells: Iterable[Cell]) -> tuple[tuple[float, Arm], tuple[float, Arm]]:
+    """Returns the highest and the lowest number of parameters, each with its arm; 1 of no arm where none is known."""
+    known = [(count, cell.arm) for cell in cells if (count := cell.cost("parameters"))] or [(1.0, Arm("", "", ""))]
+    counts = sorted(known, key=lambda each: (each[0], each[1].model_label))
+    return counts[-1], counts[0]

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
+from levelfield.report.links import marked
 
 ALPHA = 0.025
 """The significance level of a whole report. Welch's test with three seeds and very unequal spreads can err twice as
@@ -39,7 +40,8 @@ class Seeds:
 
     examples: test examples behind each score, where it is a share. stderr: over examples, in points, where it is none.
     trained: False for what has no other seeds, such as a checkpoint or a simple rule. steady: False where some seeds
-    have learnt and others have not, so that they do not scatter like a bell.
+    have learnt and others have not, so that they do not scatter like a bell. anchor: where a page has the rows, to
+    which the text of the scores leads.
     """
 
     values: tuple[float, ...]
@@ -47,6 +49,7 @@ class Seeds:
     stderr: float | None = None
     trained: bool = True
     steady: bool = True
+    anchor: str = field(default="", compare=False)
 
     @property
     def mean(self) -> float:
@@ -62,10 +65,11 @@ class Seeds:
         return variance(self.values) if len(self.values) > 1 else 0.0
 
     def __str__(self) -> str:
-        """Returns "41.3 % (40.9 to 44.0 over 3 seeds)"."""
-        if len(self.values) < 2:
-            return f"{self.median:.1f} %" + (" with one seed" if self.trained else "")
-        return f"{self.median:.1f} % ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds)"
+        """Returns "41.3 % (40.9 to 44.0 over 3 seeds)", marked where a page has its rows."""
+        text = f"{self.median:.1f} %"
+        if len(self.values) > 1:
+            text += f" ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds)"
+        return marked(text + (" with one seed" if self.trained and len(self.values) < 2 else ""), self.anchor)
 
     def reach(self, alpha: float, up: bool) -> float:
         """Returns how far the upper or lower limit over test examples lies from the mean, in points; 0 where

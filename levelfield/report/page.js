@@ -60,6 +60,15 @@ function addFilter(table, rows) {
   (table.closest(".scroll") ?? table).before(box);
 }
 
+/** Opens the list that a link leads into, where the browser does not do it by itself. */
+function reveal() {
+  const target = document.getElementById(location.hash.slice(1));
+  const around = target?.closest("details");
+  if (!around || around.open) return;
+  around.open = true;
+  target.scrollIntoView();
+}
+
 for (const table of document.querySelectorAll("table")) {
   const rows = [...table.tBodies[0].rows];
   const whole = rows.every((row) => row.children[0].textContent.trim());  // else rows continue the one above
@@ -73,3 +82,5 @@ for (const table of document.querySelectorAll("table")) {
   }
   if (rows.length >= LONG) addFilter(table, rows);
 }
+addEventListener("hashchange", reveal);
+reveal();

@@ -2,7 +2,7 @@
 paper. Where there is JavaScript, tables are sorted by their headings, and long ones are filtered (`page.js`).
 
 It answers in this order: what came out, what was claimed, the numbers with what they cost, the figures, what differs
-between the arms, what failed, and how every number was made.
+between the arms, what failed, how every number was made, and the rows that it was made from.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from html import escape
 from importlib.resources import files
 
 from levelfield import published
-from levelfield.report import tuning
+from levelfield.report import row_lists, tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, arms_of, unequal
+from levelfield.report.links import cited, marked, plain
 from levelfield.report.plots import Figure
+from levelfield.report.row_index import RowIndex
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
 from levelfield.runs.results import Results
@@ -85,6 +87,7 @@ class PageData:
     search: Figure | None  # of the trials that tuned the arms
     verdict: str | None
     files: Sequence[str]
+    rows: RowIndex
 
 
 def page(data: PageData) -> str:
@@ -92,6 +95,7 @@ def page(data: PageData) -> str:
     study = data.study
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
+    sections.append(row_lists.section(data.rows, cited(data.verdict or "")))
     return document(f"{study.name}, effort {data.effort}", sections, script=script())
 
 
@@ -139,12 +143,14 @@ def _top(data: PageData) -> str:
     different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
     deviations = f"<p>{different}</p>" + _list(study.deviations)
     links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
+    links += (("rows", "Rows"),)
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
-    size = ' class="long"' if len(lead) > 110 else ""
+    size = ' class="long"' if len(plain(lead)) > 110 else ""
     parts = re.split(r"(?<=[.!?])\s+(?=On )", rest) if rest else []  # a paragraph for each task
     headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *(f'<p class="lead">{prose(part)}</p>' for part in parts)])
     failed = len(_failed(data))
-    state = f"{done} of {planned} runs finished" + (f", {failed} failed or at chance" if failed else "")
+    state = f"{done} of {planned} runs finished"
+    state += f', <a href="#failures">{failed} failed or at chance</a>' if failed else ""
     return (
         f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(data.effort)} · '
         f"{state}</p>\n{headline}\n{claim}\n{_warnings(data, failed, planned)}\n"
@@ -162,7 +168,8 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
     banners = [f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found]
-    return "\n".join([*banners, *(f"<p>{escape(words)}</p>" for words in [unequal(data.tables)] if words)])
+    counts = unequal(data.tables, data.rows.anchor)
+    return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in [counts] if words)])
 
 
 def _first_sentence(text: str) -> tuple[str, str]:
@@ -178,7 +185,8 @@ def _scores(data: PageData) -> str:
         for task in cells.tasks:
             if not cells.of(task):
                 continue
-            scores, ledger = main_tables(cells, counterparts, task)
+            tables = main_tables(cells, counterparts, task)
+            scores, ledger = row_lists.with_links(tables, index=data.rows, cells=cells, task=task)
             parts.append(f"<h3>{escape(task)}: test {escape(cells.metric.replace('_', ' '))}</h3>")
             parts.append(_test_size(cells, task))
             parts += [scores.html(), ledger.html()]
@@ -281,7 +289,8 @@ def _failed(data: PageData) -> dict[str, str]:
             for score in cell.scores:
                 if why := cell.failure(score):
                     reason = data.results.failures.get(score.run, "")
-                    text = f"{cell.arm.task}, {cell.arm}, seed {score.seed}: {why}. {reason}".strip()
+                    seed = marked(f"seed {score.seed}", data.rows.anchor(cell.arm, cells.metric))
+                    text = f"{cell.arm.task}, {cell.arm}, {seed}: {why}. {reason}".strip()
                     found.setdefault(score.run, text)
     return found
 

@@ -16,13 +16,14 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, Difference, group
 from levelfield.report.cells import COSTS, Cell, Cells
+from levelfield.report.links import linked
 from levelfield.spec import Row
 
 DASH = "–"
@@ -39,33 +40,58 @@ class Column:
     number: bool = False
     help: str = ""
     wrap: bool = False  # long text that may be broken into lines
+    measured: bool = True  # False for numbers of others, which have no rows here
+
+
+class Link(NamedTuple):
+    """The anchor to which the numbers of a row lead. `name` is that of the first of them, to come back to."""
+
+    to: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of text. `quiet` counts leading rows that are baselines, set in grey."""
+    """Headings and rows of text. `quiet` counts leading rows that are baselines, set in grey.
+
+    links: in HTML, where the measured numbers of each row lead; none, or one for each row. names: anchors of rows.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     quiet: int = 0
     caption: str = ""
+    links: tuple[Link, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def html(self) -> str:
         heads = "".join(
             f'<th scope="col"{_class(c)}{f" title={_quoted(c.help)}" if c.help else ""}>{escape(c.name)}</th>'
             for c in self.columns
         )
-        body = "".join(self._row(cells, index < self.quiet) for index, cells in enumerate(self.rows))
+        body = "".join(self._row(index, cells) for index, cells in enumerate(self.rows))
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         return f'<div class="scroll"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
-    def _row(self, cells: Sequence[str], quiet: bool) -> str:
+    def _row(self, index: int, cells: Sequence[str]) -> str:
         tags = ("th scope=row" if cells[0] else "td", *["td"] * (len(cells) - 1))
-        named = zip(tags, self.columns, cells, strict=True)
-        inside = "".join(
-            f"<{tag}{_class(c)}>{prose(text).replace(chr(10), '<br>')}</{tag[:2]}>" for tag, c, text in named
-        )
-        return f"<tr{' class=quiet' if quiet else ''}>{inside}</tr>"
+        texts = [prose(text).replace("\n", "<br>") for text in cells]
+        if self.links:
+            texts = self._leading(texts, self.links[index])
+        named = zip(tags, self.columns, texts, strict=True)
+        inside = "".join(f"<{tag}{_class(c)}>{text}</{tag[:2]}>" for tag, c, text in named)
+        name = f' id="{self.names[index]}"' if index in self.names else ""
+        return f"<tr{name}{' class=quiet' if index < self.quiet else ''}>{inside}</tr>"
+
+    def _leading(self, texts: Sequence[str], link: Link) -> list[str]:
+        """Makes links of a row's numbers. Tab stops at the first alone: the others lead to the same place."""
+        found, first = [], True
+        for column, text in zip(self.columns, texts, strict=True):
+            if column.number and column.measured and text not in ("", DASH):
+                more = (f' id="{link.name}"' if link.name else "") if first else ' tabindex="-1"'
+                text, first = f'<a href="#{link.to}"{more}>{text}</a>', False
+            found.append(text)
+        return found
 
     def markdown(self) -> str:
         lines = [[c.name for c in self.columns], ["---:" if c.number else "---" for c in self.columns], *self.rows]
@@ -74,8 +100,8 @@ class Table:
 
 
 def prose(text: str) -> str:
-    """Text as HTML, with what stands in backticks as code."""
-    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
+    """Text as HTML, with what stands in backticks as code and what is marked as a link."""
+    return linked(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text)))
 
 
 def _class(column: Column) -> str:
@@ -122,18 +148,19 @@ def decimals(unit: str) -> int:
     return 1 if unit == "percent" else 3
 
 
-def _range(low: float, high: float, unit: str) -> str:
+def range_text(low: float, high: float, unit: str) -> str:
+    """Returns "0.7 to 62.5", with the decimals of the table."""
     return f"{number(low, decimals(unit))} to {number(high, decimals(unit))}"
 
 
 def interval_text(cell: Cell) -> str:
     """Returns the interval over seeds and test examples, which is never hidden because it is wide."""
-    return _range(*cell.summary.interval, cell.unit) if cell.summary and cell.summary.interval else DASH
+    return range_text(*cell.summary.interval, cell.unit) if cell.summary and cell.summary.interval else DASH
 
 
 def test_text(cell: Cell) -> str:
     """Returns the 95 % interval over test examples alone."""
-    return _range(*cell.summary.test, cell.unit) if cell.summary and cell.summary.test else DASH
+    return range_text(*cell.summary.test, cell.unit) if cell.summary and cell.summary.test else DASH
 
 
 def failures_text(cell: Cell) -> str:
@@ -169,7 +196,7 @@ def _score_columns(cells: Cells, printed: PrintedColumns) -> tuple[Column, ...]:
         Column("Test 95 %", True, "of the mean of these seeds, over test examples alone (Wilson)"),
     )
     theirs = (
-        Column("Printed", True, "where our run has all settings of the printed one"),
+        Column("Printed", True, "where our run has all settings of the printed one", measured=False),
         Column("Difference", True, "our median minus the printed number"),
         Column("Source", wrap=True, help="of the printed number, or what is not as printed in our run"),
     )
@@ -190,7 +217,7 @@ def _score_row(cell: Cell, matches: Sequence[Counterpart], printed: PrintedColum
         number(summary.median if summary else None, digits),
         str(done) if done == len(cell.scores) else f"{done} of {len(cell.scores)}",
         failures_text(cell),
-        _range(summary.low, summary.high, cell.unit) if summary and summary.n > 1 else DASH,
+        range_text(summary.low, summary.high, cell.unit) if summary and summary.n > 1 else DASH,
         interval_text(cell),
         test_text(cell),
     )
@@ -230,16 +257,16 @@ def ledger_table(cells: Sequence[Cell]) -> Table:
         Column("Tuning trials", True),
         Column("Device"),
     )
-    return Table(columns, tuple(_ledger_row(cell) for cell in cells), caption="Ledger: the cost of one run")
+    lines = tuple((cell.arm.model_label, cell.arm.protocol, *ledger_row(cell)) for cell in cells)
+    return Table(columns, lines, caption="Ledger: the cost of one run")
 
 
-def _ledger_row(cell: Cell) -> tuple[str, ...]:
+def ledger_row(cell: Cell) -> tuple[str, ...]:
+    """Returns what a line of `ledger_table` says after the names of the arm."""
     tokens, padding = cell.cost("tokens"), cell.cost("padding")
     share = f"{100 * padding / (tokens + padding):.0f} %" if tokens and padding is not None else DASH
     threads = cell.words("threads")
     return (
-        cell.arm.model_label,
-        cell.arm.protocol,
         si(cell.cost("parameters")),
         si(cell.cost("state")),
         si(tokens),

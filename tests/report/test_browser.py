@@ -180,6 +180,29 @@ def test_the_report_is_sorted_by_keys_alone(browser: Browser, pages: dict[str, P
     assert browser.js("document.activeElement.textContent") == "Seeds"
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_score_leads_to_its_rows_and_back_by_keys_alone(
+    scripts: bool, browser: Browser, pages: dict[str, Path]
+) -> None:
+    browser.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
+    try:
+        shown(browser, pages["report"])
+        browser.js("document.querySelector('#scores td a[href^=\"#rows-\"]').focus()")
+        name, seen = browser.js("document.activeElement.id"), "document.querySelector(':target')"
+        for key in ("Enter", "Tab", "Enter"):
+            browser.key(key)
+            if key == "Enter":
+                assert 0 <= browser.js(f"{seen}.getBoundingClientRect().top") < DESK[1]
+            else:
+                assert browser.js(f"{seen}.closest('details').open && {seen}.contains(document.activeElement)") is True
+                assert browser.js("document.activeElement.textContent") == "Back to the table"
+        assert name == browser.js("document.activeElement.id") == browser.js(f"{seen}.id") != ""
+        opened = browser.js("[...document.querySelectorAll('details[open]')].length")
+        assert opened == 1, "the other lists stay closed"
+    finally:
+        browser.ask("Emulation.setScriptExecutionDisabled", value=False)
+
+
 def test_paper_has_dark_letters_and_no_controls(browser: Browser, pages: dict[str, Path]) -> None:
     shown(browser, pages["report"], dark=True, media="print")
     assert browser.js("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"

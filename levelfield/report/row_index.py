@@ -1,0 +1,155 @@
+"""Finds the rows behind every number of a report, and names the place on the page where they are listed.
+
+    index = RowIndex.of(tables, results)
+    index.anchor(arm, "accuracy")       # "rows-listops-s4-scratch-accuracy"
+    study.verdict(index.rows)           # the scores in its sentences know where their rows are listed
+
+A cell of the main tables has one list: the scores it is computed from and, below them, whatever else was measured of
+the same runs: slices, probes, validation. `row_lists` draws the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+from levelfield.report.arms import Arm
+from levelfield.report.cells import Cell, Cells, is_baseline, is_score, row_value, rule_of
+from levelfield.report.links import slug
+from levelfield.runs.results import Results
+from levelfield.spec import Row
+
+
+class Place(NamedTuple):
+    """What was measured of a run besides its score, and where: ("accuracy", "test", "length=2000")."""
+
+    metric: str
+    split: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The rows of an arm at one place, by run."""
+
+    anchor: str
+    rows: dict[str, Row] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowList:
+    """The rows of one cell, whose scores are in the cell itself."""
+
+    anchor: str
+    metric: str
+    cell: Cell
+    elsewhere: dict[Place, Placed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuleList:
+    """The rows of the rules that learn no sequence model, on one task by one metric."""
+
+    anchor: str
+    task: str
+    metric: str
+    unit: str
+    rows: dict[str, Row] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowIndex:
+    """Every list of a report. rows: all its rows, each with the anchor of its list where it has one."""
+
+    lists: Sequence[RowList]
+    rules: Mapping[tuple[str, str], RuleList]  # by task and metric
+    rows: Sequence[Row]
+    ledgers: Mapping[str, Mapping[str, Any]]  # by run
+
+    @classmethod
+    def of(cls, tables: Sequence[Cells], results: Results) -> RowIndex:
+        """Returns the lists of all cells, table by table, in one pass over the rows."""
+        names = _Names()
+        lists, rules = list(_lists(tables, names)), _rules(tables, names)
+        placing = _Placing(lists, rules, names)
+        rows = [cast("Row", {**row, "anchor": placing.anchor(row)}) for row in results.rows]
+        return cls(lists, rules, rows, results.ledgers)
+
+    def anchor(self, arm: Arm, metric: str = "") -> str:
+        """Returns the anchor of a cell's list, or of an arm's first; "" where there is none."""
+        return self._anchors.get((arm, metric), "")
+
+    @cached_property
+    def _anchors(self) -> Mapping[tuple[Arm, str], str]:
+        found = {(each.cell.arm, each.metric): each.anchor for each in self.lists}
+        return {(each.cell.arm, ""): each.anchor for each in reversed(self.lists)} | found
+
+
+class _Names:
+    """Gives every list a name of its own, whatever the names that it is made of."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+
+    def new(self, *parts: str) -> str:
+        name = slug(*parts)
+        while name in self._used:
+            name += "-2"
+        self._used.add(name)
+        return name
+
+
+def _lists(tables: Sequence[Cells], names: _Names) -> Iterable[RowList]:
+    for cells in tables:
+        for task in cells.tasks:
+            for cell in cells.of(task):
+                name = names.new("rows", task, cell.arm.model_label, cell.arm.protocol, cells.metric)
+                yield RowList(name, cells.metric, cell)
+
+
+def _rules(tables: Sequence[Cells], names: _Names) -> dict[tuple[str, str], RuleList]:
+    return {
+        (task, cells.metric): RuleList(names.new("rules", task, cells.metric), task, cells.metric, cells.unit)
+        for cells in tables
+        for task in cells.baselines
+    }
+
+
+class _Placing:
+    """Puts rows into their lists."""
+
+    def __init__(self, lists: Sequence[RowList], rules: Mapping[tuple[str, str], RuleList], names: _Names) -> None:
+        self._names, self._rules = names, rules
+        self._metrics = tuple(dict.fromkeys(metric for _, metric in rules))
+        self._own = {(score.run, each.metric): each for each in lists for score in each.cell.scores}
+        self._first: dict[str, RowList] = {}
+        for (run, _), each in self._own.items():
+            self._first.setdefault(run, each)
+
+    def anchor(self, row: Row) -> str:
+        """Puts a row into its list and returns where it stands; "" for one of no run that is shown."""
+        found = [r for metric in self._metrics if (r := self._rule(row, metric))]
+        if is_baseline(row):
+            return found[0].anchor if found else ""
+        run, metric = row.get("run", ""), row.get("metric", "")
+        own = self._own.get((run, metric)) or self._first.get(run)
+        if own is None:
+            return ""
+        if is_score(row) and metric == own.metric:
+            return own.anchor
+        place = Place(metric, row.get("split", ""), row.get("at", ""))
+        if place not in own.elsewhere:
+            parts = [part for part, usual in zip(place, (own.metric, "test", ""), strict=True) if part != usual]
+            own.elsewhere[place] = Placed(self._names.new(own.anchor, *parts))
+        own.elsewhere[place].rows[run] = row
+        return own.elsewhere[place].anchor
+
+    def _rule(self, row: Row, metric: str) -> RuleList | None:
+        """Puts the row of a rule into its list."""
+        name = rule_of(row, metric)
+        found = self._rules.get((row.get("task", ""), metric)) if name else None
+        if found is not None and row_value(row) is not None:
+            found.rows.setdefault(name, row)  # a rule is stored again with every run
+        return found

@@ -1,0 +1,282 @@
+"""Every number of a report leads to its rows: each link is followed, and what it leads to is compared with rows.csv."""
+
+from __future__ import annotations
+
+import csv
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
+
+import fixtures_rows as fixtures
+import pytest
+from repository import ROOT
+
+from levelfield import report
+from levelfield.report import links, row_lists
+from levelfield.report.verdicts import Key, Table
+from levelfield.spec import ReportView, Row, Study
+
+QUIET = (ReportView("gap", "Gap"),)  # as few figures as there can be
+
+
+class Tree(HTMLParser):
+    """Builds the elements of a page."""
+
+    VOID = frozenset(["meta", "br", "input", "link"])
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.builder = TreeBuilder()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.builder.start(tag, {key: value or "" for key, value in attrs})
+        if tag in self.VOID:
+            self.builder.end(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.builder.end(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.builder.end(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.builder.data(data)
+
+
+class Page:
+    """A page as a tree, with its elements by id and the rows of the file beside it."""
+
+    def __init__(self, path: Path, rows: Path) -> None:
+        tree = Tree()
+        tree.feed(path.read_text(encoding="utf-8"))
+        self.root = tree.builder.close()
+        self.by_id = {name: each for each in self.root.iter() if (name := each.get("id"))}
+        with rows.open(newline="", encoding="utf-8") as file:
+            self.rows = list(csv.DictReader(file))
+
+    def target(self, link: Element) -> Element:
+        return self.by_id[link.attrib["href"].removeprefix("#")]
+
+    def lost(self) -> list[str]:
+        inner = [link.get("href", "") for link in self.root.iter("a") if link.get("href", "").startswith("#")]
+        return [href for href in inner if href[1:] not in self.by_id]
+
+    def scores(self, **names: str) -> dict[str, float]:
+        """The simplest reading of the rows: run -> test score in percent, without a location."""
+        names |= {"split": "test", "metric": "accuracy"}
+        fits = (row for row in self.rows if not row.get("at") and all(row[key] == text for key, text in names.items()))
+        return {row["run"]: 100 * float(row["value"]) for row in fits if row["value"]}
+
+
+class Line(NamedTuple):
+    """A row of a table on the page."""
+
+    task: str
+    quiet: bool
+    texts: dict[str, str]
+    cells: dict[str, Element]
+
+
+def text(element: Element) -> str:
+    return "".join(element.itertext()).replace("\u00a0", " ")
+
+
+def lines(table: Element, task: str = "") -> Iterator[Line]:
+    heads = [text(head) for head in table.iterfind("thead/tr/th")]
+    for row in table.iterfind("tbody/tr"):
+        cells = dict(zip(heads, row, strict=True))
+        yield Line(task, row.get("class") == "quiet", {name: text(cell) for name, cell in cells.items()}, cells)
+
+
+def main_tables(page: Page) -> Iterator[tuple[bool, Line]]:
+    """Yields whether it is of a ledger, and the row."""
+    task = ""
+    for each in page.by_id["scores"]:
+        if each.tag == "h3":
+            task = text(each).partition(":")[0]
+        for table in each.iter("table"):
+            for line in lines(table, task):
+                yield table.find("caption") is not None, line
+
+
+@pytest.fixture(scope="module")
+def gap(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    out = tmp_path_factory.mktemp("gap")
+    study, results = fixtures.gap()
+    report.build(replace(study, views=QUIET), "minutes", results, out)
+    return Page(out / "report.html", out / "rows.csv")
+
+
+@pytest.fixture(scope="module")
+def kept() -> Page:
+    return Page(ROOT / "docs" / "reports" / "demo.html", ROOT / "results" / "demo-minutes" / "rows.csv")
+
+
+@pytest.mark.parametrize("name", ["gap", "kept"])
+def test_every_score_leads_to_the_rows_it_is_computed_from(name: str, request: pytest.FixtureRequest) -> None:
+    page: Page = request.getfixturevalue(name)
+    followed = 0
+    for ledger, line in main_tables(page):
+        if ledger or line.quiet:
+            continue
+        shown = line.texts
+        (target,) = {page.target(link) for cell in line.cells.values() for link in cell.iter("a")}
+        listed = list(lines(next(target.iter("table"))))
+        values = {each.texts["Run"]: float(t) for each in listed if (t := each.texts["accuracy %"]) != "–"}
+        assert values == pytest.approx(page.scores(task=line.task, model=shown["Model"], protocol=shown["Protocol"]))
+        assert float(shown["Median %"]) == pytest.approx(statistics.median(values.values()), abs=0.0501)
+        assert f"mean {statistics.fmean(values.values()):.1f}" in text(target)
+        low, high = shown["Min to max"].split(" to ")
+        assert (float(low), float(high)) == pytest.approx((min(values.values()), max(values.values())), abs=0.0501)
+        assert int(shown["Seeds"].split(" of ")[-1]) == len(listed)
+        failed = sum(map(int, re.findall(r"\d+", shown["Failed"])))
+        assert failed == sum(each.texts["Ended"] != "ok" for each in listed)
+        followed += 1
+    assert followed == {"gap": 12, "kept": 8}[name]
+
+
+def test_every_measured_number_of_the_tables_is_a_link_and_each_row_is_one_stop_of_the_tab_key(gap: Page) -> None:
+    for _, line in main_tables(gap):
+        stops = 0
+        for name, cell in line.cells.items():
+            measured = cell.get("class") == "number" and name != "Printed" and line.texts[name] not in ("", "–")
+            assert (cell.find("a") is not None) is measured, (name, line.texts)
+            stops += sum(link.get("tabindex") is None for link in cell.iter("a"))
+        assert stops == 1
+    assert gap.lost() == []
+
+
+def test_costs_lead_to_the_ledger_of_each_run(gap: Page) -> None:
+    _, results = fixtures.gap()
+    for ledger, line in main_tables(gap):
+        if not ledger:
+            continue
+        target = gap.target(next(line.cells["Wall time"].iter("a")))
+        scores, costs = (list(lines(table)) for table in list(target.iter("table"))[:2])
+        runs = {each.texts["Seed"]: each.texts["Run"] for each in scores}
+        for each in costs:
+            cost = results.ledgers[runs[each.texts["Seed"]]]
+            seconds, minutes = f"{cost['wall_s']:.3g} s", f"{cost['wall_s'] / 60:.3g} min"
+            assert each.texts["Wall time"] == (seconds if cost["wall_s"] < 120 else minutes)
+            assert each.texts["Parameters"] == f"{cost['parameters'] / 1000:.0f} k"
+        times = [float(each.texts["Wall time"].split()[0]) for each in costs]
+        assert float(line.texts["Wall time"].split()[0]) == pytest.approx(statistics.median(times), rel=0.01)
+
+
+def test_rules_lead_to_their_rows_and_failures_to_their_runs(gap: Page) -> None:
+    quiet = [line for ledger, line in main_tables(gap) if line.quiet and not ledger]
+    assert len(quiet) == 5
+    for line in quiet:
+        target = gap.target(next(line.cells["Median %"].iter("a")))
+        by_rule = {each.texts["Rule"]: each.texts["Score"] for each in lines(next(target.iter("table")))}
+        assert f"{float(by_rule[line.texts['Model']]):.1f}" == line.texts["Median %"]
+        own = gap.scores(task=line.task, model=line.texts["Model"].replace(" rule", "").replace(" ", "_"))
+        assert float(by_rule[line.texts["Model"]]) == pytest.approx(next(iter(own.values())))
+    failed = list(gap.by_id["failures"].iter("li"))
+    assert len(failed) == 3
+    for item in failed:
+        (link,) = item.iter("a")
+        ended = {each.texts["Seed"]: each.texts["Ended"] for each in lines(next(gap.target(link).iter("table")))}
+        assert ended[text(link).removeprefix("seed ")] in text(item)
+
+
+def test_the_way_back_is_the_number_that_led_there(gap: Page) -> None:
+    for _, line in main_tables(gap):
+        first = next(link for cell in line.cells.values() for link in cell.iter("a"))
+        back = next(link for link in gap.target(first).iter("a") if text(link) == "Back to the table")
+        assert gap.target(gap.target(back)) is gap.target(first)
+        assert first.get("id") in (None, back.attrib["href"][1:])
+
+
+def told(rows: list[Row]) -> str:
+    """A verdict with four numbers: a rule's, two arms that score alike, and one of them beyond its length."""
+    whole, longer = Table.of(rows), Table.of(rows, "length")
+    own, other = (Key("listops", name, "scratch") for name in ("s4", "conv"))
+    rule = whole.rule("listops", only=("greedy_root",))
+    return (
+        f"S4 has {whole.cells[own]}. On listops the convolution has {whole.cells[other]}, the {rule}, and at 1600 "
+        f"steps it has {longer.cells[other._replace(place='1600')]}."
+    )
+
+
+def alike() -> tuple[Study, fixtures.Results]:
+    """A study of which two arms have the very same scores."""
+    study, results = fixtures.extrapolation()
+    mine = [r for r in results.rows if r.get("model") == "s4" and r.get("split") == "test"]
+    values = {(r.get("seed"), r.get("at")): r.get("value", 0.0) for r in mine}
+    rows = [
+        Row(**{**r, "value": values[r.get("seed"), r.get("at")]})
+        if r.get("model") == "conv" and r.get("split") == "test"
+        else r
+        for r in results.rows
+    ]
+    return replace(study, views=QUIET, verdict=told), replace(results, rows=rows)
+
+
+def test_numbers_of_the_verdict_lead_to_their_own_arm_even_where_two_are_alike(tmp_path: Path) -> None:
+    study, results = alike()
+    report.build(study, "minutes", results, tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    head = next(page.root.iter("header"))
+    first, second, rule, longer = (
+        link for each in head if each.tag in ("h1", "p") for link in each.iter("a") if "%" in text(link)
+    )
+    assert text(first) == text(second), "the two arms are alike"
+    for link, model in ((first, "s4"), (second, "conv")):
+        listed = [each.texts for each in lines(next(page.target(link).iter("table")))]
+        assert [f"-{model}-" in texts["Run"] for texts in listed] == [True, True]
+        values = [float(texts["accuracy %"]) for texts in listed]
+        assert text(link).startswith(f"{statistics.median(values):.1f} %")
+    assert "greedy root" in text(page.target(rule)) and text(rule) == "40.5 %"
+    row = page.target(longer)
+    assert row.tag == "tr" and text(row[0]) == "length=1600"
+    placed = [100 * float(r["value"]) for r in page.rows if r["model"] == "conv" and r["at"] == "length=1600"]
+    assert [float(text(cell)) for cell in row[3:]] == pytest.approx(placed, abs=0.006)
+    assert "\ue000" not in (tmp_path / "report.html").read_text() and told(list(results.rows)).isprintable()
+
+
+@pytest.mark.parametrize("most", [6, 2])
+def test_a_page_has_so_many_rows_and_says_where_the_others_are(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_lists, "LINES", most)
+    study, results = alike()
+    report.build(study, "minutes", results, tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    assert page.lost() == []
+    for model in ("attention", "s4", "conv"):
+        target = page.by_id[f"rows-listops-{model}-scratch-accuracy"]
+        tables = [table for table in target.iter("table") if "Ledger" not in text(table)]
+        assert len(tables) == (most > 2) + (model == "conv"), "what the verdict names is never left out"
+        listed = [line.texts for table in tables for line in lines(table)]
+        rows = sum(1 if "Run" in texts else sum(name.startswith("Seed") for name in texts) for texts in listed)
+        where = r"(\d+) more rows of this arm are in rows.csv, where task is listops, model is (\w+)"
+        found = re.search(where, text(target))
+        assert found is not None and found[2] == model
+        assert int(found[1]) + rows == sum(row["model"] == model for row in page.rows)
+
+
+def test_names_that_break_out_of_anchors_do_not(tmp_path: Path) -> None:
+    study, results = fixtures.hostile()
+    report.build(replace(study, views=QUIET), "minutes", results, tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    assert page.lost() == []
+    names = [each.get("id", "") for each in page.by_id["rows"].iter() if each.get("id", "").startswith("rows-")]
+    assert len(set(names)) == len(names) == 12 and all(re.fullmatch(r"[\w.-]+", name) for name in names)
+
+
+def test_marks_are_links_in_html_and_nothing_elsewhere() -> None:
+    marked = f"It has {links.marked('59.6 %', 'rows-a.b_c-1')} and {links.marked('7', '')}."
+    assert links.linked(marked) == 'It has <a href="#rows-a.b_c-1">59.6 %</a> and 7.'
+    assert links.plain(marked) == "It has 59.6 % and 7." and links.cited(marked) == {"rows-a.b_c-1"}
+    cut = links.marked("59.6 %", "rows-a")
+    assert links.linked(cut[:-3]) == links.plain(cut[:-3]) == "59.6"
+    assert links.linked(links.marked("x", 'a"onclick="b')) == "x"
+    assert links.slug("rows", "length=200", "a  b/c") == "rows-length-200-a-b-c"
