@@ -41,7 +41,8 @@ INTRODUCTION = """\
 one with its model, protocol, task and size, so that one command starts it. Whether anybody has run it is another
 question: [results](../results/README.md) holds what was measured.
 
-Scores are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and ratios, which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
+Scores are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and ratios,
+which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
 
 Runs on ListOps and Pathfinder draw their examples by the rules of the official generators. A run that reads files or a
 checkpoint waits until they lie where [data.md](data.md) and [pretrained.md](pretrained.md) say. Each table is followed
