@@ -200,7 +200,8 @@ def _value(row: Row | None) -> str:
 
 def _rules(rules: RuleList) -> str:
     """Returns the rows of the rules that learn no sequence model."""
-    columns = (Column("Rule"), Column("Score", True), Column("Standard error", True), Column("Examples", True))
+    heads = ("Score %" if rules.unit == "percent" else "Score", "Standard error", "Examples")
+    columns = (Column("Rule"), *(Column(head, True) for head in heads))
     lines = []
     for name, row in rules.rows.items():
         value, stderr = (shown(row.get(key), row.get("unit", "fraction"), rules.metric) for key in ("value", "stderr"))

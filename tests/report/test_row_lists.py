@@ -175,7 +175,7 @@ def test_rules_lead_to_their_rows_and_failures_to_their_runs(gap: Page) -> None:
     assert len(quiet) == 5
     for line in quiet:
         target = gap.target(next(line.cells["Median %"].iter("a")))
-        by_rule = {each.texts["Rule"]: each.texts["Score"] for each in lines(next(target.iter("table")))}
+        by_rule = {each.texts["Rule"]: each.texts["Score %"] for each in lines(next(target.iter("table")))}
         assert f"{float(by_rule[line.texts['Model']]):.1f}" == line.texts["Median %"]
         own = gap.scores(task=line.task, model=line.texts["Model"].replace(" rule", "").replace(" ", "_"))
         assert float(by_rule[line.texts["Model"]]) == pytest.approx(next(iter(own.values())))
