@@ -83,11 +83,19 @@ def _of(
         yield f"the probe {name}", _probe(found)
     else:
         for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
-            if causal and found.opaque and contract.looks_ahead(found, width):
+            if causal and found.opaque and _looks_ahead(found, width):
                 yield f"the mixer {name}, which looks ahead and is compared in both directions only", iter(())
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
             yield f"the mixer {name} at width {width}, {way}", mixer_findings.examine(found, width, causal)
+
+
+def _looks_ahead(mixer: MixerConfig, width: int) -> bool:
+    """Tells whether the mixer is seen to look ahead; one that cannot be built or called is left to the findings."""
+    try:
+        return contract.looks_ahead(mixer, width)
+    except (UserError, SystemExit):  # which a user's own layer may raise
+        return False
 
 
 def _probe(probe: Probe) -> Findings:

@@ -13,6 +13,9 @@ from levelfield.spec import closest
 
 FRAME = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯─┌┐└┘]|-{20,}")
 
+NAME = re.compile("--|[A-Z]")  # how a flag begins, and how what stands without one
+EXAMPLES = {"MIXER": "my_mixer.py:MyMixer", "DATA": "listops", "STUDY": "demo", "TASK": "listops"}
+
 
 def sentence(shown: str, command: str) -> str:
     """Returns what tyro has shown about the words of a command as one sentence with the fix."""
@@ -26,9 +29,18 @@ def sentence(shown: str, command: str) -> str:
     if found := re.search(r"Missing value for argument '(\S+?)'", flat):
         return f"{found[1]} needs a value: `{command} --help` says which."
     if "Missing from" in flat:
-        names = [line.split()[0].rstrip(",") for line in lines if re.match(r"\s{3,}(--|[A-Z])\S*", line)]
-        return f"{command} needs {' and '.join(dict.fromkeys(names)) or 'more'}: `{command} --help` says what."
+        return f"{command} needs {_missing(lines) or 'more'}: `{command} --help` says what."
     return f"{flat.partition(' For full helptext')[0].rstrip('.')}: see `{command} --help`."
+
+
+def _missing(lines: list[str]) -> str:
+    """Returns what is missing, with an example where there is one: of the lines below the heading, those as deep as the
+    first. What lies deeper is their help, whose lines may begin with anything."""
+    below = lines[next(i for i, line in enumerate(lines) if "Missing from" in line) + 1 :]
+    depths = [len(line) - len(line.lstrip()) for line in below]
+    given = zip(depths, below, strict=True)
+    names = [line.split()[0].rstrip(",") for depth, line in given if depth == depths[0] and NAME.match(line.strip())]
+    return " and ".join(f"{n}, such as {EXAMPLES[n]}" if n in EXAMPLES else n for n in dict.fromkeys(names))
 
 
 def _unknown(word: str, flat: str, command: str) -> str:

@@ -1,0 +1,67 @@
+"""`levelfield check` says of each rule what it finds, tells one fault once, and names the rule that it breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from levelfield.cli.app import main
+from levelfield.contract import findings, looks_ahead
+from levelfield.user.mixer import user_mixer
+
+
+class Raises(nn.Linear):
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().forward(x[:, :16]) + x  # made for sequences of 16 steps
+
+
+class NotFinite(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return nn.functional.linear(x, self.weight) / 0
+
+
+class Overflows(Raises):
+    """The mean over all steps, which noise on its parameters makes infinite."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.mean(1, keepdim=True) + x + self.bias.square().sum() * torch.finfo(x.dtype).max * 1e3
+
+
+@pytest.mark.parametrize(
+    "made, words", [(Raises, "fails on an input of shape"), (NotFinite, "returns NaN or infinite")]
+)
+def test_a_fault_of_the_outputs_is_told_once_under_its_own_rule(made: type[nn.Module], words: str) -> None:
+    found = list(findings.examine(user_mixer(made), 8, causal=True))
+    faults = {each.rule: each.fault for each in found if each.fault not in ("", findings.NOT_REACHED)}
+    assert list(faults) == [findings.FINITE] and words in faults[findings.FINITE]
+    assert found[0].fault == "", "its weights are tensors, whatever its forward does"
+    assert {each.fault for each in found[2:]} == {findings.NOT_REACHED}
+
+
+def test_outputs_that_are_not_finite_show_no_look_ahead() -> None:
+    assert not looks_ahead(user_mixer(NotFinite), 8)
+    assert looks_ahead(user_mixer(Overflows), 8), "as initialised it does, and only noise hides it"
+
+
+def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = "    def forward(self, x):\n        raise ValueError('no such thing')\n"
+    Path("mine.py").write_text(f"from torch import nn\nclass Mine(nn.Identity):\n    width = 1\n{body}")
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "mine.py:Mine", "--width", "8"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 1 and shown.endswith("Mend what is marked FAULT, then check again.\n")
+    assert "seeing both directions" in shown and "seeing earlier steps alone" in shown
+    assert shown.count("FAULT  ") == 2, shown  # one for each direction
