@@ -23,13 +23,16 @@ KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
 Audits of tasks, ranked by the narrowest window that has 95 % of what is learnt ([audit.md](audit.md) says how). Written
-by `python docs/audits.py` from the rows in `results/audits/`.
+by `python docs/audits.py` from the rows in `results/audits/`. *Learnt* is what the best model or rule has of all that
+lies between guessing and no error. Tasks of which that is less than half come last: an audit of minutes has not seen
+most of them, and their rank means nothing.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
     ("task", ":--"),
     ("effort", ":--"),
     ("median steps", "--:"),
+    ("learnt", "--:"),
     ("window that is enough", "--:"),
     ("may be", ":--"),
     ("without order", "--:"),
@@ -46,11 +49,11 @@ def read(path: Path) -> Reading:
 
 
 def page(audits: list[Reading]) -> str:
-    """Returns the whole page: what takes the longest windows first, what taught nothing last."""
+    """Returns the whole page: what takes the longest windows first, then what was learnt by less than half, or not."""
     if not audits:
         return f"{HEAD}\n{NONE}"
     lines = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'|'.join(rule for _, rule in COLUMNS)}|"]
-    ranked = sorted(audits, key=lambda found: (not found.learnable, -found.enough.steps, found.task))
+    ranked = sorted(audits, key=lambda f: (not f.learnable, f.learnt < words.HALF, -f.enough.steps, -f.learnt, f.task))
     return "\n".join([HEAD, *lines, *(f"| {' | '.join(_cells(found))} |" for found in ranked)]) + "\n"
 
 
@@ -62,6 +65,7 @@ def _cells(found: Reading) -> tuple[str, ...]:
         f"`{found.task}`",
         found.effort,
         f"{found.fact('steps', 'test', 'median'):,.0f}",
+        f"{100 * max(0.0, found.learnt):.0f} %",
         _steps(enough.steps, found) if found.learnable else "–",
         f"{_steps(enough.least, found)} to {_steps(enough.most, found)}" if found.learnable else "–",
         shuffled.percent() if shuffled else "–",

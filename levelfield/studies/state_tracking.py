@@ -224,7 +224,7 @@ study = Study(
         "The delta rules go without their short convolutions here; Mamba-2 and sLSTM keep theirs. Steps, rate and one "
         "layer were chosen by pilots with one seed, in which the delta rules, sLSTM and the GRU learnt.",
         "A model holds a task where most of its seeds have 90 % of the last steps at four times the length of "
-        "training; it fails where none is above the middle between guessing and 100 % at sixteen times, of which nothing "
-        "is said unless most seeds have 90 % at the length of training.",
+        "training; it fails where none is above the middle between guessing and 100 % at sixteen times, of which "
+        "nothing is said unless most seeds have 90 % at the length of training.",
     ),
 )

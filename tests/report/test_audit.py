@@ -53,10 +53,18 @@ def test_what_windows_have_is_said_with_its_interval() -> None:
     said = words.lead(found)
     share = re.match(r"(\d+) % \((\d+) to (\d+)\) of what a model learns here is had from windows of 9 steps", said)
     assert share and int(share[2]) <= int(share[1]) <= int(share[3])
-    assert said.endswith("this benchmark does not measure long range.")
+    assert "; this benchmark does not measure long range. The best, " in said and said.endswith("50 %.")
     assert found.enough.steps == 9 and found.enough.least <= 9 <= found.enough.most
     assert found.shares["s4"].value > 0.95 and abs(found.shares["window5"].value - 0.5) < 0.1
     assert words.badge(found).text.endswith("from 9 steps")
+
+
+def test_a_task_of_which_little_was_learnt_is_called_no_short_range() -> None:
+    found = audited([0.5, 0.65, 0.69, 0.7, 0.7], 0.7, {"length": 0.5, "1-grams": 0.6})
+    assert 0.3 < found.learnt < 0.5 and found.enough.steps <= 9
+    assert "long range" not in words.lead(found)
+    assert words.lead(found).endswith("most of the task was not learnt, and that may need more than these windows.")
+    assert words.badge(found).text.startswith("open: best ")
 
 
 @pytest.mark.parametrize("learnt, said", [(0.9, "% (.*) is left"), (0.55, "too little for shuffled steps")])

@@ -91,6 +91,12 @@ class Reading:
         return "accuracy" if self.guessing >= 0 else "negative squared error"
 
     @property
+    def learnt(self) -> float:
+        """What the reference has of all that lies between guessing and no error at all."""
+        perfect = 1.0 if self.metric == "accuracy" else 0.0
+        return (self.scores[self.reference].value - self.guessing) / ((perfect - self.guessing) or 1.0)
+
+    @property
     def too_small(self) -> bool:
         """Whether there are too few test examples for any claim."""
         return self.tested < FEWEST

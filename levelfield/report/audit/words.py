@@ -3,7 +3,8 @@
     lead(found)      # "97 % (93 to 100) of what a model learns here is had from windows of 9 steps; ..."
 
 By rules that are fixed here: a claim needs a share of 95 % whose interval does not go below 80 %, and nothing is
-claimed where nothing was learnt, or on fewer than 100 test examples.
+claimed where nothing was learnt, or on fewer than 100 test examples. That a benchmark does not measure long range is
+said only where at least half of it was learnt: what is learnt first is often what is near, as in associative recall.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from levelfield.report.audit.reading import GRAMS, MOST, Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
-HALF = 0.5  # the least that the model to be shuffled must have learnt
+HALF = 0.5  # the least that the model to be shuffled must have learnt, and the reference for a claim about the task
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
 RULES = {
@@ -50,7 +51,7 @@ def lead(found: Reading) -> str:
             f"scores {_score(found, found.scores[found.reference])} where guessing scores "
             f"{_plain(found, found.guessing)}."
         )
-    return f"{_local(found)}{_trivial(found)}"
+    return f"{_local(found)}{_trivial(found)}{_level(found)}"
 
 
 def _local(found: Reading) -> str:
@@ -66,9 +67,18 @@ def _local(found: Reading) -> str:
     head = f"{share.percent()} of what a model learns here is had from windows of {_steps(enough.steps)}"
     if share.low < SURE:
         return f"{head}, an interval too wide for a claim."
-    if 2 * enough.steps < found.fact("steps", "test", "median"):
-        return f"{head}; this benchmark does not measure long range."
-    return f"{head}, which see most of a sequence here."
+    if 2 * enough.steps >= found.fact("steps", "test", "median"):
+        return f"{head}, which see most of a sequence here."
+    return f"{head}; this benchmark does not measure long range." if found.learnt >= HALF else f"{head}."
+
+
+def _level(found: Reading) -> str:
+    """How much was learnt at all, and what follows where that is little."""
+    best = _score(found, found.scores[found.reference])
+    head = f" The best, {_arm(found.reference)}, scores {best} where guessing scores {_plain(found, found.guessing)}"
+    if found.learnt >= HALF:
+        return f"{head}."
+    return f"{head}: most of the task was not learnt, and that may need more than these windows."
 
 
 def _trivial(found: Reading) -> str:
@@ -183,6 +193,8 @@ def badge(found: Reading) -> Badge:
         return Badge("too small to say", "#6a6d72")
     if not found.learnable:
         return Badge("nothing learnt", "#6a6d72")
+    if found.learnt < HALF and math.isfinite(enough.steps):
+        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", "#6a6d72")
     if found.simplest and not found.simplest.endswith(GRAMS):
         return Badge(f"no: {100 * found.shares[found.simplest].value:.0f} % from {_short(found.simplest)}", "#a3203a")
     if math.isinf(enough.steps):
