@@ -6,16 +6,18 @@
     All 30 runs: 40.2 TFLOP; one after another some 25 min on cpu, or 0.0001 GPU-hours at 100 TFLOP/s
     Most memory: attention · scratch on listops, some 0.1 GB (weights, gradients, two moments, a batch's activations)
 
-Time and memory come from a training pass of every model, forward and backward, on a made-up batch: as large as the
-recipe's where that is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a
-batch. They are lower bounds where an operator's cost grows faster, as attention's does. The more models there are, the
-smaller are their batches, so that a plan takes seconds.
+Time and memory come from training passes, forward and backward, on a made-up batch: as large as the recipe's where that
+is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a batch. They are
+lower bounds where an operator's cost grows faster, as attention's does. The more models there are, the smaller are
+their batches, and models are timed for about a second alone: the costliest of each mixer first, then what costs most.
+Any other is taken to do as many operations a second as the timed model most like it.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -38,6 +40,7 @@ WORK = 2e9  # parameters times steps of sequence of the passes that are timed, o
 SHORTEST = 32  # steps of its sequences
 PASSES = 3  # at most; the quickest counts: other work on the machine only ever slows a pass
 ENOUGH = 0.1  # seconds of passes after which no other is made
+TIMED = 1.0  # seconds of the processor after which no other model is timed
 COPIES = 4  # weights, gradients and Adam's two moments, in float32
 
 
@@ -159,14 +162,71 @@ def _tried(shape: Shape, device: torch.device, work: float) -> Pass | None:
         return None
 
 
+@dataclass(frozen=True)
+class Load:
+    """Operations for a step of one sequence, and of all runs, as far as they are known."""
+
+    step: float
+    total: float
+
+    @staticmethod
+    def of(arms: Mapping[Run, Sequence[Run]], root: Path) -> dict[Shape, Load]:
+        """Adds up the loads of all arms. arms: runs that differ in their seed alone, by one of them."""
+        found: dict[Shape, Load] = {}
+        for arm, same in arms.items():
+            shape, flops = Shape.of(arm), forecast(arm, root, None).flops or 0.0
+            step = plan.cost(arm, root).flops / (arm.task.max_length * arm.task.documents)
+            before = found[shape].total if shape in found else 0.0
+            found[shape] = Load(max(1.0, step), before + flops * len(same))
+        return found
+
+
+def timed(loads: Mapping[Shape, Load], device: torch.device) -> dict[Shape, Pass | None]:
+    """Times a pass of at least one model, and of more until TIMED seconds are over; None where its layers do not take
+    a short sequence."""
+    costliest = sorted(loads, key=lambda shape: loads[shape].total, reverse=True)
+    kinds = dict.fromkeys(_kind(shape) for shape in costliest)
+    first = [next(shape for shape in costliest if _kind(shape) == kind) for kind in kinds]
+    found: dict[Shape, Pass | None] = {}
+    began = time.process_time()
+    for shape in dict.fromkeys([*first, *costliest]):
+        if found and time.process_time() - began > TIMED:
+            break
+        found[shape] = _tried(shape, device, WORK / len(loads))
+    return found
+
+
+def taken(shape: Shape, measured: Mapping[Shape, Pass | None], loads: Mapping[Shape, Load]) -> Pass | None:
+    """Returns what was measured of a shape, else what follows from the one most like it: of the same mixers where there
+    is one, and near in operations. Seconds grow with those, and what is kept with width and depth."""
+    if shape in measured:
+        return measured[shape]
+    known = {other: one for other, one in measured.items() if one is not None}
+    if not known:
+        return None
+
+    def unlike(other: Shape) -> tuple[bool, float]:
+        return _kind(other) != _kind(shape), abs(math.log(loads[other].step / loads[shape].step))
+
+    near = min(known, key=unlike)
+    larger = (shape.model.width * shape.model.depth) / (near.model.width * near.model.depth)
+    return Pass(known[near].seconds * loads[shape].step / loads[near].step, known[near].kept * larger)
+
+
+def _kind(shape: Shape) -> frozenset[type]:
+    return frozenset(type(mixer) for mixer in shape.model.mixers)
+
+
 def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     """Yields lines with totals, the largest memory, and what data is missing."""
     device = pick_device("auto")
     arms: dict[Run, list[Run]] = {}
     for run in runs:
         arms.setdefault(replace(run, seed=0), []).append(run)
-    shapes = dict.fromkeys(Shape.of(arm) for arm in arms)
-    passes = {shape: _tried(shape, device, WORK / len(shapes)) for shape in shapes}
+    loads = Load.of(arms, root)
+    measured = timed(loads, device)
+    passes = {shape: taken(shape, measured, loads) for shape in loads}
+    part = "" if len(measured) == len(loads) else f" of {len(measured)} of {len(loads)} models"
     found = {arm: forecast(same[0], root, passes[Shape.of(arm)]) for arm, same in arms.items()}
     flops = [(f.flops, len(arms[arm])) for arm, f in found.items()]
     seconds = [(f.seconds, len(arms[arm])) for arm, f in found.items()]
@@ -176,7 +236,7 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     yield ""
     yield (
         f"All {len(runs)} runs{beside}: {plan.flops(whole)}; one after another some {duration(spent)} on "
-        f"{device} (measured on one batch), or {whole / GPU / 3600:.2g} GPU-hours at 100 TFLOP/s (assumed)"
+        f"{device} (measured on one batch{part}), or {whole / GPU / 3600:.2g} GPU-hours at 100 TFLOP/s (assumed)"
     )
     known = {arm: f.memory for arm, f in found.items() if f.memory is not None}
     if known:

@@ -8,7 +8,8 @@
 
 The cost per example is counted without data, so nothing is trained or prepared: on batches as training would form them
 where the task is prepared, else on sequences of its full length. Layers on sequences of more than 512 steps are
-extrapolated where that can be done, to within some percent; the ledger of a run counts them.
+extrapolated where that can be done, to within some percent; the ledger of a run counts them. What shipped studies need
+is counted already (`counts.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from levelfield.data import prepared
+from levelfield.engine import counts
+from levelfield.engine.counts import Counted, Question
 from levelfield.objectives import Trainable, default_objective
 from levelfield.report.arms import Arm, differences, group, shared
 from levelfield.report.cells import arms_of
@@ -89,8 +92,8 @@ def example(task: Task, length: int | None = None) -> Examples:
 
 
 def cost(run: Run, root: Path | None = None) -> Cost:
-    """Builds the network and counts its layers. root: the folder of prepared data, whose lengths are used where they
-    are there. Raises UserError for a run that cannot work."""
+    """Counts a run's network, or looks its counts up. root: the folder of prepared data, whose lengths are used where
+    they are there. Raises UserError for a run that cannot work."""
     try:
         return _cost(run, root)
     except UserError:
@@ -104,11 +107,11 @@ def _cost(run: Run, root: Path | None) -> Cost:
     train = None if root is None else _prepared(run.task, root)
     phases = run.protocol.phases
     objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
-    counts = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
-    size, costs = counts[-1]
+    counted = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
+    size, costs = counted[-1]
     if not phases:
         return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
-    meters = [_meter(costs, phase, train, run.task) for phase, (_, costs) in zip(phases, counts, strict=True)]
+    meters = [_meter(costs, phase, train, run.task) for phase, (_, costs) in zip(phases, counted, strict=True)]
     last = meters[-1].per_step
     return Cost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
 
@@ -121,12 +124,19 @@ def _prepared(task: Task, root: Path) -> Examples | None:
 
 
 @cache
-def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> tuple[int, Costs]:
+def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> Counted:
     """Counts parameters, and FLOPs by length, once for all protocols that share an objective."""
     assert isinstance(objective, Trainable)
-    net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
     train = None if root is None else _prepared(task, root)
-    return parameters(net)["parameters"], Costs.of(net, (train or example(task)).lengths, objective, task, COUNTED)
+    lengths = (train or example(task)).lengths
+    known = counts.shipped().find(Question.of(task, model, objective, lengths, COUNTED))
+    return known or count(task, model, objective, lengths)
+
+
+def count(task: Task, model: Model, objective: Trainable, lengths: np.ndarray) -> Counted:
+    """Builds the network and counts its layers. lengths: (N,), those of the sequences that occur."""
+    net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
+    return Counted(parameters(net)["parameters"], Costs.of(net, lengths, objective, task, COUNTED))
 
 
 def _meter(costs: Costs, phase: Phase, train: Examples | None, task: Task) -> Meter:

@@ -92,7 +92,7 @@ class Costs:
 
         lengths: (N,), those of the sequences that occur. most: as in `cost`.
         """
-        masked, counted = bool((lengths != lengths[0]).any()), _nodes(lengths)
+        masked, counted = bool((lengths != lengths[0]).any()), nodes(lengths)
         return Costs(tuple(counted), tuple(cost(net, n, objective, task, masked=masked, most=most) for n in counted))
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +160,7 @@ class Meter:
             yield lengths[self.batches.order(step).numpy()].ravel()
 
 
-def _nodes(lengths: np.ndarray) -> list[int]:
+def nodes(lengths: np.ndarray) -> list[int]:
     """Returns the lengths to count at: the only one that occurs, or NODES of them from a short one to the longest."""
     longest = int(lengths.max())
     short = max(1, int(np.quantile(lengths, 0.05)))

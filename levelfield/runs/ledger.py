@@ -8,8 +8,10 @@ Parameters, recurrent state, memory, kernels and the sums over phases are here; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,19 +46,23 @@ def state_size(model: Model, length: int) -> int | None:
 
 
 def match_width(model: Model, parameters_of: Callable[[Model], int], target: int, multiple: int = 8) -> Model:
-    """Returns the model at the width whose parameter count is nearest to `target`.
+    """Returns the model at the width whose parameter count is nearest to `target`; wider models have more.
 
     parameters_of: gives a model's parameter count. multiple: what widths are multiples of, so that heads and groups
     divide them.
     """
-    low, high = multiple, 2 * multiple
-    while parameters_of(replace(model, width=high)) < target:
-        low, high = high, high * 2
-    while high - low > multiple:
-        middle = (low + high) // 2 // multiple * multiple
-        low, high = (middle, high) if parameters_of(replace(model, width=middle)) < target else (low, middle)
-    sized = [replace(model, width=w) for w in (low, high)]
-    return min(sized, key=lambda m: abs(parameters_of(m) - target))
+
+    @cache
+    def count(width: int) -> int:
+        return parameters_of(replace(model, width=width))
+
+    low, high, width = multiple, None, max(2 * multiple, model.width // multiple * multiple)
+    while high is None or high - low > multiple:
+        low, high = (width, high) if (found := count(width)) < target else (low, width)
+        guess = round(width * math.sqrt(target / max(1, found)) / multiple) * multiple  # they grow as a square, nearly
+        width = max(guess, low + multiple)
+        width = width if high is None else min(width, high - multiple)
+    return replace(model, width=min((low, high), key=lambda w: abs(count(w) - target)))
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:

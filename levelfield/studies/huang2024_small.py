@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+import torch
+
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
@@ -130,13 +132,15 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 
 @cache
 def _parameters(model: Model, task: Task) -> int:
-    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
+    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes. Nothing is
+    drawn: on the device `meta`, which these mixers can be built on, weights have no values."""
     around, once = (_trunk(replace(model, depth=depth), task) for depth in (0, len(model.mixers)))
     return around + (once - around) * model.depth // len(model.mixers)
 
 
 def _trunk(model: Model, task: Task) -> int:
-    return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
+    with torch.device("meta"):
+        return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:

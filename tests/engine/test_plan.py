@@ -13,7 +13,9 @@ import toys
 
 from levelfield.cli.app import main
 from levelfield.engine import find, forecast, plan
+from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.objectives import Classify
 from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.report.arms import shared
 from levelfield.spec import Duration, Model, Recipe, Run, describe
@@ -78,6 +80,25 @@ def test_arms_that_share_a_model_share_a_pass(here: Path, monkeypatch: pytest.Mo
     runs = [Run(task, model, protocol, seed) for protocol in (short, long) for seed in range(3)]
     list(forecast.lines([*runs, Run(task, replace(model, width=16), short, 0)], here))
     assert measured == [forecast.WORK / 2] * 2
+
+
+def test_after_a_second_other_models_are_taken_to_be_like_those_timed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each mixer the costliest comes first; twice the operations take twice the time, twice the width keeps twice
+    as much."""
+    narrow, wide = (Model((Conv(3, hidden=8),), 1, width) for width in (8, 16))
+    other = Model((Attention(2),), 1, 8)
+    task = ListOps(minimum=10, length=40)
+    small, large, last = (forecast.Shape(task, model, Classify(), 4) for model in (narrow, wide, other))
+    loads = {small: forecast.Load(10.0, 2.0), large: forecast.Load(20.0, 3.0), last: forecast.Load(10.0, 1.0)}
+    clock = iter([0.0, 0.5, 1.5])
+    monkeypatch.setattr(forecast.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(forecast, "measure", lambda shape, *_: forecast.Pass(1e-6 * shape.model.width, 100.0))
+    measured = forecast.timed(loads, torch.device("cpu"))
+    assert list(measured) == [large, last]
+    assert forecast.taken(small, measured, loads) == forecast.Pass(8e-6, 50.0)
+    assert forecast.taken(last, measured, loads) == measured[last] == forecast.Pass(8e-6, 100.0)
 
 
 def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pytest
 from tiny import MODEL, FirstSymbol
 from torch import Generator, nn
 
@@ -69,3 +70,19 @@ def test_width_is_matched_to_a_parameter_count():
         abs(count(near) - target) <= abs(count(dataclasses.replace(near, width=near.width + d)) - target)
         for d in (-8, 8)
     )
+
+
+@pytest.mark.parametrize("target", [1, 900, 10_000, 10_001, 300_000])
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_few_widths_are_tried_for_the_nearest_count(target: int, power: int) -> None:
+    """Of all widths, one by one, none is nearer; and a dozen are tried, however parameters grow."""
+    tried: list[int] = []
+
+    def count(model: Model) -> int:
+        tried.append(model.width)
+        return model.width**power + 7 * model.width
+
+    found = match_width(MODEL, count, target).width
+    distance = {width: abs(width**power + 7 * width - target) for width in range(8, found + 1_000, 8)}
+    assert distance[found] == min(distance.values())
+    assert len(tried) == len(set(tried)) and (power == 1 or len(tried) <= 12)
