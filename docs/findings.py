@@ -1,6 +1,6 @@
 """Writes docs/findings.md and its figure from committed results alone: what each paper claims and what was found here.
 
-    python docs/findings.py           # writes docs/findings.md and docs/figures/findings.png
+    python docs/findings.py           # writes docs/findings.md, docs/figures/findings.png and what README says of it
     python docs/findings.py --check   # exit 1 if that would change the page
 
 Every number on the page is computed from `results/STUDY-EFFORT/`: by the study's own rule, and from rows and ledgers.
@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from levelfield.engine.find import Source, references
-from levelfield.report import committed, style
+from levelfield.report import committed
 from levelfield.report.against_printed import PrintedSources, all_counterparts
-from levelfield.report.axis_curves import curve, end_labels
+from levelfield.report.axis_curves import curve
 from levelfield.report.cells import gather
-from levelfield.report.verdicts import Finding, Key, Table, capped, power
+from levelfield.report.verdicts import Finding, Table, capped, power
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Study
 from levelfield.spec.study import AT_CAP
@@ -33,11 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import by_operator
 import contents
+import findings_figure
 import leads
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
-RESULTS = ROOT / "results"
+RESULTS, README = ROOT / "results", ROOT / "README.md"
 WORDS = {1: "yes", -1: "no", 0: "not decided"}
 HOUR = 3_600
 
@@ -153,7 +154,7 @@ for the tasks and sizes named here: models of some hundred thousand parameters a
 and fewer. Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that size by
 one command.
 
-![Three of the answers in one figure](figures/findings.png)
+![](figures/findings.png)
 """
 
 
@@ -177,6 +178,7 @@ class Answer:
         return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
 
 
+@cache
 def answer(subject: Subject) -> Answer | None:
     """Returns the first of a subject's results that are committed; None where there is none."""
     for name, effort, trials in subject.studies:
@@ -196,7 +198,8 @@ def _of(study: str) -> Results | None:
 
 def page() -> str:
     answers = {subject: answer(subject) for subject in SUBJECTS}
-    parts = [INTRODUCTION, _counted({subject: found.findings for subject, found in answers.items() if found})]
+    introduction = findings_figure.embedded(INTRODUCTION, findings_figure.caption(pictured()))
+    parts = [introduction, _counted({subject: found.findings for subject, found in answers.items() if found})]
     for number, (subject, found) in enumerate(answers.items(), 1):
         parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
@@ -283,24 +286,10 @@ def _printed() -> Iterator[str]:
                 )
 
 
-SHOWN = {"reach": "marks 24 apart", "image8": "pictures", "listops": "ListOps", "text": "reviews"}
-"""What the figure calls tasks."""
-
-
-def draw() -> bytes:
-    """Draws one panel a paper; a panel without results says so."""
-    panels = {"amos2025_small": _steps, "miralles2025_small": _kernels, "huang2024_small": _lengths}
+def pictured() -> dict[str, Answer | None]:
+    """Returns the answers that the figure shows, by study."""
     by_study = {subject.studies[0][0]: subject for subject in SUBJECTS}
-    with style.canvas() as make:
-        figure, axes = style.panels(make, 3, height=3.1, columns=3, width=12.6)
-        for panel, (study, content) in zip(axes, panels.items(), strict=True):
-            panel.set_title(by_study[study].title, loc="left", fontsize=10.5)
-            found = answer(by_study[study])
-            if found is None:
-                panel.text(0.5, 0.5, "no results yet", ha="center", transform=panel.transAxes)
-            else:
-                content(panel, Table.of(found.results.rows), found)
-        return style.render(figure, "findings")[1]
+    return {study: answer(by_study[study]) for study in findings_figure.PANELS}
 
 
 def draw_curve(subject: Subject, found: Answer) -> bytes:
@@ -311,92 +300,14 @@ def draw_curve(subject: Subject, found: Answer) -> bytes:
     return figure.png
 
 
-def _steps(axes: Any, table: Table, found: Answer) -> None:
-    """Accuracy from scratch, with the steps of pretraining added, and self-pretrained."""
-    protocols = {
-        "scratch": "from scratch",
-        "scratch_matched": "same, with the\nsteps added",
-        "spt_masked": "pretrained",
-    }
-    ends = []
-    models = list(dict.fromkeys(key.model for key in table.cells))
-    shade = style.colours(models)
-    for task, dashes in zip(table.tasks, ("-", "--", ":"), strict=False):
-        for model in models:
-            arms = [table.cells.get(Key(task, model, protocol)) for protocol in protocols]
-            points = [(place, arm) for place, arm in enumerate(arms) if arm is not None]
-            if len(points) < 2:
-                continue
-            _band(axes, points, shade[model], dashes)
-            name = "Transformer" if model.startswith("transformer") else model.upper()
-            ends.append((points[-1][1].median, f"{name}, {SHOWN.get(task, task)}", shade[model]))
-    axes.set_xticks(range(len(protocols)), list(protocols.values()), fontsize=8)
-    axes.set_ylabel("test accuracy (%)")
-    end_labels(axes, ends)
-
-
-def _kernels(axes: Any, table: Table, found: Answer) -> None:
-    """Share of the best model's gain over guessing, by the steps that a kernel sees."""
-    local = Table.of(found.results.rows, "kernel")
-    shade = dict(zip(local.tasks, style.colours(local.tasks).values(), strict=True))
-    ends = []
-    for task in local.tasks:
-        arms = {key.place: arm for key, arm in local.cells.items() if key.task == task}
-        floor = local.floor(task)
-        best = max(arm.median for arm in arms.values()) - floor
-        curve = sorted((int(place), 100 * (arm.median - floor) / best) for place, arm in arms.items() if place != "all")
-        axes.plot(*zip(*curve, strict=True), "o-", color=shade[task], markersize=4)
-        ends.append((curve[-1][1], SHOWN.get(task, task), shade[task]))
-        if "all" in arms:
-            axes.axhline(100 * (arms["all"].median - floor) / best, color=shade[task], linestyle=":", linewidth=1.0)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(
-        kernels := sorted({int(k.place) for k in local.cells if k.place != "all"}), [f"{k}" for k in kernels]
-    )
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("steps a layer's kernel sees (dotted: all)")
-    axes.set_ylabel("share of the best gain over guessing (%)")
-    end_labels(axes, ends)
-
-
-def _lengths(axes: Any, table: Table, found: Answer) -> None:
-    """Accuracy at multiples of the training length."""
-    longer = Table.of(found.results.rows, "length")
-    places = sorted({int(key.place) for key in longer.cells if key.place.isdigit()})
-    trained = places[1]
-    models = list(dict.fromkeys(key.model for key in longer.cells))
-    shade, ends = style.colours(models), []
-    for model in models:
-        points = [
-            (place / trained, arm)
-            for place in places
-            if (arm := next((a for k, a in longer.cells.items() if (k.model, k.place) == (model, str(place))), None))
-        ]
-        axes.plot([x for x, _ in points], [arm.median for _, arm in points], "o-", color=shade[model], markersize=3.5)
-        ends.append((points[-1][1].median, model, shade[model]))
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks := [place / trained for place in places], [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.axvline(1.0, color=style.FAINT, linewidth=0.9, linestyle=":")
-    axes.set_ylim(top=103)
-    axes.set_xlabel("times the training length")
-    axes.set_ylabel("needles found (%)")
-    end_labels(axes, ends)
-
-
-def _band(axes: Any, points: Sequence[tuple[float, Any]], shade: str, dashes: str) -> None:
-    xs, arms = [x for x, _ in points], [arm for _, arm in points]
-    lows, highs = [min(arm.values) for arm in arms], [max(arm.values) for arm in arms]
-    axes.fill_between(xs, lows, highs, color=shade, alpha=0.13, lw=0)
-    axes.plot(xs, [arm.median for arm in arms], color=shade, linestyle=dashes, marker="o", markersize=4)
-
-
 def main() -> int:
     text = page()
     if "--check" in sys.argv:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
     PAGE.write_text(text, encoding="utf-8")
-    FIGURE.write_bytes(draw())
+    FIGURE.write_bytes(findings_figure.draw(pictured()))
+    readme = README.read_text(encoding="utf-8")
+    README.write_text(findings_figure.embedded(readme, findings_figure.caption(pictured())), encoding="utf-8")
     for subject in SUBJECTS:
         if subject.axis and (found := answer(subject)):
             subject.figure.write_bytes(draw_curve(subject, found))

@@ -45,7 +45,10 @@ def test_the_page_of_findings_is_that_of_the_rows_in_results() -> None:
     sys.modules["findings"] = findings  # where dataclasses look for their module
     spec.loader.exec_module(findings)
     assert findings.page() == (ROOT / "docs" / "findings.md").read_text(), "run python docs/findings.py"
-    assert findings.draw().startswith(b"\x89PNG")
+    answers = findings.pictured()
+    assert findings.findings_figure.draw(answers).startswith(b"\x89PNG")
+    said = findings.findings_figure.caption(answers)
+    assert f"![{said}](docs/figures/findings.png)" in (ROOT / "README.md").read_text(), "run python docs/findings.py"
 
 
 def test_the_report_in_the_docs_is_that_of_the_rows_in_results(tmp_path: Path) -> None:

@@ -1,0 +1,256 @@
+"""Reads what the figure of docs/findings.md shows off the answers of three studies: numbers, and the words above them.
+
+    lifts(found)[0].contrast.span()       # what self-pretraining adds, with the interval of the study's own verdict
+    share_head(found).title               # "Seeing 21 steps brings 92 % of the gain on ListOps, 86 % on pictures"
+
+Every title is an answer and is computed, so that new rows change what the figure says as well as what it draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelfield import published
+from levelfield.engine.find import Source
+from levelfield.mixers.alibi import Alibi
+from levelfield.mixers.attention import Attention
+from levelfield.report.decisions import Contrast, Seeds, difference, holm
+from levelfield.report.verdicts import Finding, Key, Table
+from levelfield.spec import Row
+from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT
+from levelfield.studies._miralles2025 import EVERYTHING
+from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.huang2024_small import CLIFF
+from levelfield.studies.miralles2025_small import NEARLY
+from levelfield.tasks.reach import Reach
+
+if TYPE_CHECKING:
+    from findings import Answer
+
+TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews"}
+PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
+HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
+ALL = math.inf  # steps that a model sees which sees everything
+LINES = 8  # models of the last panel, the most that can be told apart
+
+
+class Head(NamedTuple):
+    """What stands above a panel: the answer, the verdict behind it, the seeds of each mark, and what else is drawn."""
+
+    title: str
+    verdict: str
+    seeds: Sequence[int]
+    bars: str
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        return self.verdict, f"Means of {counted(self.seeds)}; {self.bars}"
+
+
+class Lift(NamedTuple):
+    """What self-pretraining adds over an arm from scratch. printed: the same in the paper; None where not printed."""
+
+    model: str
+    task: str
+    longer: bool
+    arms: tuple[Seeds, Seeds]
+    contrast: Contrast
+    printed: float | None
+
+
+def _names(tasks: Iterable[str]) -> str:
+    return ", ".join(TASKS.get(task, task) for task in tasks)
+
+
+def counted(seeds: Sequence[int]) -> str:
+    """Returns "3 seeds", or "3 to 5 seeds" where marks have different numbers of them."""
+    least, most = min(seeds), max(seeds)
+    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
+
+
+def _by_answer(findings: Iterable[Finding]) -> dict[str, list[str]]:
+    """Returns what is decided, and what of: only answers that something has."""
+    found: dict[str, list[str]] = {}
+    for finding in findings:
+        word = {1: "yes", -1: "no", 0: "not decided"}[finding.decided] if finding.seen else "cannot be said"
+        found.setdefault(word, []).append(finding.subject)
+    return found
+
+
+def lifts(found: Answer) -> list[Lift]:
+    """Returns every lift that rows have, with the very question whose interval the study's verdict gives."""
+    table, printed, made = Table.of(found.results.rows), _printed(), []
+    for task, model in dict.fromkeys((key.task, key.model) for key in table.cells):
+        arms = {p: table.cells.get(Key(task, model, p)) for p in (SCRATCH, LONGER, SPT)}
+        theirs = [printed.get((PRINTED_FOR.get(task, task), model, p)) for p in (SCRATCH, SPT)]
+        for before in (SCRATCH, LONGER):
+            first, second = arms[SPT], arms[before]
+            if first and second:
+                lift = theirs[1] - theirs[0] if before == SCRATCH and theirs[0] and theirs[1] else None
+                asked = difference(first, second, 0.0, table.scatter(task))
+                made.append(Lift(model, task, before == LONGER, (first, second), asked, lift))
+    return made
+
+
+@cache
+def _printed() -> dict[tuple[str, str, str], float]:
+    """Returns what the paper prints, in percent, by task, model and protocol."""
+    tables = Source("amos2025_table2").load().published
+    rows = (row for table in tables for row in published.rows(table.paper, table.table))
+    return {
+        (row.get("task", ""), row.get("model", ""), row.get("protocol", "")): row["value"]
+        for row in rows
+        if "value" in row and row.get("status") == "reported"
+    }
+
+
+def lift_head(found: Answer) -> Head:
+    findings = found.findings
+    equal = [finding for finding in findings if finding.subject.startswith("and at equal steps")]
+    plain = [finding for finding in findings if finding.subject.startswith("self-pretraining lifts")]
+    parts = []
+    for word, sign in (("a lift", 1), ("a loss", -1)):
+        shown = [finding.subject.partition("(")[2].rstrip(")") for finding in equal if finding.decided == sign]
+        parts += [f"{word} of the Transformer on {_names(shown)}"] if shown else []
+    answer = " and ".join(parts) or ("no lift of the Transformer shown" if equal else "nothing asked")
+    return Head(
+        f"Self-pretraining: {answer} at equal steps",
+        f"Over scratch: {sum(f.decided > 0 for f in plain)} of {len(plain)} lifts shown, decided together.",
+        [len(arm.values) for lift in lifts(found) for arm in lift.arms],
+        "95 % intervals, one by one",
+    )
+
+
+class Share(NamedTuple):
+    """The part of the gain over guessing that models have, of that of the model that sees everything.
+
+    places: steps that a model sees, `ALL` for everything -> percents, one per seed. whole: the model that sees
+    everything. best and floor: the scores that are 100 and 0 percent. proved: how far a model may see and is proved to
+    be at guessing.
+    """
+
+    name: str
+    places: Mapping[float, Sequence[float]]
+    whole: str
+    best: float
+    floor: float
+    proved: int
+
+
+def shares(found: Answer) -> dict[str, Share]:
+    """Returns the shares by task. A task without a model that sees everything, and has learnt, is left out."""
+    rows, made = found.results.rows, {}
+    table, seen = Table.of(rows, "kernel"), steps_seen(rows)
+    ranges = {run.task.name: run.task.range for run in found.study.runs(found.effort) if isinstance(run.task, Reach)}
+    for task in table.tasks:
+        arms = {key.place: (key, arm) for key, arm in table.cells.items() if key.task == task}
+        if EVERYTHING not in arms or not table.learnt(arms[EVERYTHING][0]):
+            continue
+        floor, (whole, best) = table.floor(task), arms[EVERYTHING]
+        places = {
+            seen.get(place, ALL): [100 * (value - floor) / (best.mean - floor) for value in arm.values]
+            for place, (_, arm) in arms.items()
+        }
+        name = f"marks {ranges[task]} apart" if task in ranges else TASKS.get(task, task)
+        made[task] = Share(name, dict(sorted(places.items())), whole.model, best.mean, floor, ranges.get(task, 0))
+    return made
+
+
+def steps_seen(rows: Sequence[Row]) -> dict[str, float]:
+    """Returns how many steps the whole model sees, by the kernel of its layers."""
+    measured = [row for row in rows if row.get("metric") == "receptive_field"]
+    return {row.get("at", "").partition("=")[2]: row.get("value", ALL) for row in measured}
+
+
+def share_head(found: Answer) -> Head:
+    made, seen = shares(found), steps_seen(found.results.rows)
+    short = max(steps for kernel, steps in seen.items() if int(kernel) <= SHORT)
+    had = [(fmean(share.places[short]), share) for share in made.values() if short in share.places]
+    parts = [f"{percent:.0f} % of the gain on {share.name}" for percent, share in had if short > share.proved]
+    parts[1:] = [part.replace(" of the gain", "") for part in parts[1:]]
+    names = {task: share.name for task, share in made.items()}
+    said = "; ".join(
+        f"{word}: {', '.join(names.get(task, task) for task in tasks)}"
+        for word, tasks in _by_answer(found.findings).items()
+    )
+    return Head(
+        f"Seeing {short:.0f} steps brings {', '.join(parts) or 'no gain'}",
+        f"{100 * NEARLY:.0f} % of it or more? {said[:1].upper()}{said[1:]}.",
+        [len(values) for share in made.values() for values in share.places.values()],
+        "bands: lowest to highest",
+    )
+
+
+class Recall(NamedTuple):
+    """Needles found in the haystack that is hardest at the longest length, by model and by steps asked."""
+
+    haystack: str
+    cells: Mapping[str, Mapping[int, Seeds]]
+    trained: int
+    floor: float
+
+    @property
+    def longest(self) -> int:
+        return max(length for arms in self.cells.values() for length in arms)
+
+    def losses(self) -> dict[str, Contrast]:
+        """Model -> whether it loses more than half at the longest length, as the study asks of twice the length."""
+        return {
+            model: Contrast(
+                ((CLIFF, arms[self.trained]), (-1.0, arms[self.longest])), (CLIFF - 1) * self.floor, paired=True
+            )
+            for model, arms in self.cells.items()
+            if {self.trained, self.longest} <= arms.keys()
+        }
+
+
+def recall(found: Answer) -> Recall:
+    """Returns the haystack that decides; that of all together where rows do not tell them apart."""
+    table = Table.of(found.results.rows, "length")
+    cells: dict[str, dict[str, dict[int, Seeds]]] = {}
+    for key, arm in table.cells.items():
+        length, _, rest = key.place.partition(",")
+        name, _, haystack = rest.partition("=")
+        if length.isdigit() and (name, "," in haystack) in (("", False), ("format", False)):
+            cells.setdefault(haystack, {}).setdefault(key.model, {})[int(length)] = arm
+    lengths = sorted({length for arms in cells[""].values() for length in arms})
+    hardest = min(cells, key=lambda name: fmean(arms[lengths[-1]].mean for arms in cells[name].values()))
+    return Recall(hardest, dict(list(cells[hardest].items())[:LINES]), lengths[1], table.floor(table.tasks[0]))
+
+
+def recall_head(found: Answer) -> Head:
+    made = recall(found)
+    losses = made.losses()
+    seen, shown = sum(loss.seen() > 0 for loss in losses.values()), sum(a > 0 for a in holm(losses).values())
+    answers = _by_answer(finding for finding in found.findings if finding.subject in made.cells)
+    told = ", ".join(f"{word} for {len(models)}" for word, models in answers.items())
+    return Head(
+        f"Among {HAYSTACKS.get(made.haystack, made.haystack)}, {seen} of {len(losses)} lose over half at "
+        f"{made.longest / made.trained:g} × the length",
+        f"{shown} of them beyond noise. Already at 2 × in some haystack: {told}.",
+        [len(arm.values) for arms in made.cells.values() for arm in arms.values()],
+        "bands: lowest to highest",
+    )
+
+
+def longest(found: Answer) -> int:
+    """Returns the steps of the longest sequence that the answer rests on, at training or, where asked, beyond it."""
+    tasks = Table.of(found.results.rows).tasks
+    trained = max(run.task.max_length for run in found.study.runs(found.effort) if run.task.name in tasks)
+    asked = [int(key.place) for key in Table.of(found.results.rows, "length").cells if key.place.isdigit()]
+    return max([trained, *asked])
+
+
+def families(found: Answer) -> dict[str, str]:
+    """Model -> what moves information along the sequence: attention, a recurrence, or both."""
+    made = {}
+    for run in found.study.runs(found.effort):
+        kinds = {isinstance(mixer, (Attention, Alibi)) for mixer in run.model.mixers}
+        made[run.model.label] = (
+            "attention and recurrence" if len(kinds) > 1 else "attention" if True in kinds else "recurrence"
+        )
+    return made

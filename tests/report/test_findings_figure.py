@@ -1,0 +1,126 @@
+"""The figure of docs/findings.md: its numbers are those of verdicts and papers, and its titles change with the rows."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from printed_rows import measured
+from repository import ROOT
+
+from levelfield.report.verdicts import Finding, Key
+from levelfield.spec import Row
+from levelfield.studies import amos2025_small, huang2024_small, miralles2025_small
+
+SPREAD = (-1.0, 0.0, 1.0)
+PROTOCOLS = ("scratch", "scratch_matched", "spt_masked")
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("findings_shown")
+
+
+@dataclass
+class Fake:
+    """An answer of made-up rows; the rest is the study's own."""
+
+    module: Any
+    rows: list[Row]
+    effort: str = "overnight"
+    results: SimpleNamespace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results, self.study = SimpleNamespace(rows=self.rows), self.module.study
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.module.findings(self.rows)
+
+
+def pretrained(transformer: tuple[float, float, float], *models: str) -> Fake:
+    """ListOps and pictures with the three protocols of every model; those of the Transformer are given."""
+    scores = dict.fromkeys(models, (60.0, 60.5, 61.0)) | {"transformer_rotary": transformer}
+    cells = {
+        Key(task, model, protocol): ("accuracy", score)
+        for task in ("listops", "image8")
+        for model, own in scores.items()
+        for protocol, score in zip(PROTOCOLS, own, strict=True)
+    }
+    return Fake(amos2025_small, measured(cells, SPREAD))
+
+
+def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_ones(shown: ModuleType) -> None:
+    found = pretrained((40.0, 42.0, 43.5), "s4")
+    lifts = {(lift.model, lift.task, lift.longer): lift for lift in shown.lifts(found)}
+    assert len(lifts) == 8, "two models, two tasks, over scratch and at equal steps"
+    spans = {finding.subject: finding.span for finding in found.findings}
+    asked = {"self-pretraining lifts the Transformer": ("transformer_rotary", False)}
+    asked |= {"and at equal steps": ("transformer_rotary", True), "self-pretraining lifts S4": ("s4", False)}
+    for question, (model, longer) in asked.items():
+        for task in ("listops", "image8"):
+            assert lifts[model, task, longer].contrast.span() == spans[f"{question} ({task})"]
+    printed = {key[:2]: round(lift.printed, 2) for key, lift in lifts.items() if lift.printed is not None}
+    assert printed == {  # table 2 of the paper: 47.90 to 61.49, 59.60 to 61.25, 75.04 to 86.04, 88.65 to 89.36
+        ("transformer_rotary", "listops"): 13.59,
+        ("s4", "listops"): 1.65,
+        ("transformer_rotary", "image8"): 11.0,
+        ("s4", "image8"): 0.71,
+    }
+    assert {lift.model for lift in shown.lifts(pretrained((40.0, 42.0, 43.5)))} == {"transformer_rotary"}
+
+
+@pytest.mark.parametrize(
+    ("scores", "title"),
+    [
+        ((40.0, 42.0, 42.1), "no lift of the Transformer shown at equal steps"),
+        ((40.0, 42.0, 62.0), "a lift of the Transformer on ListOps, pictures at equal steps"),
+        ((40.0, 42.0, 22.0), "a loss of the Transformer on ListOps, pictures at equal steps"),
+    ],
+)
+def test_the_first_title_says_what_is_decided(
+    shown: ModuleType, scores: tuple[float, float, float], title: str
+) -> None:
+    assert shown.lift_head(pretrained(scores)).title == f"Self-pretraining: {title}"
+
+
+def test_shares_are_of_the_gain_of_the_model_that_sees_everything(shown: ModuleType) -> None:
+    """Guessing has 17.1 and 50 %, so that 57.1 of 67.1 is four fifths of the gain, and 50 none of it."""
+    scores = {"listops": {"11": 57.1, "61": 67.1, "all": 67.1}, "reach": {"11": 50.0, "61": 99.0, "all": 99.0}}
+    cells = {
+        Key(task, "gmlp" if place == "all" else "conv", "enriched", place): ("accuracy", score)
+        for task, places in scores.items()
+        for place, score in places.items()
+    }
+    rows = [Row(metric="receptive_field", at=f"kernel={k}", value=2 * k - 1, model="conv") for k in (11, 61)]
+    half = Row(task="reach", protocol="none", model="chance", metric="accuracy", split="test", value=0.5)
+    found = Fake(miralles2025_small, [*rows, half, *measured(cells, (0.0, 0.0, 0.0))])
+    made = shown.shares(found)
+    assert [made["listops"].places[steps] for steps in (21, 121, shown.ALL)] == [
+        pytest.approx([percent] * 3) for percent in (80, 100, 100)
+    ]
+    assert made["reach"].places[21] == pytest.approx([0] * 3)
+    assert (made["reach"].name, made["reach"].proved, made["listops"].proved) == ("marks 24 apart", 24, 0)
+    assert shown.share_head(found).title == "Seeing 21 steps brings 80 % of the gain on ListOps"
+
+
+def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_half(shown: ModuleType) -> None:
+    """Above guessing, 7 %, one model keeps 43 of 93 points among pairs and another 83; elsewhere both keep all."""
+    cells = {}
+    for model, kept in (("rotary", 50.0), ("alibi", 90.0)):
+        for length in (16, 32, 64):
+            for end in ("", ",format=essay", ",format=pairs"):
+                score = kept if length == 64 and end.endswith("pairs") else 100.0
+                cells[Key("needle", model, "scratch", f"{length}{end}")] = ("accuracy", score)
+    rows = [Row(row, at=row.get("at", "").replace("kernel=", "length=")) for row in measured(cells, (-0.2, -0.1, 0.0))]
+    guess = Row(task="needle", protocol="none", model="chance", metric="accuracy", split="test", value=0.07)
+    found = Fake(huang2024_small, [guess, *rows])
+    made = shown.recall(found)
+    assert (made.haystack, made.trained, made.longest, made.floor) == ("pairs", 32, 64, pytest.approx(7))
+    assert {model: loss.seen() for model, loss in made.losses().items()} == {"rotary": 1, "alibi": -1}
+    title = shown.recall_head(found).title
+    assert title == "Among look-alike pairs, 1 of 2 lose over half at 2 × the length"
