@@ -14,10 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from levelfield.report.query import collect, query
+from levelfield.spec import UserError
+
+RUNS = Path("runs")  # where commands put runs unless --runs-dir names another folder
 
 
 def answer(sql: str, runs_dir: Path, as_json: bool = False) -> None:
-    """Prints a table on a terminal, CSV anywhere else, or JSON. What could not be read is named on standard error."""
+    """Prints a table on a terminal, CSV anywhere else, or JSON. What could not be read is named on standard error.
+
+    Raises UserError where another folder than the usual one is named and is not there: without any runs, what papers
+    print can still be asked for.
+    """
+    if runs_dir != RUNS and not runs_dir.is_dir():
+        raise UserError(f"There is no folder {runs_dir}: name a folder of runs with --runs-dir.")
     measured = collect(runs_dir)
     for complaint in measured.complaints:
         print(f"Left out: {complaint}", file=sys.stderr)

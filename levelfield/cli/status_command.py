@@ -48,18 +48,21 @@ def status(
     declared = source.load()
     tuning = index_file(runs_dir / TRIALS, declared.name, effort).exists()
     started = index_file(runs_dir, declared.name, effort).exists() or not tuning
-    for folder, shown in ((runs_dir / TRIALS, tuning), (runs_dir, started)):
-        if shown:
-            found = study_status(folder, declared.name, effort, str(source))
-            say(
-                to_json(found) if json else "\n".join(_lines(found, folder, "trials" if folder != runs_dir else "runs"))
-            )
+    tried = study_status(runs_dir / TRIALS, declared.name, effort, str(source)) if tuning else None
+    runs = study_status(runs_dir, declared.name, effort, str(source)) if started else None
+    if json:
+        say(to_json(runs, tried))
+        return
+    for found, folder, what in ((tried, runs_dir / TRIALS, "trials"), (runs, runs_dir, "runs")):
+        if found:
+            say("\n".join(_lines(found, folder, what)))
 
 
 def _lines(found: StudyStatus, folder: Path, what: str) -> Iterator[str]:
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
     again = f"; claimed again {found.taken_over} times" if found.taken_over else ""
-    yield f"{found.study} at effort {found.effort}, {len(found.runs)} {what}: {counts}{again}"
+    apart = f"; {found.diverged} of those done diverged" if found.diverged else ""
+    yield f"{found.study} at effort {found.effort}, {len(found.runs)} {what}: {counts}{apart}{again}"
     for state in ("running", "silent", "failed"):
         named = [(run_id, run) for run_id, run in found.runs.items() if run.state == state]
         for run_id, run in named[:LISTED]:

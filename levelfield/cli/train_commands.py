@@ -79,7 +79,9 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
 
 
 def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) -> None:
-    say(f"{name} at effort {job.effort}: {len(outcome.done)} of {len(runs)} runs complete, in {job.out}/")
+    apart = sum(store.diverged(job.out / run_id) for run_id in outcome.done)
+    complete = f"{len(outcome.done)} of {len(runs)} runs complete" + (f", {apart} of them diverged" if apart else "")
+    say(f"{name} at effort {job.effort}: {complete}, in {job.out}/")
     if len(runs) <= 12:
         for run_id in sorted(outcome.done):
             say(f"  {job.out / run_id}/rows.jsonl")

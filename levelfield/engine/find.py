@@ -30,7 +30,7 @@ from levelfield.longcontext.survey import Survey
 from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
-from levelfield.runs.store import SPEC, check_name, read_index
+from levelfield.runs.store import SPEC, check_name, missing, read_index
 from levelfield.spec import (
     EFFORTS,
     Effort,
@@ -254,9 +254,7 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
     """
     path = out / run_id / SPEC
     if not path.exists():
-        there = sorted(each.parent.name for each in out.glob(f"*/{SPEC}"))
-        near = closest(run_id, there) if 0 < len(there) <= 12 else "ids are the names of its folders."
-        raise UserError(f"There is no run '{run_id}' in {out}: {near}")
+        raise missing(out, run_id)
     described = read_json(path)
     if study and not Source.of(study).mixer:
         return _of_study(run_id, out, study)

@@ -29,15 +29,17 @@ from levelfield.spec import UserError
 MOST = 32  # workers, unless --jobs says how many
 NOTICE_S = 60  # between the signal and the time limit
 PATIENCE_S = 60.0  # for one command of Slurm
+ELSEWHERE = "start this on a login node of the cluster, or leave --engine out"
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
 def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Pool:
-    """Returns the engine for these units. Raises UserError where the commands of Slurm are not here."""
+    """Returns the engine for these units. Raises UserError where the commands of Slurm are not here or reach none."""
     if shutil.which("sbatch") is None:
-        raise UserError("There is no sbatch here: start this on a machine from which Slurm takes jobs.")
+        raise UserError(f"There is no sbatch here: {ELSEWHERE}.")
     if placement.gpus != int(placement.gpus):
         raise UserError(f"Slurm gives out whole GPUs, not {placement.gpus}: give --gpus a whole number.")
+    _reach("--me")  # before anything is prepared or recorded
     return Pool(Slurm(placement), most=min(len(units), placement.jobs or MOST))
 
 
@@ -49,9 +51,7 @@ class Slurm:
 
     def open(self, place: Workplace) -> None:
         self.place = place
-        code, _, said = _command("squeue", "--noheader", "--name", place.name)
-        if code:
-            raise UserError(f"Slurm cannot be reached: {said}")
+        _reach("--name", place.name)
 
     def start(self, count: int) -> None:
         code, _, said = _command(*self.words(count), script=self.script())
@@ -93,6 +93,13 @@ class Slurm:
 
     def close(self) -> None:
         """Leaves the jobs in the queue: they need no driver."""
+
+
+def _reach(*which: str) -> None:
+    """Raises UserError where Slurm does not say which jobs are queued."""
+    code, _, said = _command("squeue", "--noheader", *which)
+    if code:
+        raise UserError(f"Slurm cannot be reached: {ELSEWHERE} ({said.rstrip('.')}).")
 
 
 def _command(*words: str, script: str = "") -> tuple[int, str, str]:

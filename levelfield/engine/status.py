@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
@@ -35,6 +35,7 @@ class RunStatus:
     silent: its owner was not heard of for its deadline, or has ended, so that another process may take the run over.
     host, pid, job: who works on it, and what a scheduler calls that. since: seconds since 1970 by the owner's clock.
     heartbeat_s: seconds since the last one. claims: how many processes have worked on it so far. why: of a failure.
+    diverged: it is done, and its loss, weights or outputs were NaN or infinite.
     """
 
     state: State
@@ -45,6 +46,7 @@ class RunStatus:
     heartbeat_s: float = 0.0
     claims: int = 0
     why: str = ""
+    diverged: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -65,6 +67,11 @@ class StudyStatus:
         """How many runs are in each state, in the order of `STATES`."""
         found = Counter(run.state for run in self.runs.values())
         return {state: found[state] for state in STATES}
+
+    @property
+    def diverged(self) -> int:
+        """How many of the runs that are done diverged."""
+        return sum(run.diverged for run in self.runs.values())
 
     @property
     def taken_over(self) -> int:
@@ -88,7 +95,7 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
 def run_status(where: Path, now: float) -> RunStatus:
     """Returns where one run is. now: the time in seconds as the file system has it."""
     if store.complete(where):
-        return RunStatus("done")
+        return RunStatus("done", diverged=store.diverged(where))
     disk = Folder(where)
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None
@@ -110,10 +117,17 @@ def run_status(where: Path, now: float) -> RunStatus:
     return RunStatus("waiting", claims=count)
 
 
-def to_json(found: StudyStatus) -> str:
-    """Writes all that is known, for other programs."""
+def to_json(runs: StudyStatus | None, trials: StudyStatus | None) -> str:
+    """Writes all that is known as one JSON object, for other programs: the runs of a study, and under `trials` the same
+    of its trials, where it has any; None is what was not started."""
+    found = runs or replace(trials, runs={}) if trials else runs
+    assert found is not None
+    return json.dumps(_facts(found) | ({"trials": _facts(trials)} if trials else {}), indent=1)
+
+
+def _facts(found: StudyStatus) -> dict[str, Any]:
     facts = {"study": found.study, "effort": found.effort, "counts": found.counts, "taken_over": found.taken_over}
-    return json.dumps(facts | {"runs": {run_id: run.facts for run_id, run in found.runs.items()}}, indent=1)
+    return facts | {"diverged": found.diverged, "runs": {run_id: run.facts for run_id, run in found.runs.items()}}
 
 
 def _now(out: Path) -> float:

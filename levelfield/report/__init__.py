@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelfield.report import axis_curves, heatmaps, plots, scorecard, tables, training_curves, tuning
+from levelfield.report import axis_curves, divergence, heatmaps, plots, scorecard, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, gather, is_baseline, metrics_of, unequal
@@ -73,9 +73,11 @@ def build(
 
 
 def remarks(results: Results) -> list[str]:
-    """Returns what whoever reads scores in a terminal must know too: whether parameter counts are unequal."""
-    found = unequal(gather(results, metric) for metric in metrics_of(results))
-    return [found] if found else []
+    """Returns what whoever reads scores in a terminal must know too: which arms diverged, and whether parameter counts
+    are unequal."""
+    measured = [gather(results, metric) for metric in metrics_of(results)]
+    found = unequal(measured)
+    return [*divergence.sentences(results, measured), *([found] if found else [])]
 
 
 def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:

@@ -39,6 +39,8 @@ LOADER = Path(__file__).with_name("load_weights.py")
 
 def pack(where: Path, target: Path) -> list[Path]:
     """Writes the folder `target` of the complete run in `where`, and returns its files. Raises UserError."""
+    if not (where / store.SPEC).exists():
+        raise store.missing(where.parent, where.name)
     if not store.complete(where):
         raise UserError(f"{where.name} is not complete in {where.parent}: run its study first.")
     if target.exists() and any(target.iterdir()) and not (target / MANIFEST).exists():

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from levelfield.files import (
 )
 from levelfield.runs import lease
 from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results, StudyIndex
-from levelfield.spec import Probe, Row, Run, UserError, digest
+from levelfield.spec import Probe, Row, Run, UserError, closest, digest
 from levelfield.spec.shapes import fault
 
 SPEC = "spec.json"
@@ -77,6 +78,23 @@ def complete(where: Path) -> bool:
         return (where / DONE).exists()
     except OSError as error:
         raise unreadable(where, error, remedy(where)) from error
+
+
+def diverged(where: Path) -> bool:
+    """Returns whether the loss, the weights or the outputs of a complete run were NaN or infinite.
+
+    It is not said of a run whose rows cannot be read, of which a report says why.
+    """
+    with suppress(UserError):
+        return any(isinstance(row, dict) and row.get("status") == "diverged" for row in read_rows(where / ROWS))
+    return False
+
+
+def missing(out: Path, run_id: str) -> UserError:
+    """Returns the error for a run that has no folder in `out`, with the nearest one."""
+    there = sorted(each.parent.name for each in out.glob(f"*/{SPEC}"))
+    near = closest(run_id, there) if 0 < len(there) <= 12 else "ids are the names of its folders."
+    return UserError(f"There is no run '{run_id}' in {out}: {near}")
 
 
 def write_scores(where: Path, values: np.ndarray) -> None:

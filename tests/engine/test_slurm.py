@@ -46,12 +46,14 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
 ) -> None:
     toys.write(stage.path, runs=1)
     state = stage.folder / "slurm" / "state"
+    (state / "away").touch()
+    assert "cannot be reached: start this on a login node" in refused(capsys, "--engine", "slurm")
+    assert not (stage.folder / "runs").exists() and not (stage.folder / "data").exists()
+    (state / "away").unlink()
     assert "invalid partition" in refused(capsys, "--engine", "slurm", "--partition", "nowhere")
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
     assert "'slurm'" in refused(capsys, "--engine", "slum")
     assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
-    (state / "away").touch()
-    assert "cannot be reached" in refused(capsys, "--engine", "slurm")
     monkeypatch.setenv("PATH", "/nowhere")
     assert "no sbatch here" in refused(capsys, "--engine", "slurm")
     assert list(state.glob("*.job")) == []

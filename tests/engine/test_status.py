@@ -69,6 +69,27 @@ def test_a_run_that_was_given_back_waits_and_counts_its_claims(where: list[Path]
         assert (now.state, now.claims) == ("waiting", count)
 
 
+def test_trials_and_runs_are_one_json_object_and_what_diverged_is_counted(
+    where: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs"
+    runs = choose(Source(str(tmp_path / "toys.py")).load(), "smoke")
+    (where[0] / store.ROWS).write_text('{"status": "diverged"}\n')
+    store.write_index(out / store.TRIALS, StudyIndex.of("toys", "smoke", runs[:2]))
+    words = ["status", str(tmp_path / "toys.py"), "--effort", "smoke", "--runs-dir", str(out)]
+    main([*words, "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (len(facts["runs"]), facts["diverged"], facts["runs"][where[0].name]["diverged"]) == (5, 1, True)
+    assert facts["trials"]["counts"]["waiting"] == 2
+    main(words)
+    shown = capsys.readouterr().out
+    assert "2 trials: 0 done" in shown and "3 waiting; 1 of those done diverged" in shown
+    store.index_file(out, "toys", "smoke").unlink()
+    main([*words, "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["runs"] == {} and len(facts["trials"]["runs"]) == 2
+
+
 def test_a_study_that_was_not_started_names_the_command(
     where: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,11 +52,26 @@ def test_rows_have_headers_and_backticks_are_code(tmp_path: Path):
 def test_unequal_parameters_are_said_once_with_their_ratio(tmp_path: Path):
     study, results = fixtures.gap()
     sentence = "Parameter counts are not equal: on listops, conv has 409,162, 3.33 times as many as s4 with 122,890."
-    assert report.remarks(results) == [sentence]
+    assert report.remarks(results)[1:] == [sentence]
     report.build(study, "minutes", results, tmp_path)
     assert re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text()).count(sentence) == 1
     near = {
         run: {**ledger, "parameters": 100_000 + 9_000 * (i % 2)}
         for i, (run, ledger) in enumerate(results.ledgers.items())
     }
-    assert report.remarks(replace(results, ledgers=near)) == [], "a tenth is as near as widths come"
+    assert report.remarks(replace(results, ledgers=near))[1:] == [], "a tenth is as near as widths come"
+
+
+def test_an_arm_that_diverged_is_named_with_the_step() -> None:
+    """On the terminal too, where its score would read like any other."""
+    _, results = fixtures.gap()
+    (run,) = (row["run"] for row in results.rows if row.get("status") == "diverged" and row.get("split") == "test")
+    assert report.remarks(results)[0] == "s4 gave outputs that are NaN or infinite in 1 of 3 seeds of image (scratch)."
+    budget = results.specs[run]["protocol"]["phases"][0]["recipe"]["budget"]
+    assert budget["unit"] == "steps"
+    stopped = {**results.ledgers[run], "phases": [{"steps": 3, "stopped": "diverged"}]}
+    said = report.remarks(replace(results, ledgers={**results.ledgers, run: stopped}))[0]
+    where = f"s4 diverged at step 3 of {budget['value']:,} in 1 of 3 seeds of image (scratch)"
+    assert (
+        said == f"{where}: its loss or its weights were NaN or infinite, and its score is of the weights kept before."
+    )

@@ -15,11 +15,12 @@ import pytest
 from imports import ROOT
 
 from levelfield.cli.app import main
+from levelfield.cli.query_command import answer
 from levelfield.files import write_json, write_rows
 from levelfield.report.query import Measured, collect, find_files, query
 from levelfield.report.tables import to_csv
 from levelfield.runs.results import Results
-from levelfield.spec import Row
+from levelfield.spec import Row, UserError
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "results").glob("*.md")))
 COMMAND = re.compile(r'levelfield results (".+?")', re.DOTALL)
@@ -130,6 +131,8 @@ def test_files_of_rows_are_found_in_the_order_of_their_paths_and_none_of_trials(
     runs = ["a/b/rows.jsonl", "a/rows.jsonl", "a-b/rows.jsonl", "a/probe-x-1.jsonl"]
     assert found == [*runs, "rows.csv", "trials/rows.csv"]
     assert find_files(tmp_path / "absent") == []
+    with pytest.raises(UserError, match=r"There is no folder .*absent"):
+        answer("SELECT 1", tmp_path / "absent")
 
 
 def test_committed_results_of_the_repository_can_be_read() -> None:

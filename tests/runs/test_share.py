@@ -53,6 +53,11 @@ def test_a_run_comes_back_byte_for_byte(run: Path, tmp_path: Path, capsys: pytes
     assert share.unpack(tmp_path / "out", tmp_path / "runs") == again, "a second time nothing is to be done"
 
 
+def test_a_run_that_is_not_there_is_called_so_with_the_nearest_one(run: Path) -> None:
+    with pytest.raises(UserError, match=f"There is no run '{run.name}s' in .*did you mean '{run.name}'"):
+        share.pack(run.with_name(f"{run.name}s"), run.parent / "out")
+
+
 def test_the_loader_needs_torch_alone(packed: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); from load import weights; found = weights(); "
     code += "assert not {'levelfield', 'safetensors'} & set(sys.modules); print(sorted(found))"
