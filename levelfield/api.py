@@ -130,7 +130,8 @@ def compare(
     index = StudyIndex.of(study.name, effort, choose(study, effort), trials=records, asked_trials=trials)
     store.write_index(out, index, adds=True)
     run_all(study, effort, out)
-    results = store.read(out, study.name, effort)
+    asked = [run.id for run in choose(study, effort)]
+    results = store.without_unbegun(store.read(out, study.name, effort), out, asked)
     study = recorded(study, results.specs, config)
     files = report.build(study, effort, results, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
     return Comparison(results.rows, results.ledgers, files)

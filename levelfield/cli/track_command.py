@@ -35,11 +35,14 @@ MOST_FAILURES = 3  # in a row, after which a tracker is left alone until the nex
 def run_folders(path: Path) -> list[Path]:
     """Returns the folders of runs that a folder holds, a run's own, or those that the index of a study names.
 
-    Raises UserError where there is nothing of that name, or it is a file and no index.
+    An index that is not there yet names none. Raises UserError where there is no folder of that name, or the file is
+    no index.
     """
     if path.is_file():
         found = [path.parent.parent / run_id for run_id in store.read_index(path).runs]
         return [where for where in found if where.is_dir()]
+    if path.suffix == ".json" and not path.exists():
+        return []
     if not path.is_dir():
         raise UserError(f"There is no folder {path}: name a folder of runs, such as runs, or one run's.")
     if (path / store.SPEC).exists():

@@ -7,7 +7,9 @@ write_report(source, source.load(), ReportPlace("minutes", runs_dir, report_dir)
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -70,10 +72,10 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     records = tuning.trial_records(declared, job.effort, job.out) if tuned else ()
     every, trials = choose(study, job.effort), job.source.trials
     index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials)
-    store.write_index(job.out, index, adds=bool(job.source.mixer))
     told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
     with told, run_screen.screen(Console()) as screen:
-        outcome = Driver(job, engine, screen).execute(runs)
+        record = partial(store.write_index, job.out, index, adds=bool(job.source.mixer))
+        outcome = Driver(job, engine, screen).execute(runs, opened=record)
     _conclude(study.name, job, runs, outcome, say)
     return not outcome.failed
 
@@ -108,7 +110,8 @@ def execute_and_report(
     study.runs(job.effort)  # whatever is wrong with it is said before a folder is made
     made(report_dir, "--report-dir")
     complete = execute(job, study, placement, say, track=track)
-    write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say)
+    asked = [run.id for run in job.selected(study)[1]]
+    write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say, asked=asked)
     return complete
 
 
@@ -118,13 +121,18 @@ def found(study: Study, effort: Effort, runs_dir: Path) -> str:
     return study.verdict(store.read(runs_dir, study.name, effort).rows)
 
 
-def write_report(source: Source, study: Study, place: ReportPlace, say: Say) -> None:
-    """Writes the report of what has been measured so far of the study that the source declares."""
+def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[str] = ()) -> None:
+    """Writes the report of what has been measured so far of the study that the source declares.
+
+    asked: ids of the runs that this command has executed. Of a comparison, to whose record other commands add, arms
+    that those asked for and nobody has begun are named and not counted.
+    """
     from levelfield import report
 
     effort, runs_dir = place.effort, place.runs_dir
     kept = committed.find(runs_dir, study.name, effort)
     results = committed.read(kept, study, effort) if kept else store.read(runs_dir, study.name, effort, str(source))
+    results = store.without_unbegun(results, runs_dir, asked) if source.mixer and not kept else results
     study = source.recorded(study, results.specs)
     made(place.report_dir, "--report-dir")
     printed = references(study.published)

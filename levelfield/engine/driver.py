@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -106,10 +106,11 @@ class Driver:
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def execute(self, units: Sequence[Any]) -> Outcome:
+    def execute(self, units: Sequence[Any], opened: Callable[[], None] = lambda: None) -> Outcome:
         """Executes units, as `Work.order` takes them, until each is complete or failed.
 
-        Raises UserError where no unit can start.
+        opened: called once the engine is ready, before it gets a unit; what is refused has no trace then. Raises
+        UserError where no unit can start.
         """
         self.order = self.job.order(units)
         check_folder(self.job.out)
@@ -119,6 +120,8 @@ class Driver:
                 (self.done if self.order.finished(unit) else left).append(unit)
             if left:
                 self.under_way = set(self.engine.open(self.order)) & set(left)
+            opened()
+            if left:
                 self.waiting.extend(unit for unit in left if unit not in self.under_way)
                 self._drive(len(self.order.units))
         except UserError:

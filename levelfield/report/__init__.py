@@ -18,7 +18,7 @@ from typing import Any
 from levelfield.report import axis_curves, divergence, heatmaps, plots, scorecard, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, gather, is_baseline, metrics_of, unequal
+from levelfield.report.cells import Cells, gather, is_baseline, left_out, metrics_of, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
@@ -73,11 +73,11 @@ def build(
 
 
 def remarks(results: Results) -> list[str]:
-    """Returns what whoever reads scores in a terminal must know too: which arms diverged, and whether parameter counts
-    are unequal."""
+    """Returns what whoever reads scores in a terminal must know too: which arms diverged, whether parameter counts are
+    unequal, and which arms are left out."""
     measured = [gather(results, metric) for metric in metrics_of(results)]
     found = unequal(measured)
-    return [*divergence.sentences(results, measured), *([found] if found else [])]
+    return [*divergence.sentences(results, measured), *filter(None, (found, left_out(results)))]
 
 
 def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:

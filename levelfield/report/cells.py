@@ -312,6 +312,15 @@ def unequal(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lambda arm: 
     )
 
 
+def left_out(results: Results) -> str:
+    """Says which arms other commands of a comparison asked for that nobody has begun; "" where there are none."""
+    arms = results.unbegun
+    if not arms:
+        return ""
+    more = f" and {len(arms) - 3} more" if len(arms) > 3 else ""
+    return f"Asked for by earlier commands and not begun, so not counted here: {', '.join(arms[:3])}{more}."
+
+
 def _extremes(cells: Iterable[Cell]) -> tuple[tuple[float, Arm], tuple[float, Arm]]:
     """Returns the highest and the lowest number of parameters, each with its arm; 1 of no arm where none is known."""
     known = [(count, cell.arm) for cell in cells if (count := cell.cost("parameters"))] or [(1.0, Arm("", "", ""))]

@@ -17,7 +17,7 @@ from levelfield import published
 from levelfield.report import row_lists, tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
-from levelfield.report.cells import Cell, Cells, arms_of, unequal
+from levelfield.report.cells import Cell, Cells, arms_of, left_out, unequal
 from levelfield.report.links import cited, marked, plain
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
@@ -167,9 +167,9 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
+    notes = (unequal(data.tables, data.rows.anchor), left_out(data.results))
     banners = [f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found]
-    counts = unequal(data.tables, data.rows.anchor)
-    return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in [counts] if words)])
+    return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes if words)])
 
 
 def _first_sentence(text: str) -> tuple[str, str]:

@@ -170,6 +170,7 @@ class Results:
     `spec.describe(run)`. failures: run id -> why it did not finish, or why what it left cannot be read, one sentence.
     trials: the recipes that were tried before, one record each (arm: the first run that uses what was chosen; task,
     model, protocol; the factors lr and weight_decay; chosen, validation, metric, unit, flops, wall_s).
+    unbegun: arms, as task-model-protocol, that other commands asked for and nobody has begun; they are not in `specs`.
     """
 
     rows: Sequence[Row] = ()
@@ -178,3 +179,4 @@ class Results:
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     trials: Sequence[Mapping[str, Any]] = ()
+    unbegun: Sequence[str] = ()

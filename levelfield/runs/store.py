@@ -21,7 +21,7 @@ runs/trials/                        the same for recipes that are tried first: n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -252,6 +252,17 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
         failures=failures,
         trials=index.trials,
     )
+
+
+def without_unbegun(results: Results, out: Path, asked: Container[str]) -> Results:
+    """Returns results in which arms of which no run was begun are named apart, unless a run of theirs is in `asked`.
+
+    An arm that was begun keeps all its seeds: one that is missing counts as not finished.
+    """
+    kept = {_arm(run_id) for run_id in results.specs if run_id in asked or (out / run_id).is_dir()}
+    arms = dict.fromkeys(_arm(run_id) for run_id in results.specs)
+    specs = {run_id: spec for run_id, spec in results.specs.items() if _arm(run_id) in kept}
+    return replace(results, specs=specs, unbegun=[arm for arm in arms if arm not in kept])
 
 
 def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:

@@ -16,7 +16,7 @@ from levelfield.engine import placement as placements
 from levelfield.engine import pool
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import HERE, Placement
-from levelfield.engine.pool import Pool
+from levelfield.engine.pool import Pool, Workplace
 from levelfield.engine.work import Work
 from levelfield.engine.worker import attempt
 from levelfield.files import read_json, write_json
@@ -49,6 +49,22 @@ def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_
     assert found == undisturbed(stage, 3)
     assert read_json(stage.where(3) / store.LEDGER)["claims"] == 1
     assert execute(stage, Threads(in_turn=True)).failed == outcome.failed
+
+
+class Away(Threads):
+    """A cluster that nobody can reach."""
+
+    def open(self, place: Workplace) -> None:
+        raise UserError("Nobody is there.")
+
+
+def test_a_command_that_is_refused_leaves_no_record_of_its_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of later commands would count them as failed."""
+    toys.write(stage.path, runs=1)
+    monkeypatch.setattr(placements, "engine", lambda *about: Pool(Away(), 1))
+    with pytest.raises(UserError, match="Nobody is there"):
+        train_commands.execute(stage.job, stage.job.source.load(), HERE, stage.heard.say)
+    assert not store.index_file(stage.job.out, "toys", "smoke").exists()
 
 
 def test_a_worker_that_is_asked_to_stop_saves_and_the_next_one_ends_with_the_same_bytes(stage: Stage) -> None:

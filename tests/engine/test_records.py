@@ -86,6 +86,22 @@ def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str)
     assert {run.task.name for run in shown} == {"recall", "induction"}
 
 
+def test_arms_of_other_commands_that_nobody_has_begun_are_named_and_not_counted(tmp_path: Path, mine: str) -> None:
+    first = started(tmp_path, mine, ["recall"])
+    study = comparison.compare(load_user_mixer(mine), Options(("induction",), ("scratch",), ("conv",)))
+    later = choose(study, "smoke")
+    store.write_index(tmp_path, StudyIndex.of(study.name, "smoke", later), adds=True)
+    results = store.read(tmp_path, study.name, "smoke")
+    found = store.without_unbegun(results, tmp_path, ())
+    assert set(found.specs) == {run.id for run in first}
+    assert found.unbegun == ["induction-mine-scratch", "induction-conv-scratch"]
+    asked = store.without_unbegun(results, tmp_path, [later[0].id])
+    assert later[0].id in asked.specs and asked.unbegun == ["induction-conv-scratch"]
+    store.directory(tmp_path, later[-1]).mkdir()
+    begun = store.without_unbegun(results, tmp_path, [later[0].id])
+    assert (set(begun.specs), begun.unbegun) == (set(results.specs), [])
+
+
 def test_a_run_with_other_settings_takes_the_place_of_the_earlier_one(tmp_path: Path, mine: str) -> None:
     first = started(tmp_path, mine, ["recall", "induction"])
     changed = [replace(run, model=replace(run.model, depth=9)) for run in first if run.task.name == "recall"]
