@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -19,13 +20,16 @@ from tyro.conf import Positional, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from levelfield import files
+from levelfield.cli.refusals import Unreadable
 from levelfield.engine.placement import Placement
+from levelfield.presets.options import MOST as MOST_OF
 from levelfield.presets.options import Options, names
 from levelfield.spec import EFFORTS, Effort, Numerics, UserError, closest
 from levelfield.spec.numerics import Precision
 
 T = TypeVar("T", int, float)
 MOST = 1_000_000_000
+NO_HINT = arg(help_behavior_hint="")
 
 
 def whole(text: str, least: int = 0, most: int = MOST) -> int:
@@ -33,12 +37,17 @@ def whole(text: str, least: int = 0, most: int = MOST) -> int:
     try:
         number = int(text) if len(text) <= 20 else MOST + 1
     except ValueError:
-        raise UserError(
-            f"'{files.shortened(text, 60)}' is no whole number: give one such as {max(1, least)}."
-        ) from None
+        shown = files.shortened(text, 60)
+        raise Unreadable(text, f"'{shown}' is no whole number: give one such as {max(1, least)}.") from None
     if not least <= number <= most:
-        raise UserError(f"{files.shortened(text, 60)} is out of range: give a whole number from {least} to {most:,}.")
+        shown = files.shortened(text, 60)
+        raise Unreadable(text, f"{shown} is out of range: give a whole number from {least} to {most:,}.")
     return number
+
+
+def _upto(name: str) -> PrimitiveConstructorSpec[Any]:
+    """Returns the kind of argument that is a number of a comparison, with the limits that this number has."""
+    return _one("N", partial(whole, least=1, most=MOST_OF[name]))
 
 
 def real(text: str) -> float:
@@ -48,7 +57,7 @@ def real(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise UserError(f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
+        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
 
 
@@ -67,7 +76,7 @@ def share(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise UserError(f"'{files.shortened(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
+        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
     return number
 
 
@@ -109,7 +118,8 @@ Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
 Number = Annotated[int, _one("N", whole)]
 Trials = Annotated[int, _one("N", whole), arg(help_behavior_hint="")]
-Count = Annotated[int | None, _one("N", whole), arg(help_behavior_hint="")]
+Count = Annotated[int | None, _one("N", whole), NO_HINT]
+Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
 Share = Annotated[float, _one("X", share)]
 Rate = Annotated[float | None, _one("X", real), arg(help_behavior_hint="")]
 Device = Annotated[str, _one("DEVICE", str)]
@@ -138,7 +148,7 @@ class Execution:
     runs_dir: Folder = Path("runs")
     data: Folder = Path("data")
     device: Device = "auto"
-    jobs: Count = None
+    jobs: Jobs = None
     track: Text = ""
 
     @property
@@ -198,12 +208,12 @@ class CompareOptions:
     tasks: Names = ()
     protocols: Names = ()
     baselines: Names = ()
-    seeds: Count = None
-    steps: Count = None
-    width: Count = None
-    depth: Count = None
+    seeds: Annotated[int | None, _upto("seeds"), NO_HINT] = None
+    steps: Annotated[int | None, _upto("steps"), NO_HINT] = None
+    width: Annotated[int | None, _upto("width"), NO_HINT] = None
+    depth: Annotated[int | None, _upto("depth"), NO_HINT] = None
     lr: Rate = None
-    batch: Count = None
+    batch: Annotated[int | None, _upto("batch"), NO_HINT] = None
 
     def options(self) -> Options:
         """Returns the same as a value of the package. Raises UserError for a number that no run can have."""

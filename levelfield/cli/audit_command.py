@@ -61,7 +61,9 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     from levelfield.files import made, write_rows
     from levelfield.report.audit import page, words
     from levelfield.report.audit.reading import Reading
+    from levelfield.run import pick_device
 
+    pick_device(job.device)
     place = auditing.Place(job.out, job.data)
     study = job.source.load()
     study.runs(job.effort)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
 from io import StringIO
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import tyro
 from tyro.extras import subcommand_cli_from_dict
 
-from levelfield.cli.refusals import sentence
+from levelfield.cli.refusals import Unreadable, sentence, with_flag
 from levelfield.spec import UserError, closest
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     if group.otherwise is not None and words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         _call(group.otherwise, name, words)
         return
+    if group.otherwise is not None and (not words or words[0] in ("-h", "--help")):
+        _help(group, group.otherwise, name)
     if not words or words[0].startswith("-"):
         listed = {word: _listed(command) for word, command in group.commands.items()}
         given = list(words) or ["--help"]
@@ -69,7 +71,23 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
 
 def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:
     given, config = current(words, flags(command)), (tyro.conf.FlagCreatePairsOff,)
-    _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)()
+    try:
+        call = _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)
+    except Unreadable as error:
+        raise with_flag(error, given) from error
+    call()
+
+
+def _help(group: Group, otherwise: Callable[..., None], name: str) -> NoReturn:
+    """Shows the help of the command that a group means without one of its names, and beneath it the others."""
+    try:
+        _call(otherwise, name, ["--help"])
+    finally:
+        others = {word: found for word, found in group.commands.items() if found is not otherwise}
+        for word, found in others.items():
+            about = (found.about if isinstance(found, Group) else found.__doc__ or "").strip().splitlines()[0]
+            print(f"\n{name} {word} --help\n    {about}")
+    raise SystemExit(0)
 
 
 def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:

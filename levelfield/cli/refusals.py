@@ -8,13 +8,33 @@ Tyro words its refusals for a terminal, wrapped and framed; this unwraps them an
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from levelfield.spec import closest
+from levelfield.spec import UserError, closest
 
 FRAME = re.compile(r"\x1b\[[0-9;]*m|[│╭╮╰╯─┌┐└┘]|-{20,}")
 
 NAME = re.compile("--|[A-Z]")  # how a flag begins, and how what stands without one
 EXAMPLES = {"MIXER": "my_mixer.py:MyMixer", "DATA": "listops", "STUDY": "demo", "TASK": "listops"}
+
+
+class Unreadable(UserError):
+    """The error for a word that is no value of its flag. text: the word, with which the message begins."""
+
+    def __init__(self, text: str, message: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+def with_flag(error: Unreadable, words: Sequence[str]) -> UserError:
+    """Returns the error with the flag that the word was given to; with all of them where several were."""
+    flag, found = "", []
+    for word in words:
+        if word.startswith("--"):
+            flag, _, word = word.partition("=")
+        found += [flag] if flag and word == error.text else []
+    named = " or ".join(dict.fromkeys(found))
+    return UserError(f"{named} {error}".strip())
 
 
 def sentence(shown: str, command: str) -> str:

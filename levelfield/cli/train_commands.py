@@ -7,7 +7,7 @@ write_report(source, source.load(), ReportPlace("minutes", runs_dir, report_dir)
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from levelfield.cli import run_screen, track_command
 from levelfield.cli.streams import Say
+from levelfield.data import prepared
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
@@ -58,11 +59,14 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     from levelfield.run import check, pick_device
     from levelfield.runs.numerics import check_device
 
+    device = pick_device(job.device)
     study, runs = job.selected(declared)
     for run in runs:
         check(run)
+    for sentence in lacking(job, runs):
+        say(sentence)
     for numerics in {run.numerics for run in runs}:
-        check_device(numerics, pick_device(job.device))
+        check_device(numerics, device)
     if job.threads < 1:
         raise UserError(f"--threads must be at least 1, not {job.threads}.")
     engine = placements.engine(placement, job, runs)
@@ -78,6 +82,21 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
         outcome = Driver(job, engine, screen).execute(runs, opened=record)
     _conclude(study.name, job, runs, outcome, say)
     return not outcome.failed
+
+
+def lacking(job: Job, runs: Sequence[Run]) -> Iterator[str]:
+    """Yields a sentence for each task whose data is not there; the other runs are executed all the same.
+
+    Raises UserError where that leaves none to execute.
+    """
+    left = [run for run in runs if not store.complete(store.directory(job.out, run))]
+    there = {run.task: not prepared.lacks_files(run.task, job.data) for run in left}
+    place = f" --data {shlex.quote(str(job.data))}" if job.data != Path("data") else ""
+    absent = [task.name for task, known in there.items() if not known]
+    sentences = [f"{name} is not prepared: start with `levelfield data prepare {name}{place}`." for name in absent]
+    if absent and not any(there.values()):
+        raise UserError(" ".join(dict.fromkeys(sentences)))
+    yield from dict.fromkeys(sentences)
 
 
 def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) -> None:
@@ -107,7 +126,10 @@ def execute_and_report(
     job: Job, study: Study, placement: Placement, report_dir: Path, say: Say, *, track: str = ""
 ) -> bool:
     """Executes the runs of the job and writes the report into `report_dir`; returns whether all runs are complete."""
-    study.runs(job.effort)  # whatever is wrong with it is said before a folder is made
+    from levelfield.run import pick_device
+
+    pick_device(job.device)  # whatever is wrong is said before a folder is made
+    study.runs(job.effort)
     made(report_dir, "--report-dir")
     complete = execute(job, study, placement, say, track=track)
     asked = [run.id for run in job.selected(study)[1]]

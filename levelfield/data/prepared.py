@@ -105,6 +105,14 @@ def wants_files(task: Task, root: Path) -> bool:
     return known is None or not known.exists() or known == downloads(task, root).resolve()
 
 
+def lacks_files(task: Task, root: Path) -> bool:
+    """Tells whether a run of the task would find neither its arrays nor official files to build them from."""
+    if not task.archives or (folder(task, root) / MANIFEST).exists():
+        return False
+    known = remembered(task, root)
+    return known is None or not known.exists()
+
+
 def downloads(reader: Task | ForeignWeights, root: Path) -> Path:
     """The folder into which the official files of a task, or those of weights that others trained, are downloaded."""
     return root / "downloads" / reader.name

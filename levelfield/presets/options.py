@@ -52,7 +52,7 @@ class Options:
             if given is not None and not 1 <= given <= most:
                 raise UserError(f"{name}={given:,} cannot be: give a whole number from 1 to {most:,}.")
         if self.lr is not None and not 0 < self.lr < 1e3:
-            raise UserError(f"lr={self.lr} cannot train: give a learning rate above 0, such as 0.001.")
+            raise UserError(f"lr={self.lr} cannot train: give a learning rate above 0 and below 1,000, such as 0.001.")
 
     @property
     def numbers(self) -> dict[str, int | float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import toys
 
-from levelfield import protocols
+from levelfield import protocols, tasks
 from levelfield.cli import app, run_screen, train_commands
 from levelfield.cli.app import main
 from levelfield.cli.dispatch import RENAMED
@@ -72,7 +72,12 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["report", "toys.py"], "levelfield run toys"),
         (["probe", "localty", "x"], "did you mean 'locality'?"),
         (["probe", "locality", "x"], "There is no run 'x' in runs"),
-        (["run", "toys.py", "--jobs", "0", "--device", "cpu"], "--jobs must be at least 1"),
+        (["audit", "recall", "--jobs", "0"], "--jobs 0 is out of range: give a whole number from 1 to"),
+        (["audit", "recall", "--device", "abacus"], "Device 'abacus' cannot be used here"),
+        (["audit", "x.csv", "--label", "2", "--test-share=7"], "--test-share '7' is no number from 0 to 1"),
+        (["compare", "conv", "--seeds", "-1"], "--seeds -1 is out of range: give a whole number from 1 to 1,000."),
+        (["compare", "conv", "--steps", "abc"], "--steps 'abc' is no whole number"),
+        (["compare", "conv", "--lr", "nan"], "--lr 'nan' is no number above 0"),
         (["run", "toys.py", "--precision", "tf32", "--device", "cpu"], "tf32 is of NVIDIA GPUs, and this is cpu"),
         (["run", "toys.py", "--accumulate", "3"], "A batch of 8 has no 3 equal parts"),
         (["run", "toys.py", "--accumulate", "0"], "accumulate=0 parts: give 1 or more"),
@@ -92,6 +97,19 @@ def test_wrong_input_is_one_sentence_with_the_fix(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
     assert expected in refused(capsys, *words)
+
+
+def test_what_data_is_missing_is_said_first_and_refused_where_no_run_is_left(here: Path) -> None:
+    job = Job(Source("toys.py"), "smoke", Path("runs"), Path("data"))
+    run = choose(job.source.load(), "smoke")[0]
+    runs = [replace(run, task=tasks.find(name)) for name in ("text", "recall")]
+    sentence = "text is not prepared: start with `levelfield data prepare text`."
+    assert list(train_commands.lacking(job, runs)) == [sentence]
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        list(train_commands.lacking(job, runs[:1]))
+    (where := store.directory(job.out, runs[0])).mkdir(parents=True)
+    (where / store.DONE).write_text("{}")
+    assert list(train_commands.lacking(job, runs)) == [], "what is done needs no data"
 
 
 @pytest.mark.parametrize(

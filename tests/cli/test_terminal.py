@@ -85,6 +85,20 @@ def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFix
     assert "None" not in shown and "STR" not in shown, shown
 
 
+@pytest.mark.parametrize(
+    "words, own, other",
+    [(["report", "--help"], "--report-dir", "report ruler --help"), (["export"], "--push", "export ruler --help")],
+)
+def test_help_of_a_group_is_that_of_the_command_which_needs_no_name(
+    capsys: pytest.CaptureFixture[str], words: list[str], own: str, other: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    shown = capsys.readouterr().out
+    assert not stop.value.code and own in shown and f"\nlevelfield {other}\n" in shown
+    assert f"levelfield {words[0]} study --help" not in shown, "that is this help"
+
+
 def test_lists_plans_and_results_are_json_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["list", "protocols", "--json"])
     assert json.loads(capsys.readouterr().out)["protocols"]["scratch"] == "labels only, from fresh weights"

@@ -68,7 +68,9 @@ def test_unequal_parameters_are_said_once_with_their_ratio(tmp_path: Path):
 def test_an_arm_that_diverged_is_named_with_the_step() -> None:
     """On the terminal too, where its score would read like any other."""
     _, results = fixtures.gap()
-    (run,) = (row["run"] for row in results.rows if row.get("status") == "diverged" and row.get("split") == "test")
+    (run,) = (
+        row.get("run", "") for row in results.rows if row.get("status") == "diverged" and row.get("split") == "test"
+    )
     assert report.remarks(results)[0] == "s4 gave outputs that are NaN or infinite in 1 of 3 seeds of image (scratch)."
     budget = results.specs[run]["protocol"]["phases"][0]["recipe"]["budget"]
     assert budget["unit"] == "steps"
