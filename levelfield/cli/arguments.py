@@ -23,7 +23,7 @@ from levelfield import files
 from levelfield.cli.refusals import Unreadable
 from levelfield.engine.placement import Placement
 from levelfield.presets.options import MOST as MOST_OF
-from levelfield.presets.options import Options, names
+from levelfield.presets.options import Options, columns, names
 from levelfield.spec import EFFORTS, Effort, Numerics, UserError, closest
 from levelfield.spec.numerics import Precision
 
@@ -126,6 +126,8 @@ Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), arg(help_behavior_hint="")]
 Name = Annotated[str | None, _one("TEXT", str), arg(help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], _some("NAME ...", names), arg(help_behavior_hint="")]
+Files = Annotated[tuple[str, ...], _some("FILE ...", tuple), arg(help_behavior_hint="")]
+ColumnNames = Annotated[tuple[str, ...], _some("COLUMN ...", columns), arg(help_behavior_hint="")]
 AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), arg(help_behavior_hint="")]
 EngineName = Annotated[str, _one("ENGINE", str)]
 Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from levelfield import contract, tasks
+from levelfield import contract, mixers, tasks
 from levelfield.cli.streams import Say
 from levelfield.contract import findings as mixer_findings
 from levelfield.data import findings as task_findings
@@ -46,12 +46,13 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
     if named.is_named(name):
         yield from _of(name, _loaded(name), width, sources)
         return
-    if named.is_file(name) or "." in name:
+    plain = by_name.without_settings(name)
+    if named.is_file(plain) or "." in plain:
         yield f"the study {name}", _study(name)
         return
     known = {
         "mixer": by_name.is_mixer(name),
-        "task": name in tasks.names() or name in plugins.plugins("tasks"),
+        "task": plain in tasks.names() or plain in plugins.plugins("tasks"),
         "probe": name in [each.name for each in PROBES] or name in plugins.plugins("probes"),
     }
     for kind, find in (("mixer", by_name.mixer), ("task", by_name.task), ("probe", by_name.probe)):
@@ -60,8 +61,9 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
     if name in listed():
         yield f"the study {name}", _study(name)
     elif not any(known.values()):
-        added = [each for kind in ("mixers", "tasks", "probes") for each in plugins.plugins(kind)]
-        raise UserError(f"Nothing is called '{name}': {closest(name, [*tasks.names(), *listed(), *added])}")
+        ours = [*mixers.NAMES, *tasks.names(), *(each.name for each in PROBES), *listed()]
+        added = [each for of in ("mixers", "tasks", "probes") for each in plugins.plugins(of)]
+        raise UserError(f"Nothing is called '{plain}': {closest(plain, [*ours, *added])}")
 
 
 def _loaded(where: str) -> MixerConfig | Task | Probe:

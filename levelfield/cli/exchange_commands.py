@@ -8,6 +8,7 @@ levelfield import results/*/samples_*.jsonl --model pythia-160m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,8 @@ def _wrapped(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:
 
 def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:
     """Stores the answers of all files in one folder, and writes rows and report. Raises UserError."""
+    if absent := [file for file in files if not os.path.exists(file)]:
+        raise UserError(f"There is no file or folder {absent[0]}: name what an evaluator or `levelfield export` wrote.")
     if not files or not model:
         raise UserError("Name the files of answers, and the model with --model.")
     label = Checkpoint("", model).folder + SUFFIX

@@ -5,12 +5,13 @@ write((), Path("leaderboard.html"), say)    # of results/ here, else of the repo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from levelfield.cli.streams import Say
 from levelfield.report import leaderboard
-from levelfield.spec import UserError
+from levelfield.spec import EFFORTS, UserError, describe
 
 RESULTS = Path("results")
 KEPT = Path(__file__).resolve().parents[2] / RESULTS  # where levelfield is run from its repository
@@ -23,14 +24,26 @@ def write(folders: Sequence[Path], out: Path, say: Say) -> None:
     """
     if out.is_dir():
         raise UserError(f"{out} is a folder: give --out the name of a page, such as {out / 'leaderboard.html'}.")
-    path, left_out = leaderboard.build(folders or (_results(),), out)
+    path, left_out = leaderboard.build(folders or (_results(say),), out, specs=_specs)
     for sentence in left_out:
         say(f"Left out: {sentence}")
     say(f"Wrote {path}")
 
 
-def _results() -> Path:
-    for folder in (RESULTS, KEPT):
-        if folder.is_dir():
-            return folder
+def _results(say: Say) -> Path:
+    """Returns the folder where none is named, and says so where it is not of the folder one is in."""
+    if RESULTS.is_dir():
+        return RESULTS
+    if KEPT.is_dir():
+        say(f"There is no folder {RESULTS} here: this shows levelfield's own, {KEPT}. Name yours, such as report.")
+        return KEPT
     raise UserError("There is no folder results here: name folders of results, such as report/demo-minutes.")
+
+
+def _specs(study: str, effort: str) -> Mapping[str, Mapping[str, Any]]:
+    """Returns the settings of a study's runs by their ids: of one that is listed, as a results folder may name anything
+    and a file that it names is not executed for that."""
+    from levelfield.engine.find import Source, listed  # which import torch, and few folders need it
+
+    chosen = [known for known in EFFORTS if known == effort and study in listed()]
+    return {run.id: describe(run) for known in chosen for run in Source(study).load().runs(known)}

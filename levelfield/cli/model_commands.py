@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Folder, Names, Number, Text
+from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Files, Folder, Names, Number, Text
 from levelfield.cli.ruler_options import (
     ASKED,
     OUTPUT,
@@ -125,7 +125,7 @@ def export_run(
 
 
 def import_(
-    files: Annotated[Positional[Names], arg(metavar="FILE ...")],
+    files: Positional[Files],
     model: Text = "",
     length: Annotated[Number, arg(help_behavior_hint="")] = 0,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,

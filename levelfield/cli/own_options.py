@@ -14,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import Names, Number, Share, Text
+from levelfield.cli.arguments import ColumnNames, Number, Share, Text
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -43,9 +43,9 @@ class OwnColumns:
     text: Text = ""
     tokenizer: Text = ""
     symbols: Text = ""
-    channels: Names = ()
+    channels: ColumnNames = ()
     label: Text = ""
-    target: Names = ()
+    target: ColumnNames = ()
     split: Text = ""
     group: Text = ""
     test_share: Share = 0.2

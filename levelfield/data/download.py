@@ -122,8 +122,8 @@ def _one(archive: Archive, folder: Path, mirrors: Sequence[str], progress: Progr
         _keep(path, partial, Record(url, partial.stat().st_size, found["sha256"], _published(archive)))
         return
     raise UserError(
-        f"{archive.name} could not be downloaded ({'; '.join(refusals)}): run the same command again later, name "
-        "another place with --mirror URL, or a folder that holds the file with --from FOLDER."
+        f"{archive.name} could not be downloaded ({'; '.join(refusals)}): run the same command again later, or let "
+        "`levelfield data prepare` of the task take it from elsewhere, with --mirror URL or --from FOLDER."
     )
 
 

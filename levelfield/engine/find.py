@@ -83,7 +83,8 @@ class Source:
     def of(name: str, trials: int = 0, numerics: Numerics = PLAIN, options: Options = USUAL) -> Source:
         """Returns what STUDY on the command line means; the name of a mixer, such as FILE.py:Class, is its comparison
         on the usual tasks, unless a study has the name. Raises UserError for options of a comparison with a study."""
-        plain = not named.is_file(name) and "." not in name
+        kind = by_name.without_settings(name)
+        plain = not named.is_file(kind) and "." not in kind
         compared = named.is_named(name) or (plain and name not in listed() and by_name.is_mixer(name))
         if options != USUAL and not compared:
             given = ", ".join(f"--{option.name}" for option in fields(options) if getattr(options, option.name))

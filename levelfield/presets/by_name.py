@@ -1,6 +1,6 @@
 """Finds mixers, tasks and probes by what the command line calls them: what ships, what plug-ins add, one's own.
 
-    mixer("s4")              # that ships, with its usual settings
+    mixer("s4")              # that ships, with its usual settings; mixer("attention(window=64)") with others
     mixer("tiny")            # of an installed plug-in
     mixer("torch.nn:GRU")    # of a module; and mixer("mine.py:Mine(state=16)") of a file
 
@@ -16,20 +16,26 @@ from typing import TypeVar
 
 from levelfield import tasks
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
-from levelfield.spec.user_source import parsed
+from levelfield.spec.errors import format_error
+from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named, own_data, plugins, values
 
 T = TypeVar("T")
+Configured = TypeVar("Configured", MixerConfig, Task)
 
 
 def mixer(name: str) -> MixerConfig:
-    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError."""
-    if named.is_named(name) or named.is_file(name) or not name:
+    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+
+    One that ships or of a plug-in may have other settings, as in attention(window=64).
+    """
+    kind = without_settings(name)
+    if named.is_named(name) or named.is_file(kind) or not name:
         return _user_mixer(name)
     from levelfield import mixers
 
-    if name.lower() in mixers.NAMES:
-        return mixers.find(name)()
+    if kind.lower() in mixers.NAMES:
+        return _with_settings(mixers.find(kind)(), name, "mixer")
     return _plugged("mixers", name, _user_mixer, mixers.NAMES)
 
 
@@ -42,19 +48,32 @@ def task(name: str) -> Task:
         return own_data.from_word(name)
     if named.is_named(name):
         return values.value(name, Task)
-    kind, paren, _ = name.partition("(")
+    kind = without_settings(name)
     if kind not in tasks.names():
         return _plugged("tasks", name, _user_task, tasks.names())
-    return _with_settings(tasks.find(kind), name) if paren else tasks.find(kind)
+    return _with_settings(tasks.find(kind), name, "task")
 
 
-def _with_settings(task: Task, call: str) -> Task:
-    """Returns the task with the settings of a call such as reach(range=64). Raises UserError for one it has not."""
+def without_settings(name: str) -> str:
+    """Returns what is named without the settings it is given: "reach" of "reach(range=64)"."""
+    return name.partition("(")[0]
+
+
+def _with_settings(found: Configured, call: str, what: str) -> Configured:
+    """Returns a task or mixer with the settings of a call such as reach(range=64). Raises UserError for one that it has
+    not, and for a value that it does not take."""
+    if "(" not in call:
+        return found
     name, settings = parsed(call)
-    known = [each.name for each in fields(task)]
+    known = [each.name for each in fields(found) if each.init]
     if unknown := next((key for key in settings if key not in known), None):
-        raise UserError(f"The task {name} has no setting '{unknown}': {closest(unknown, known)}")
-    return replace(task, **settings)
+        raise UserError(f"The {what} {name} has no setting '{unknown}': {closest(unknown, known)}")
+    try:
+        return replace(found, **{key: frozen(value) for key, value in settings.items()})
+    except UserError:
+        raise
+    except Exception as error:  # such as a text where a number is compared
+        raise UserError(f"The {what} {call} cannot be made: {format_error(error)}") from error
 
 
 def probe(name: str) -> Probe:
@@ -90,20 +109,21 @@ def is_mixer(name: str) -> bool:
     """Tells whether this is the name of a mixer that ships or of a plug-in's, without loading it."""
     from levelfield.mixers import NAMES
 
-    return name.lower() in NAMES or name in plugins.plugins("mixers")
+    kind = without_settings(name)
+    return kind.lower() in NAMES or kind in plugins.plugins("mixers")
 
 
 def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
-    added = plugins.plugins(kind)
-    if name not in added:
-        near = closest(name, [*ours, *added]).removesuffix(".")
+    added, plain = plugins.plugins(kind), without_settings(name)
+    if plain not in added:
+        near = closest(plain, [*ours, *added]).removesuffix(".")
         raise UserError(
-            f"There is no {kind[:-1]} '{name}': {near} (or give FILE.py:Name or package.module:Name of your own)."
+            f"There is no {kind[:-1]} '{plain}': {near} (or give FILE.py:Name or package.module:Name of your own)."
         )
     try:
-        return load(added[name].where)
+        return load(added[plain].where + name.removeprefix(plain))
     except UserError as error:
-        raise UserError(f"The plug-in {name} of {added[name].package} cannot be used: {error}") from error
+        raise UserError(f"The plug-in {plain} of {added[plain].package} cannot be used: {error}") from error
 
 
 def _added(

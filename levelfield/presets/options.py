@@ -7,17 +7,32 @@ Whatever is left out is as `efforts.SIZES` has it for the effort.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from levelfield.spec import UserError
+from levelfield.user import named
 
 MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000, "batch": 1_000_000}
 
 
 def names(words: Sequence[str]) -> tuple[str, ...]:
-    """Splits words at commas and blanks that no bracket holds: names(["a,b", "f.py:C(x=1, y=2)"]) are three."""
-    return tuple(part for word in words for part in _parts(word))
+    """Splits words at commas and blanks that no bracket holds: names(["a,b", "f.py:C(x=1, y=2)"]) are three.
+
+    A word that names one file or folder which is there is taken whole: names(["my mixers/conv.py:Conv"]) is one.
+    """
+    return tuple(part for word in words for part in ([word] if _is_one_file(word) else _parts(word)))
+
+
+def _is_one_file(word: str) -> bool:
+    place, call = named.split(word) if named.is_named(word) and not word.endswith(":") else (word, "")
+    return len(_parts(call)) <= 1 and bool(_parts(place)) and os.path.exists(place)
+
+
+def columns(words: Sequence[str]) -> tuple[str, ...]:
+    """Splits words at commas alone, as names of columns may hold blanks: columns(["heart rate,ecg"]) are two."""
+    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
 def _parts(word: str) -> list[str]:

@@ -214,6 +214,11 @@ def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
         yield from _names_in(each, seen)
 
 
+def frozen(value: Any) -> Any:
+    """Turns lists into tuples, at any depth, so that a value with such a setting can be hashed."""
+    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
+
+
 def parsed(call: str) -> tuple[str, dict[str, Any]]:
     """Returns name and settings of a class: parsed("Name(a=1)") is ("Name", {"a": 1}). Raises UserError otherwise."""
     try:

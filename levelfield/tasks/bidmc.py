@@ -133,7 +133,7 @@ class Bidmc(Task):
             wanted = " and ".join(archive.name for archive in self.archives)
             raise UserError(
                 f"Task {self.name} needs {wanted}: run `levelfield data prepare {self.name}`, or download from "
-                f"{self.archives[0].urls[0].rsplit('/', 1)[0]} into a folder and add --from FOLDER."
+                f"{self.archives[0].urls[0].rsplit('/', 1)[0]} into a folder and add --from FOLDER to it."
             )
         if not sources.exists():
             raise UserError(f"{sources} does not exist: name the folder that holds the BIDMC files.")

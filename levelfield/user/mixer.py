@@ -27,7 +27,7 @@ from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.errors import format_error
-from levelfield.spec.user_source import identity, parsed
+from levelfield.spec.user_source import frozen, identity, parsed
 from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
@@ -125,19 +125,14 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
 def _mixer(make: Maker, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
     name = make.__name__
     constructor_arguments(make, 2, False, settings)  # an early complaint about settings
-    frozen = {key: _frozen(value) for key, value in settings.items()}
+    kept = {key: frozen(value) for key, value in settings.items()}
     try:
-        digest(list(frozen.values()))
-        hash(tuple(frozen.values()))
+        digest(list(kept.values()))
+        hash(tuple(kept.values()))
     except (TypeError, ValueError) as error:
         raise UserError(f"The settings of {name} must be numbers, text, None or tuples of them.") from error
     takes_mask = isinstance(make, type) and mask_argument(make.forward, name) is not None
-    return UserMixer(path, name, sha, takes_mask, tuple(sorted(frozen.items())))
-
-
-def _frozen(value: Any) -> Any:
-    """Turns lists into tuples, at any depth, so that a mixer can be hashed."""
-    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+    return UserMixer(path, name, sha, takes_mask, tuple(sorted(kept.items())))
 
 
 def _is_config(given: object) -> bool:
@@ -151,7 +146,7 @@ def _configured(given: Any, name: str, settings: Mapping[str, Any]) -> MixerConf
             raise UserError(f"{name} is made already: name its class, {type(given).__name__}, to give it settings.")
         return given
     try:
-        return given(**{key: _frozen(value) for key, value in settings.items()})
+        return given(**{key: frozen(value) for key, value in settings.items()})
     except TypeError as error:
         raise UserError(f"{name} does not take these settings: {format_error(error)}") from error
 

@@ -175,6 +175,16 @@ def test_a_folder_of_folders_is_taken_and_what_has_no_place_is_named(tmp_path: P
     ]
 
 
+def test_variants_of_a_listed_study_are_told_apart_by_their_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an attention on six ranges the rows say `attention`; the summary names each."""
+    monkeypatch.chdir(tmp_path)
+    folder = ROOT / "results" / "reach-minutes"
+    main(["leaderboard", str(folder)])
+    assert "Left out" not in capsys.readouterr().out
+
+
 def broken(folder: Path, name: str, change: Callable[[str], str]) -> Path:
     (folder / name).write_text(change((folder / name).read_text()))
     return folder

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from levelfield.report.leaderboard.page import page
-from levelfield.report.leaderboard.reading import find, read
+from levelfield.report.leaderboard.reading import Specs, find, nothing_known, read
 from levelfield.report.write import write
 
 
-def build(folders: Sequence[Path], out: Path) -> tuple[Path, Sequence[str]]:
+def build(folders: Sequence[Path], out: Path, specs: Specs = nothing_known) -> tuple[Path, Sequence[str]]:
     """Writes the page and returns where it is, with a sentence for every folder that was left out.
 
-    folders: results folders, or folders of them. Raises UserError where one has no results or is damaged.
+    folders: results folders, or folders of them. specs: the settings of a study's runs at an effort, by run id, which
+    tell apart arms that share all names. Raises UserError where a folder has no results or is damaged.
     """
-    found = find(folders)
-    boards = [read(folder) for folder in found.folders]
+    found = find(folders, specs)
+    boards = [read(folder, specs) for folder in found.folders]
     (written,) = write(out.parent, {out.name: page(boards, found.left_out, out.parent)}, {})
     return written, found.left_out

@@ -11,18 +11,24 @@ What `rows.csv` and `summary.csv` say of one arm must agree, or the folder is re
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from levelfield.report import committed
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_score, metrics_of
+from levelfield.report.cells import NONE, Cell, Cells, arms_of, gather, is_baseline, is_score, metrics_of
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
 REMEDY = "write its report again with `levelfield report`"
+Specs = Callable[[str, str], Mapping[str, Mapping[str, Any]]]  # study, effort -> run id -> `spec.describe(run)`
+
+
+def nothing_known(study: str, effort: str) -> Mapping[str, Mapping[str, Any]]:
+    """The settings of a study's runs where no study can be looked up: none."""
+    return {}
 
 
 class Found(NamedTuple):
@@ -60,8 +66,10 @@ class Board:
     units: Mapping[str, str]  # of each task's metric
 
 
-def find(folders: Sequence[Path]) -> Found:
+def find(folders: Sequence[Path], specs: Specs = nothing_known) -> Found:
     """Returns the results folders among these and directly inside them, each once.
+
+    specs: the settings of a study's runs, which tell apart arms that share all names.
 
     Raises UserError for one that is not there, and for one that neither is a results folder nor holds any.
     """
@@ -71,7 +79,7 @@ def find(folders: Sequence[Path]) -> Found:
         if not folder.is_dir():
             raise UserError(f"There is no folder {folder}: name folders of results, such as report/demo-minutes.")
         inside = [folder] if _holds_rows(folder) else sorted(path for path in folder.iterdir() if _holds_rows(path))
-        reasons = {path: why for path in inside if (why := unsuited(path))}
+        reasons = {path: why for path in inside if (why := unsuited(path, specs))}
         if not inside:
             raise UserError(
                 f"{folder} holds no rows.csv, nor does a folder in it: write a report with `levelfield report`, and "
@@ -88,7 +96,7 @@ def _holds_rows(folder: Path) -> bool:
     return (folder / committed.ROWS).is_file()
 
 
-def unsuited(folder: Path) -> str:
+def unsuited(folder: Path, specs: Specs = nothing_known) -> str:
     """Returns why a folder of rows has no cell of a leaderboard, one sentence; "" where it has. Raises UserError."""
     rows = committed.read_rows(folder)
     whole = [row for row in rows if _is_score(row)]
@@ -96,30 +104,58 @@ def unsuited(folder: Path) -> str:
         return f"{folder} has no score of a run on a whole test split, which is what a leaderboard shows."
     if not (folder / committed.SUMMARY).is_file():
         return f"{folder} has no {committed.SUMMARY}, so what its runs cost is not known: {REMEDY}."
-    arms = {(row.get("task"), row.get("model"), row.get("protocol")) for row in whole}
+    if not (model := _varied(folder, rows)):
+        return ""
+    try:
+        _results(folder, rows, specs)
+    except UserError:
+        return (
+            f"{folder} tells variants of {model} apart in {committed.SUMMARY} and not in {committed.ROWS}, and no "
+            "study here has its runs, so no cell can be led back to its rows."
+        )
+    return ""
+
+
+def _varied(folder: Path, rows: Sequence[Row]) -> str:
+    """Returns a model of which the summary tells variants apart that share all names in the rows; "" for none."""
+    arms = {(row.get("task"), row.get("model"), row.get("protocol")) for row in rows if _is_score(row)}
     for record in committed.records(folder / committed.SUMMARY):
         model, variant, _ = str(record.get("model")).partition(" (")
         if variant and (record.get("task"), model, record.get("protocol")) in arms:
-            return (
-                f"{folder} tells variants of {model} apart in {committed.SUMMARY} and not in {committed.ROWS}, so no "
-                "cell can be led back to its rows."
-            )
+            return model
     return ""
+
+
+def _results(folder: Path, rows: Sequence[Row], specs: Specs) -> Results:
+    """Returns the rows with their arms' lines; variants are told apart by the settings of the runs of these ids.
+
+    Raises UserError where an arm of the rows has no line.
+    """
+    if not _varied(folder, rows):
+        return Results(rows, committed.ledgers(folder, rows))
+    names = {(row.get("study", ""), row.get("effort", ""), row.get("run", "")) for row in rows if _is_score(row)}
+    known = {key: specs(*key) for key in {(study, effort) for study, effort, _ in names}}
+    mine = {run: known[study, effort][run] for study, effort, run in names if run in known[study, effort]}
+    labels = {run: arm.model_label for run, arm in arms_of(Results(rows, {}, specs=mine)).items()}
+    return Results(rows, committed.ledgers(folder, rows, labels), specs=mine)
 
 
 def _is_score(row: Row) -> bool:
     return is_score(row) and not is_baseline(row)
 
 
-def read(folder: Path) -> Board:
-    """Returns the table of a results folder. Raises UserError where its files are damaged or do not agree."""
+def read(folder: Path, specs: Specs = nothing_known) -> Board:
+    """Returns the table of a results folder. Raises UserError where its files are damaged or do not agree.
+
+    specs: the settings of a study's runs, which tell apart arms that share all names.
+    """
     rows = committed.read_rows(folder)
     named = {(row.get("study", ""), row.get("effort", "")) for row in rows if _is_score(row)}
     if len(named) != 1:
         several = ", ".join(sorted(f"{study} at effort {effort}" for study, effort in named))
         raise UserError(f"{folder / committed.ROWS} holds rows of {several}: keep one study and effort in a folder.")
     ((study, effort),) = named
-    results = Results(rows, committed.ledgers(folder, rows))
+    results = _results(folder, rows, specs)
     tables = _by_task([gather(results, metric) for metric in metrics_of(results)])
     standings = [_standing(cell, rows) for task, cells in tables.items() for cell in cells.of(task)]
     for standing in standings:
@@ -176,10 +212,16 @@ def _check(folder: Path, standing: Standing, metric: str) -> None:
 
 def _unfinished(folder: Path, seen: Collection[Arm], tables: Mapping[str, Cells]) -> Iterator[Standing]:
     """Yields the arms that were planned and of which no seed has a row, so that none is passed over."""
+    named = {(arm.task, arm.model_label, arm.protocol) for arm in seen}
     for record in committed.records(folder / committed.SUMMARY):
         arm = Arm(*(str(record.get(key, "")) for key in ("task", "model", "protocol")))
         cells = tables.get(arm.task)
-        if cells and arm.protocol != NONE and arm not in seen and record.get("metric") == cells.metric:
+        if (
+            cells
+            and arm.protocol != NONE
+            and (arm.task, arm.model, arm.protocol) not in named
+            and record.get("metric") == cells.metric
+        ):
             planned = record.get("planned")
             cell = Cell(arm, cells.unit, (), None, (record,))
             standing = Standing(cell, (), 0, planned if isinstance(planned, int) else 0)

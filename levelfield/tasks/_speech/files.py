@@ -75,7 +75,7 @@ def find(sources: Path | None, task: str, page: str) -> Path:
     if sources is None:
         raise UserError(
             f"Task {task} needs Speech Commands v0.02: run `levelfield data prepare {task}`, or download "
-            f"{ARCHIVE} from {page} into a folder and add --from FOLDER."
+            f"{ARCHIVE} from {page} into a folder and add --from FOLDER to it."
         )
     if not sources.exists():
         raise UserError(f"{sources} does not exist: name the folder that holds {ARCHIVE}.")

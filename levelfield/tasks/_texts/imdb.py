@@ -116,7 +116,7 @@ def find(sources: Path | None, task: str) -> Path:
     if sources is None:
         raise UserError(
             f"Task {task} needs the IMDb reviews: run `levelfield data prepare {task}`, or download "
-            f"{ARCHIVES[0].name} from {PAGE} into a folder and add --from FOLDER."
+            f"{ARCHIVES[0].name} from {PAGE} into a folder and add --from FOLDER to it."
         )
     if sources.is_file():
         return sources

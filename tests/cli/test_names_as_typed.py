@@ -1,0 +1,73 @@
+"""What names a mixer, a file or a column is taken as it was typed, with blanks and settings, or refused by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from levelfield.cli.app import main
+from levelfield.mixers.attention import Attention
+from levelfield.presets import by_name
+from levelfield.presets.options import columns, names
+from levelfield.spec import UserError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_word_that_is_a_file_is_taken_whole(here: Path) -> None:
+    (here / "my mixers").mkdir()
+    (here / "my mixers" / "a, b.py").touch()
+    (here / "a.py").touch()
+    whole = "my mixers/a, b.py:Mine(x=1, y=2)"
+    assert names([whole, "s4 conv"]) == (whole, "s4", "conv")
+    assert names(["my mixers"]) == ("my mixers",)
+    assert names(["a.py:M, a.py:N"]) == ("a.py:M", "a.py:N"), "two mixers in one pair of quotes"
+    assert names(["no file.py:M"]) == ("no", "file.py:M") and names(["a\0b", " "]) == ("a\0b",)
+
+
+def test_columns_keep_their_blanks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert columns(["heart rate, ecg", "late ill"]) == ("heart rate", "ecg", "late ill")
+    (here / "v.csv").write_text("heart rate,late ill\n" + "".join(f'"[{i}, 2, 3]",{i}\n' for i in range(60)))
+    words = ("data", "prepare", "v.csv", "--channels", "heart rate", "--target")
+    assert "no column 'late il'" in refused(capsys, *words, "late il")
+    main([*words, "late ill"])
+
+
+def test_import_names_a_file_that_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "There is no file or folder sp ace/run:" in refused(capsys, "import", "sp ace/run")
+    (here / "answers.jsonl").touch()
+    assert "the model with --model" in refused(capsys, "import", "answers.jsonl")
+
+
+def test_a_mixer_that_ships_takes_settings() -> None:
+    assert by_name.mixer("attention(heads=7)") == Attention(heads=7) and by_name.is_mixer("attention(heads=7)")
+    with pytest.raises(UserError, match="The mixer attention has no setting 'head': did you mean 'heads'"):
+        by_name.mixer("attention(head=7)")
+    with pytest.raises(UserError, match="There is no mixer 'atention': did you mean 'attention'"):
+        by_name.mixer("atention(heads=7)")
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("atention", "Nothing is called 'atention': did you mean 'attention'?"),
+        ("localty", "Nothing is called 'localty': did you mean 'locality'?"),
+        ("reech(range=8)", "Nothing is called 'reech': did you mean 'reach'?"),
+    ],
+)
+def test_check_knows_mixers_and_probes_by_near_names(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
+) -> None:
+    assert sentence in refused(capsys, "check", name)
