@@ -73,7 +73,8 @@ def user_errors(name: str, file: str) -> Iterator[None]:
     except UserError:
         raise
     except SyntaxError as error:
-        raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise UserError(f"{error.filename or file}{where}: {error.msg}.") from error
     except (Exception, SystemExit) as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         where = f", line {lines[-1]}" if lines else ""
