@@ -11,7 +11,7 @@ from typing import Any
 
 from levelfield.cli.streams import Say
 from levelfield.report import leaderboard
-from levelfield.spec import EFFORTS, UserError, describe
+from levelfield.spec import EFFORTS, Effort, UserError, describe
 
 RESULTS = Path("results")
 KEPT = Path(__file__).resolve().parents[2] / RESULTS  # where levelfield is run from its repository
@@ -45,5 +45,7 @@ def _specs(study: str, effort: str) -> Mapping[str, Mapping[str, Any]]:
     and a file that it names is not executed for that."""
     from levelfield.engine.find import Source, listed  # which import torch, and few folders need it
 
-    chosen = [known for known in EFFORTS if known == effort and study in listed()]
-    return {run.id: describe(run) for known in chosen for run in Source(study).load().runs(known)}
+    known: dict[str, Effort] = {each: each for each in EFFORTS}
+    if effort not in known or study not in listed():
+        return {}
+    return {run.id: describe(run) for run in Source(study).load().runs(known[effort])}
