@@ -59,11 +59,13 @@ def test_an_audit_runs_to_its_report_and_continues(here: Path, capfd: pytest.Cap
     assert (at / "rows.csv").read_bytes() == before
 
 
-def rows(task: str, learnable: bool, shares: dict[int, float]) -> list[Row]:
+def rows(task: str, learnable: bool, shares: dict[int, float], best: float = 0.95) -> list[Row]:
+    """An audit in which S4 is the reference and has a score of `best`."""
     own = Row(task=task, effort="minutes", protocol="none", split="test", n=500)
     found = [
         own | Row(model="guessing", metric="score", value=0.5),
-        own | Row(model="window9", metric="learnable", value=float(learnable)),
+        own | Row(model="s4", metric="learnable", value=float(learnable)),
+        *(own | Row(model="s4", metric=f"score{end}", at="free=all", value=best) for end in ("", "_low", "_high")),
     ]
     found += [own | Row(model="data", metric="steps", at="place=median", value=300.0)]
     for window, share in shares.items():
@@ -84,7 +86,8 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
     given = {
         "local": rows("local", True, {5: 0.96, 9: 0.99}),
         "far": rows("far", True, {5: 0.1, 9: 0.2}),
-        "coin": rows("coin", False, {5: 0.5, 9: 0.5}),
+        "coin": rows("coin", False, {5: 0.5, 9: 0.5}, 0.5),
+        "begun": rows("begun", True, {5: 0.1, 9: 0.2}, 0.7),
     }
     read = []
     for name, found in given.items():
@@ -92,5 +95,6 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
         read.append(audits.read(tmp_path / f"{name}.csv"))
         assert read[-1] == Reading.of(found), "CSV gives the rows back"
     lines = [line for line in audits.page(read).splitlines() if line.startswith("| `")]
-    assert [line.split("`")[1] for line in lines] == ["far", "local", "coin"]
-    assert "over 9" in lines[0] and "| 5 | 5 to 9 |" in lines[1] and "Nothing is learnable" in lines[2]
+    assert [line.split("`")[1] for line in lines] == ["far", "local", "begun", "coin"]
+    assert "over 9" in lines[0] and "| 5 | 5 to 9 |" in lines[1] and "Nothing is learnable" in lines[3]
+    assert "| 90 % |" in lines[0] and "| 40 % |" in lines[2] and "most of the task was not learnt" in lines[2]

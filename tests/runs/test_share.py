@@ -116,8 +116,12 @@ def test_what_is_there_is_not_overwritten(run: Path, packed: Path, tmp_path: Pat
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match="holds other things"):
         share.pack(run, tmp_path / "mine")
-    with pytest.raises(UserError, match="is not complete"):
+    with pytest.raises(UserError, match="There is no run 'nothing'"):
         share.pack(run.parent / "nothing", tmp_path / "other")
+    (run.parent / "begun").mkdir()
+    (run.parent / "begun" / "spec.json").write_text("{}")
+    with pytest.raises(UserError, match="is not complete"):
+        share.pack(run.parent / "begun", tmp_path / "other")
 
 
 def test_it_is_pushed_only_where_the_hubs_package_is(

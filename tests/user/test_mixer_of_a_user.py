@@ -19,7 +19,6 @@ from torch import Generator, Tensor, nn
 from levelfield.contract import check
 from levelfield.spec import UserError, describe, digest
 from levelfield.user.mixer import UserMixer, load_user_mixer, user_mixer
-from levelfield.user.values import user_errors
 
 SOURCE = '''
 from __future__ import annotations
@@ -395,10 +394,3 @@ def test_layers_of_torch_get_their_own_kind_of_mask() -> None:
     layer = _build(mixer, causal=False).eval()
     x, mask = torch.randn(2, 5, 8, generator=Generator().manual_seed(0)), torch.arange(5) < torch.tensor([[5], [3]])
     torch.testing.assert_close(layer(x, mask)[1:, :3], layer(x[1:, :3], None))
-
-
-def test_a_fault_without_a_line_names_the_file_alone() -> None:
-    """As Python raises it of a file with null bytes."""
-    with pytest.raises(UserError) as refused, user_errors("A", "mine.py"):
-        raise SyntaxError("source code string cannot contain null bytes")
-    assert str(refused.value) == "mine.py: source code string cannot contain null bytes."

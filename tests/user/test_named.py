@@ -15,6 +15,7 @@ from levelfield.presets.options import names
 from levelfield.spec import MixerConfig, UserError, digest
 from levelfield.user import named
 from levelfield.user.mixer import UserMixer, load_user_mixer, user_mixer
+from levelfield.user.values import user_errors
 
 HELPED = """
 from torch import nn
@@ -190,3 +191,10 @@ def test_a_batch_second_module_of_ones_own_is_told_which_axes_are_which() -> Non
 def test_names_are_split_outside_brackets_only() -> None:
     words = ["a.py:M(x=1, y=(2, 3)),s4", "torch.nn:GRU(bias=False) conv"]
     assert names(words) == ("a.py:M(x=1, y=(2, 3))", "s4", "torch.nn:GRU(bias=False)", "conv")
+
+
+def test_a_fault_without_a_line_names_the_file_alone() -> None:
+    """As Python raises it of a file with null bytes."""
+    with pytest.raises(UserError) as refused, user_errors("A", "mine.py"):
+        raise SyntaxError("source code string cannot contain null bytes")
+    assert str(refused.value) == "mine.py: source code string cannot contain null bytes."
