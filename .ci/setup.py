@@ -43,10 +43,7 @@ def works():
 
 
 def make():
-    """Installs torch first, at its pinned version: whatever asks for torch afterwards finds it there.
-
-    pip would compile what it installs on one core, which takes longer than installing it; compileall takes all of them.
-    """
+    """Installs torch first, at its pinned version: whatever asks for torch afterwards finds it there."""
     moved = stamp() and stamp().splitlines()[0] != wanted().splitlines()[0]
     if UNFINISHED.exists() or moved or not works():
         shutil.rmtree(VENV, ignore_errors=True)
@@ -55,14 +52,11 @@ def make():
     if not works():
         subprocess.check_call([sys.executable, "-m", "venv", str(VENV)])
     torch = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
-    pip += ["-c", "constraints.txt"]
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
     pip += [] if sys.stdout.isatty() else ["-qq"]
     print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
     subprocess.check_call([*pip, torch], cwd=str(ROOT))
     subprocess.check_call([*pip, "-e", ".[dev]"], cwd=str(ROOT))
-    # What fails to compile here is never imported, such as templates and tests of Python 2.
-    subprocess.call([PYTHON, "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
     UNFINISHED.write_text(wanted())
     os.replace(str(UNFINISHED), str(READY))
 
