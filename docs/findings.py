@@ -34,12 +34,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import by_operator
 import contents
 import findings_figure
+import findings_shown
 import leads
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
 RESULTS, README = ROOT / "results", ROOT / "README.md"
-WORDS = {1: "yes", -1: "no", 0: "not decided"}
 HOUR = 3_600
 
 
@@ -64,7 +64,7 @@ class Subject:
     paired: bool = False
     axis: str = ""
     operators: bool = False
-    lead: Callable[[Results, Sequence[Finding]], Iterator[str]] | None = None
+    lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -114,7 +114,7 @@ SUBJECTS = (
         (("miralles2025_enriched", "overnight", 0),),
         "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
         "(`levelfield run miralles2025_table3 --effort paper`).",
-        lead=lambda results, found: leads.enriched(results, found, _of("amos2025_small")),
+        lead=lambda found: leads.enriched(found, _of("amos2025_small")),
         known=(("positions lift attention*", "control"),),
     ),
     Subject(
@@ -190,10 +190,9 @@ def answer(subject: Subject) -> Answer | None:
     return None
 
 
-def _of(study: str) -> Results | None:
-    """Returns the committed results of a study at `overnight`."""
-    found = answer(next(subject for subject in SUBJECTS if subject.studies[0][0] == study))
-    return found and found.results
+def _of(study: str) -> Answer | None:
+    """Returns the answer to the subject that a study answers first."""
+    return answer(next(subject for subject in SUBJECTS if subject.studies[0][0] == study))
 
 
 def page() -> str:
@@ -206,7 +205,7 @@ def page() -> str:
         if found and subject.axis:
             parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
         if found and subject.operators:
-            parts += [*by_operator.table(found.results), leads.no_sum(found.results)]
+            parts += by_operator.table(found.results)
             parts += [f"![Scores by root operator in {found.study.name}](figures/{subject.figure.name})\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
@@ -215,7 +214,7 @@ def page() -> str:
 def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     """Says how the questions were answered, and which of these answers could have come as a surprise."""
     every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
-    said = Counter(WORDS[finding.decided] for finding, _ in every)
+    said = Counter(findings_shown.WORDS[finding.decided] for finding, _ in every)
     known = sum(bool(why) for finding, why in every if finding.decided)
     decided = said["yes"] + said["no"]
     return (
@@ -232,13 +231,13 @@ def _why(subject: Subject, finding: Finding) -> str:
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
     rows, findings = found.results.rows, found.findings
     if subject.lead:
-        yield f"**In short.** {chr(10).join(subject.lead(found.results, findings))}\n"
+        yield f"**In short.** {chr(10).join(subject.lead(found))}\n"
     head = f"**Answer**, of `{found.study.name}` at effort `{found.effort}`. {capped(rows)}".rstrip()
     yield f"{head}\n"
     yield "| question | answer | difference of means, less the limit | numbers (medians) |\n|---|---|---|---|"
     for finding in findings:
         span = str(finding.span) if finding.span else "–"
-        word = WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
+        word = findings_shown.WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
         facts = finding.facts.partition(" Against the limit")[0]
         asks = "" if " " in finding.subject else subject.asks
         why = f" ({known})" if finding.decided and (known := _why(subject, finding)) else ""

@@ -31,6 +31,7 @@ from levelfield.tasks.reach import Reach
 if TYPE_CHECKING:
     from findings import Answer
 
+WORDS = {1: "yes", -1: "no", 0: "not decided"}
 TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews"}
 PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
 HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
@@ -76,7 +77,7 @@ def _by_answer(findings: Iterable[Finding]) -> dict[str, list[str]]:
     """Returns what is decided, and what of: only answers that something has."""
     found: dict[str, list[str]] = {}
     for finding in findings:
-        word = {1: "yes", -1: "no", 0: "not decided"}[finding.decided] if finding.seen else "cannot be said"
+        word = WORDS[finding.decided] if finding.seen else "cannot be said"
         found.setdefault(word, []).append(finding.subject)
     return found
 
