@@ -127,11 +127,10 @@ def compare(
     if study.search is not None:
         run_all(tuning.trials(study), effort, out / tuning.FOLDER, tested=False)
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
-    index = StudyIndex.of(study.name, effort, choose(study, effort), trials=records, asked_trials=trials)
-    store.write_index(out, index, adds=True)
+    asked = choose(study, effort)
+    store.write_index(out, StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials), adds=True)
     run_all(study, effort, out)
-    asked = [run.id for run in choose(study, effort)]
-    results = store.without_unbegun(store.read(out, study.name, effort), out, asked)
+    results = store.without_unbegun(store.read(out, study.name, effort), out, [run.id for run in asked])
     study = recorded(study, results.specs, config)
     files = report.build(study, effort, results, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
     return Comparison(results.rows, results.ledgers, files)

@@ -34,13 +34,12 @@ NO_HINT = arg(help_behavior_hint="")
 
 def whole(text: str, least: int = 0, most: int = MOST) -> int:
     """Reads a number: whole("12") is 12. Raises UserError for what is no whole number in that range."""
+    shown = files.shortened(text, 60)
     try:
         number = int(text) if len(text) <= 20 else MOST + 1
     except ValueError:
-        shown = files.shortened(text, 60)
         raise Unreadable(text, f"'{shown}' is no whole number: give one such as {max(1, least)}.") from None
     if not least <= number <= most:
-        shown = files.shortened(text, 60)
         raise Unreadable(text, f"{shown} is out of range: give a whole number from {least} to {most:,}.")
     return number
 
@@ -111,26 +110,26 @@ Folder = Annotated[Path, _one("FOLDER", files.folder)]
 Folders = Annotated[
     tuple[Path, ...],
     _some("FOLDER ...", lambda words: tuple(map(files.folder, words))),
-    arg(help_behavior_hint=""),
+    NO_HINT,
 ]
 Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Path, words)))]
 Page = Annotated[Path, _one("PAGE.html", Path)]
-File = Annotated[Path | None, _one("PATH", Path), arg(help_behavior_hint="")]
+File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
-Trials = Annotated[int, _one("N", whole), arg(help_behavior_hint="")]
+Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]
 Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
 Share = Annotated[float, _one("X", share)]
-Rate = Annotated[float | None, _one("X", real), arg(help_behavior_hint="")]
+Rate = Annotated[float | None, _one("X", real), NO_HINT]
 Device = Annotated[str, _one("DEVICE", str)]
-Text = Annotated[str, _one("TEXT", str), arg(help_behavior_hint="")]
-Name = Annotated[str | None, _one("TEXT", str), arg(help_behavior_hint="")]
-Names = Annotated[tuple[str, ...], _some("NAME ...", names), arg(help_behavior_hint="")]
-Files = Annotated[tuple[str, ...], _some("FILE ...", tuple), arg(help_behavior_hint="")]
-ColumnNames = Annotated[tuple[str, ...], _some("COLUMN ...", columns), arg(help_behavior_hint="")]
-AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), arg(help_behavior_hint="")]
+Text = Annotated[str, _one("TEXT", str), NO_HINT]
+Name = Annotated[str | None, _one("TEXT", str), NO_HINT]
+Names = Annotated[tuple[str, ...], _some("NAME ...", names), NO_HINT]
+Files = Annotated[tuple[str, ...], _some("FILE ...", tuple), NO_HINT]
+ColumnNames = Annotated[tuple[str, ...], _some("COLUMN ...", columns), NO_HINT]
+AnyEffort = Annotated[Effort | None, _one(f"{{{','.join(EFFORTS)}}}", effort), NO_HINT]
 EngineName = Annotated[str, _one("ENGINE", str)]
-Kind = Annotated[Positional[str], _one("KIND", str), arg(help_behavior_hint="")]
+Kind = Annotated[Positional[str], _one("KIND", str), NO_HINT]
 StudyName = Annotated[Positional[str], arg(metavar="STUDY")]
 TaskName = Annotated[Positional[str], arg(metavar="TASK")]
 
@@ -235,11 +234,11 @@ class NumericsOptions:
         nproc: processes that train each run together, each on its share of every batch and on a GPU of its own
     """
 
-    precision: Annotated[Precision, arg(help_behavior_hint="")] = "float32"
+    precision: Annotated[Precision, NO_HINT] = "float32"
     compile: bool = False
-    accumulate: Annotated[int, _one("N", whole), arg(help_behavior_hint="")] = 1
+    accumulate: Annotated[int, _one("N", whole), NO_HINT] = 1
     recompute: bool = False
-    nproc: Annotated[int, _one("N", whole), arg(help_behavior_hint="")] = 1
+    nproc: Annotated[int, _one("N", whole), NO_HINT] = 1
 
     def numerics(self) -> Numerics:
         """Returns the same as a value of the package. Raises UserError for a number that cannot be."""

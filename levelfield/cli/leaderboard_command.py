@@ -6,6 +6,7 @@ write((), Path("leaderboard.html"), say)    # of results/ here, else of the repo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def _results(say: Say) -> Path:
     raise UserError("There is no folder results here: name folders of results, such as report/demo-minutes.")
 
 
+@cache
 def _specs(study: str, effort: str) -> Mapping[str, Mapping[str, Any]]:
     """Returns the settings of a study's runs by their ids: of one that is listed, as a results folder may name anything
     and a file that it names is not executed for that."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -40,8 +41,14 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
         )
     names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
     specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
-    labels = {run: arm.model_label for run, arm in arms_of(Results(mine, {}, specs=specs)).items()}
-    return Results(mine, ledgers(folder, mine, labels), specs=specs, trials=[*records(folder / TRIALS)])
+    return replace(told_apart(folder, mine, specs), trials=[*records(folder / TRIALS)])
+
+
+def told_apart(folder: Path, rows: Sequence[Row], specs: Mapping[str, Mapping[str, Any]]) -> Results:
+    """Returns rows of a folder with what their arms cost. specs: the settings of their runs, as far as they are known,
+    which tell apart arms that share all names. Raises UserError where an arm has no line in the summary."""
+    labels = {run: arm.model_label for run, arm in arms_of(Results(rows, {}, specs=specs)).items()}
+    return Results(rows, ledgers(folder, rows, labels), specs=specs)
 
 
 def read_rows(folder: Path) -> list[Row]:

@@ -73,7 +73,7 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
 
 
 def _anchor(rows: Sequence[Row]) -> str:
-    """Returns where a page has these rows, as `cell_rows` says in them; "" where it does not, or has them in several
+    """Returns where a page has these rows, as `RowIndex` says in them; "" where it does not, or has them in several
     places."""
     found = {str(row.get("anchor", "")) for row in rows}
     return found.pop() if len(found) == 1 else ""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from levelfield.report import committed
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cell, Cells, arms_of, gather, is_baseline, is_score, metrics_of
+from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_score, metrics_of
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
@@ -136,8 +136,7 @@ def _results(folder: Path, rows: Sequence[Row], specs: Specs) -> Results:
     names = {(row.get("study", ""), row.get("effort", ""), row.get("run", "")) for row in rows if _is_score(row)}
     known = {key: specs(*key) for key in {(study, effort) for study, effort, _ in names}}
     mine = {run: known[study, effort][run] for study, effort, run in names if run in known[study, effort]}
-    labels = {run: arm.model_label for run, arm in arms_of(Results(rows, {}, specs=mine)).items()}
-    return Results(rows, committed.ledgers(folder, rows, labels), specs=mine)
+    return committed.told_apart(folder, rows, mine)
 
 
 def _is_score(row: Row) -> bool:
