@@ -2,6 +2,8 @@
 PYTHON ?= python3
 RUN = .venv/bin/python -m
 WORKERS ?= auto
+no_python = '$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=...
+set_up = command -v "$(PYTHON)" >/dev/null || { echo "$(no_python)"; exit 1; }; "$(PYTHON)" .ci/setup.py
 
 .PHONY: help setup demo test slow lint format types check pages docs clean
 
@@ -9,10 +11,10 @@ help:  ## what this file can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup:  ## make .venv with everything in it (each target below calls this itself)
-	@command -v "$(PYTHON)" >/dev/null || { echo "'$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=..."; exit 1; }
-	@"$(PYTHON)" .ci/setup.py
+	@$(set_up)
 
-demo: setup  ## the quick study end to end, then its report
+demo:  ## the quick study end to end, then its report; sets up what running needs, and nothing for tests
+	@$(set_up) --without-dev
 	@$(RUN) levelfield demo
 
 test: setup  ## the ordinary tests

@@ -1,9 +1,12 @@
 """Makes .venv ready to work in: `python3 .ci/setup.py`, which `make` calls before every job.
 
-The stamp `.venv/.ready` says what the environment was made from: this folder and the interpreter, then a hash of
-pyproject.toml and constraints.txt. So a second call returns at once, and a changed file installs again. While packages
-are being installed `.venv/.unfinished` stands there; an environment that still has it was killed half-way and is made
-anew. Two calls at once wait for each other.
+With `--without-dev`, tests, linters and type checkers are left out, which running levelfield does not need; a later call
+without it adds them.
+
+The stamp `.venv/.ready` says what the environment was made from: this folder and the interpreter, a hash of
+pyproject.toml and constraints.txt, and what it is for. So a second call returns at once, and a changed file installs
+again. While packages are being installed `.venv/.unfinished` stands there; an environment that still has it was killed
+half-way and is made anew. Two calls at once wait for each other.
 
 Nothing here may be newer than Python 3.6, whose users are told in one sentence that theirs is too old.
 """
@@ -21,12 +24,13 @@ PYTHON = str(VENV / "bin" / "python")
 READY = VENV / ".ready"
 UNFINISHED = VENV / ".unfinished"
 CONSTRAINTS = ROOT / "constraints.txt"
+WHOLE, RUN_ONLY = ".[dev]", "."
 
 
-def wanted():
-    """The stamp of an environment made here and now, two lines."""
+def wanted(packages):
+    """The stamp of an environment made here and now, three lines."""
     content = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
-    return f"{ROOT} {sys.version.split()[0]}\n{hashlib.sha256(content).hexdigest()}\n"
+    return f"{ROOT} {sys.version.split()[0]}\n{hashlib.sha256(content).hexdigest()}\n{packages}\n"
 
 
 def stamp():
@@ -42,9 +46,14 @@ def works():
         return False
 
 
-def make():
+def ready(packages):
+    """Whether nothing is left to do. An environment with everything serves whoever wants less."""
+    return stamp() in {wanted(packages), wanted(WHOLE)} and not UNFINISHED.exists() and works()
+
+
+def make(packages):
     """Installs torch first, at its pinned version: whatever asks for torch afterwards finds it there."""
-    moved = stamp() and stamp().splitlines()[0] != wanted().splitlines()[0]
+    moved = stamp() and stamp().splitlines()[0] != wanted(packages).splitlines()[0]
     if UNFINISHED.exists() or moved or not works():
         shutil.rmtree(VENV, ignore_errors=True)
     VENV.mkdir(exist_ok=True)
@@ -56,13 +65,14 @@ def make():
     pip += [] if sys.stdout.isatty() else ["-qq"]
     print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
     subprocess.check_call([*pip, torch], cwd=str(ROOT))
-    subprocess.check_call([*pip, "-e", ".[dev]"], cwd=str(ROOT))
-    UNFINISHED.write_text(wanted())
+    subprocess.check_call([*pip, "-e", packages], cwd=str(ROOT))
+    UNFINISHED.write_text(wanted(packages))
     os.replace(str(UNFINISHED), str(READY))
 
 
-def main():
+def main(arguments):
     """What went wrong, in one sentence, or None."""
+    packages = RUN_ONLY if "--without-dev" in arguments else WHOLE
     if sys.version_info < (3, 11):  # noqa: UP036
         return f"levelfield needs Python 3.11 or newer and this is {sys.version.split()[0]}: make PYTHON=python3.12"
     try:
@@ -73,10 +83,10 @@ def main():
         return f"This Python lacks its '{error.name}' module; on Debian and Ubuntu: apt install python3-venv"
     with (ROOT / ".setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp() == wanted() and not UNFINISHED.exists() and works():
+        if ready(packages):
             return None
         try:
-            make()
+            make(packages)
         except subprocess.CalledProcessError as error:
             return f"Set-up stopped at '{' '.join(error.cmd[1:4])}' (see above): mend that, then run the same make."
         except KeyboardInterrupt:
@@ -85,4 +95,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
