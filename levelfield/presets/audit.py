@@ -46,7 +46,9 @@ class Scale:
     windows: steps that each bounded model sees in all, of DEPTH layers. blocks: steps within or across which order is
     destroyed. most: examples of train, val and test; fewer, but FEWEST, where sequences are so long that training ones
     come to more than `held` steps. tokens: of a batch, which is at least two sequences and at most
-    `batch`. free: steps of a sequence beyond which, of what sees everything, the first model alone is trained.
+    `batch`. free: steps of a sequence beyond which, of what sees everything, the first model alone is trained. steps: of
+    the optimizer, at least; where sequences are short they are more, until `read` steps of sequences have been read, as
+    many as the longest ones come to.
     """
 
     windows: tuple[int, ...] = (1, 5, 9, 17, 33, 61, 121)
@@ -55,6 +57,7 @@ class Scale:
     held: int = 8_000_000
     free: int = 1_024
     steps: int = 500
+    read: int = 4_096_000
     width: int = 32
     seeds: int = 2
     batch: int = 32
@@ -63,7 +66,7 @@ class Scale:
 
 
 SCALES: dict[Effort, Scale] = {
-    "smoke": Scale(windows=(1, 5), most=(800, 300, 300), steps=8, width=16, seeds=1, batch=8),
+    "smoke": Scale(windows=(1, 5), most=(800, 300, 300), steps=8, read=0, width=16, seeds=1, batch=8),
     "minutes": Scale(),
     "overnight": Scale(
         blocks=(4, 16, 64),
@@ -71,6 +74,7 @@ SCALES: dict[Effort, Scale] = {
         held=60_000_000,
         free=4_096,
         steps=6_000,
+        read=49_152_000,
         width=64,
         seeds=3,
         lr=2e-3,
@@ -149,6 +153,8 @@ def _disordered(base: Task, size: Scale) -> Iterator[tuple[str, Task]]:
 
 def _recipe(size: Scale, task: Task) -> Recipe:
     """One recipe for every arm, with as many sequences in a batch as its tokens allow."""
-    batch = max(2, min(size.batch, size.tokens // (task.max_length * task.documents)))
-    shape = efforts.Size(size.width, DEPTH, size.steps, batch, seeds=size.seeds, lr=size.lr)
+    length = task.max_length * task.documents
+    batch = max(2, min(size.batch, size.tokens // length))
+    steps = max(size.steps, size.read // (batch * length))
+    shape = efforts.Size(size.width, DEPTH, steps, batch, seeds=size.seeds, lr=size.lr)
     return efforts.recipe("minutes", shape)
