@@ -6,11 +6,17 @@
 
 A verdict is a sentence that a study writes, and only whoever writes a number into it knows which rows it is from. The
 marks are characters of Unicode's private use area, which survive formatting, joining and escaping.
+
+A list of rows is folded away at the end of a page, and leads back to the number that led to it:
+
+    list_html("rows-listops-s4", "s4: 59.6", "its rows")         # <details>...<div id="rows-listops-s4">its rows</div>
+    return_link("rows-listops-s4")                               # <a href="#of-rows-listops-s4">Back to the table</a>
 """
 
 from __future__ import annotations
 
 import re
+from html import escape
 
 OPEN, MIDDLE, CLOSE = "\ue000", "\ue001", "\ue002"
 _MARK = re.compile(f"{OPEN}([A-Za-z0-9_.-]+){MIDDLE}([^{OPEN}-{CLOSE}]*){CLOSE}")
@@ -40,3 +46,18 @@ def cited(text: str) -> frozenset[str]:
 def slug(*names: str) -> str:
     """Returns names as one anchor: slug("rows", "length=200") is "rows-length-200"."""
     return "-".join(part for name in names if (part := re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")))
+
+
+def back(anchor: str) -> str:
+    """Returns the anchor of the number to which the way back from a list leads."""
+    return f"of-{anchor}"
+
+
+def return_link(anchor: str) -> str:
+    """Returns the way back from a list, as HTML."""
+    return f'<a href="#{back(anchor)}">Back to the table</a>'
+
+
+def list_html(anchor: str, summary: str, inside: str) -> str:
+    """Returns a list of rows that is folded away. inside: HTML."""
+    return f'<details class="rows"><summary>{escape(summary)}</summary>\n<div id="{anchor}">{inside}</div></details>'

@@ -71,7 +71,7 @@ class RowIndex:
     @classmethod
     def of(cls, tables: Sequence[Cells], results: Results) -> RowIndex:
         """Returns the lists of all cells, table by table, in one pass over the rows."""
-        names = _Names()
+        names = Names()
         lists, rules = list(_lists(tables, names)), _rules(tables, names)
         placing = _Placing(lists, rules, names)
         rows = [cast("Row", {**row, "anchor": placing.anchor(row)}) for row in results.rows]
@@ -87,13 +87,14 @@ class RowIndex:
         return {(each.cell.arm, ""): each.anchor for each in reversed(self.lists)} | found
 
 
-class _Names:
-    """Gives every list a name of its own, whatever the names that it is made of."""
+class Names:
+    """Gives every list, and every row that has one, a name of its own, whatever the names that it is made of."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
 
     def new(self, *parts: str) -> str:
+        """Returns an anchor that no other has."""
         name = slug(*parts)
         while name in self._used:
             name += "-2"
@@ -101,7 +102,7 @@ class _Names:
         return name
 
 
-def _lists(tables: Sequence[Cells], names: _Names) -> Iterable[RowList]:
+def _lists(tables: Sequence[Cells], names: Names) -> Iterable[RowList]:
     for cells in tables:
         for task in cells.tasks:
             for cell in cells.of(task):
@@ -109,7 +110,7 @@ def _lists(tables: Sequence[Cells], names: _Names) -> Iterable[RowList]:
                 yield RowList(name, cells.metric, cell)
 
 
-def _rules(tables: Sequence[Cells], names: _Names) -> dict[tuple[str, str], RuleList]:
+def _rules(tables: Sequence[Cells], names: Names) -> dict[tuple[str, str], RuleList]:
     return {
         (task, cells.metric): RuleList(names.new("rules", task, cells.metric), task, cells.metric, cells.unit)
         for cells in tables
@@ -120,7 +121,7 @@ def _rules(tables: Sequence[Cells], names: _Names) -> dict[tuple[str, str], Rule
 class _Placing:
     """Puts rows into their lists."""
 
-    def __init__(self, lists: Sequence[RowList], rules: Mapping[tuple[str, str], RuleList], names: _Names) -> None:
+    def __init__(self, lists: Sequence[RowList], rules: Mapping[tuple[str, str], RuleList], names: Names) -> None:
         self._names, self._rules = names, rules
         self._metrics = tuple(dict.fromkeys(metric for _, metric in rules))
         self._own = {(score.run, each.metric): each for each in lists for score in each.cell.scores}

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from levelfield.report.cells import Cell, Cells, Score, row_value, shown, shown_unit
+from levelfield.report.links import back, list_html, return_link
 from levelfield.report.row_index import Place, Placed, RowIndex, RowList, RuleList
 from levelfield.report.tables import (
     DASH,
@@ -49,9 +50,9 @@ def with_links(tables: tuple[Table, Table], index: RowIndex, cells: Cells, task:
     """Returns the tables of scores and of costs of one task, whose numbers lead to their rows."""
     scores, ledger = tables
     rules = index.rules.get((task, cells.metric))
-    quiet = [Link(rules.anchor, "" if i else _back(rules.anchor)) for i in range(scores.quiet)] if rules else []
+    quiet = [Link(rules.anchor, "" if i else back(rules.anchor)) for i in range(scores.quiet)] if rules else []
     anchors = [index.anchor(cell.arm, cells.metric) for cell in cells.of(task)]
-    own = [Link(anchor, _back(anchor)) for anchor in anchors]
+    own = [Link(anchor, back(anchor)) for anchor in anchors]
     return replace(scores, links=(*quiet, *own)), replace(ledger, links=tuple(Link(anchor) for anchor in anchors))
 
 
@@ -74,14 +75,6 @@ def _bounds(lists: Sequence[RowList]) -> tuple[int, int]:
     return runs, left // max(1, len(lists))
 
 
-def _back(anchor: str) -> str:
-    return f"of-{anchor}"
-
-
-def _details(anchor: str, summary: str, inside: str) -> str:
-    return f'<details class="rows"><summary>{escape(summary)}</summary>\n<div id="{anchor}">{inside}</div></details>'
-
-
 def _list(each: RowList, ledgers: Mapping[str, Mapping[str, Any]], most: tuple[int, int], cited: Set[str]) -> str:
     """Returns the list of one cell. most: runs and other lines that it may show."""
     cell = each.cell
@@ -92,15 +85,11 @@ def _list(each: RowList, ledgers: Mapping[str, Mapping[str, Any]], most: tuple[i
     everything = len(cell.scores) + sum(len(placed.rows) for placed in each.elsewhere.values())
     median = number(cell.summary.median if cell.summary else None, decimals(cell.unit))
     median += " %" if cell.unit == "percent" and cell.summary else ""
-    parts = [f"<p>{escape(_summed(cell))} {_return(each.anchor)}</p>"]
+    parts = [f"<p>{escape(_summed(cell))} {return_link(each.anchor)}</p>"]
     parts += [_runs(each, scores).html(), _costs(cell, scores, ledgers)] if scores else []
     parts += [_elsewhere(each, elsewhere, seeds, cited).html()] if elsewhere else []
     parts += [_left_out(each, everything - said)] if everything > said else []
-    return _details(each.anchor, f"{cell.arm}: {median}", "".join(parts))
-
-
-def _return(anchor: str) -> str:
-    return f'<a href="#{_back(anchor)}">Back to the table</a>'
+    return list_html(each.anchor, f"{cell.arm}: {median}", "".join(parts))
 
 
 def _summed(cell: Cell) -> str:
@@ -207,5 +196,5 @@ def _rules(rules: RuleList) -> str:
         value, stderr = (shown(row.get(key), row.get("unit", "fraction"), rules.metric) for key in ("value", "stderr"))
         counted = f"{row['n']:,}" if "n" in row else DASH
         lines.append((baseline_name(name), exact(value, rules.unit), exact(stderr, rules.unit), counted))
-    told = f"<p>Rules that learn no sequence model. {_return(rules.anchor)}</p>"
-    return _details(rules.anchor, "no training", told + Table(columns, tuple(lines)).html())
+    told = f"<p>Rules that learn no sequence model. {return_link(rules.anchor)}</p>"
+    return list_html(rules.anchor, "no training", told + Table(columns, tuple(lines)).html())

@@ -44,10 +44,15 @@ class Column:
 
 
 class Link(NamedTuple):
-    """The anchor to which the numbers of a row lead. `name` is that of the first of them, to come back to."""
+    """The anchor to which the numbers of a row lead; "" for numbers of others, which have no rows here.
+
+    name: that of the first of them, to come back to. cells: where numbers of some columns lead instead, such as to the
+    line of their own row within the same list.
+    """
 
     to: str
     name: str = ""
+    cells: Mapping[int, str] = {}  # by column
 
 
 @dataclass(frozen=True)
@@ -77,19 +82,20 @@ class Table:
         tags = ("th scope=row" if cells[0] else "td", *["td"] * (len(cells) - 1))
         texts = [prose(text).replace("\n", "<br>") for text in cells]
         if self.links:
-            texts = self._leading(texts, self.links[index])
+            texts = self._leading(texts, self.links[index]) if self.links[index].to else texts
         named = zip(tags, self.columns, texts, strict=True)
         inside = "".join(f"<{tag}{_class(c)}>{text}</{tag[:2]}>" for tag, c, text in named)
         name = f' id="{self.names[index]}"' if index in self.names else ""
         return f"<tr{name}{' class=quiet' if index < self.quiet else ''}>{inside}</tr>"
 
     def _leading(self, texts: Sequence[str], link: Link) -> list[str]:
-        """Makes links of a row's numbers. Tab stops at the first alone: the others lead to the same place."""
+        """Makes links of a row's numbers. Tab stops at the first alone: the others lead into the same list."""
         found, first = [], True
-        for column, text in zip(self.columns, texts, strict=True):
+        for place, (column, text) in enumerate(zip(self.columns, texts, strict=True)):
             if column.number and column.measured and text not in ("", DASH):
                 more = (f' id="{link.name}"' if link.name else "") if first else ' tabindex="-1"'
-                text, first = f'<a href="#{link.to}"{more}>{text}</a>', False
+                to = link.to if first else link.cells.get(place, link.to)
+                text, first = f'<a href="#{to}"{more}>{text}</a>', False
             found.append(text)
         return found
 

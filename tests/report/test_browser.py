@@ -15,10 +15,12 @@ import fixtures_rows as fixtures
 import pytest
 from browser import Browser
 from PIL import Image
+from read_page import stored
 from repository import ROOT
 
 from levelfield import report
 from levelfield.report import leaderboard
+from levelfield.report.audit import page as audit
 from levelfield.report.page import document, script
 from levelfield.report.tables import Column, Table
 
@@ -34,12 +36,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A report with figures and failures, and the leaderboard of what is committed."""
+    """A report with figures and failures, the leaderboard of what is committed, and the page of an audit."""
     out = tmp_path_factory.mktemp("pages")
     study, results = fixtures.gap()
     report.build(study, "minutes", results, out / "report")
     leaderboard.build([ROOT / "results"], out / "board.html")
-    return {"report": out / "report" / "report.html", "board": out / "board.html"}
+    audit.build(stored(ROOT / "results" / "audits" / "recall-minutes.csv"), out / "audit")
+    return {
+        "report": out / "report" / "report.html",
+        "board": out / "board.html",
+        "audit": out / "audit" / "report.html",
+    }
 
 
 def shown(browser: Browser, page: Path, size: tuple[int, int] = DESK, *, dark: bool = False, media: str = "") -> None:
@@ -57,7 +64,7 @@ def grey(picture: bytes | Path, place: tuple[int, int] = (5, 5)) -> int:
     return value
 
 
-@pytest.mark.parametrize(("name", "size"), [("report", DESK), ("board", PHONE), ("board", DESK)])
+@pytest.mark.parametrize(("name", "size"), [("report", DESK), ("board", PHONE), ("board", DESK), ("audit", PHONE)])
 def test_nothing_scrolls_sideways_but_wide_tables_in_themselves(
     name: str, size: tuple[int, int], browser: Browser, pages: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -180,15 +187,15 @@ def test_the_report_is_sorted_by_keys_alone(browser: Browser, pages: dict[str, P
     assert browser.js("document.activeElement.textContent") == "Seeds"
 
 
-@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize(("name", "scripts"), [("report", True), ("report", False), ("audit", False)])
 def test_a_score_leads_to_its_rows_and_back_by_keys_alone(
-    scripts: bool, browser: Browser, pages: dict[str, Path]
+    name: str, scripts: bool, browser: Browser, pages: dict[str, Path]
 ) -> None:
     browser.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
     try:
-        shown(browser, pages["report"])
+        shown(browser, pages[name])
         browser.js("document.querySelector('#scores td a[href^=\"#rows-\"]').focus()")
-        name, seen = browser.js("document.activeElement.id"), "document.querySelector(':target')"
+        own, seen = browser.js("document.activeElement.id"), "document.querySelector(':target')"
         for key in ("Enter", "Tab", "Enter"):
             browser.key(key)
             if key == "Enter":
@@ -196,7 +203,7 @@ def test_a_score_leads_to_its_rows_and_back_by_keys_alone(
             else:
                 assert browser.js(f"{seen}.closest('details').open && {seen}.contains(document.activeElement)") is True
                 assert browser.js("document.activeElement.textContent") == "Back to the table"
-        assert name == browser.js("document.activeElement.id") == browser.js(f"{seen}.id") != ""
+        assert own == browser.js("document.activeElement.id") == browser.js(f"{seen}.id") != ""
         opened = browser.js("[...document.querySelectorAll('details[open]')].length")
         assert opened == 1, "the other lists stay closed"
     finally:

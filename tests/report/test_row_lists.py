@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
-from xml.etree.ElementTree import Element, TreeBuilder
 
 import fixtures_rows as fixtures
 import pytest
+from read_page import Line, Page, lines, text
 from repository import ROOT
 
 from levelfield import report
@@ -22,77 +19,6 @@ from levelfield.report.verdicts import Key, Table
 from levelfield.spec import ReportView, Row, Study
 
 QUIET = (ReportView("gap", "Gap"),)  # as few figures as there can be
-
-
-class Tree(HTMLParser):
-    """Builds the elements of a page."""
-
-    VOID = frozenset(["meta", "br", "input", "link"])
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.builder = TreeBuilder()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.builder.start(tag, {key: value or "" for key, value in attrs})
-        if tag in self.VOID:
-            self.builder.end(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.builder.end(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self.builder.end(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.builder.data(data)
-
-
-class Page:
-    """A page as a tree, with its elements by id and the rows of the file beside it."""
-
-    def __init__(self, path: Path, rows: Path) -> None:
-        tree = Tree()
-        tree.feed(path.read_text(encoding="utf-8"))
-        self.root = tree.builder.close()
-        self.by_id = {name: each for each in self.root.iter() if (name := each.get("id"))}
-        with rows.open(newline="", encoding="utf-8") as file:
-            self.rows = list(csv.DictReader(file))
-
-    def target(self, link: Element) -> Element:
-        return self.by_id[link.attrib["href"].removeprefix("#")]
-
-    def lost(self) -> list[str]:
-        inner = [link.get("href", "") for link in self.root.iter("a") if link.get("href", "").startswith("#")]
-        return [href for href in inner if href[1:] not in self.by_id]
-
-    def scores(self, **names: str) -> dict[str, float]:
-        """The simplest reading of the rows: run -> test score in percent, without a location."""
-        names |= {"split": "test", "metric": "accuracy"}
-        fits = (row for row in self.rows if not row.get("at") and all(row[key] == text for key, text in names.items()))
-        return {row["run"]: 100 * float(row["value"]) for row in fits if row["value"]}
-
-
-class Line(NamedTuple):
-    """A row of a table on the page."""
-
-    task: str
-    quiet: bool
-    texts: dict[str, str]
-    cells: dict[str, Element]
-
-
-def text(element: Element) -> str:
-    return "".join(element.itertext()).replace("\u00a0", " ")
-
-
-def lines(table: Element, task: str = "") -> Iterator[Line]:
-    heads = [text(head) for head in table.iterfind("thead/tr/th")]
-    for row in table.iterfind("tbody/tr"):
-        cells = dict(zip(heads, row, strict=True))
-        yield Line(task, row.get("class") == "quiet", {name: text(cell) for name, cell in cells.items()}, cells)
 
 
 def main_tables(page: Page) -> Iterator[tuple[bool, Line]]:

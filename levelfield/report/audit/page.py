@@ -5,18 +5,21 @@ build(rows, Path("report/audit-own_reviews-minutes"))     # report.html, rows.cs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 from levelfield.report.audit import words
 from levelfield.report.audit.figures import draw, order_words
-from levelfield.report.audit.reading import Number, Reading
+from levelfield.report.audit.reading import GUESSING, Number, Reading
 from levelfield.report.audit.shares import RULE, WINDOW
-from levelfield.report.page import document
+from levelfield.report.links import back, plain
+from levelfield.report.page import document, script
+from levelfield.report.plain_lists import Place, PlainIndex, PlainList, section
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
-from levelfield.report.tables import Column, Table, to_csv
+from levelfield.report.tables import Column, Link, Table, prose, to_csv
 from levelfield.report.write import write
 from levelfield.spec import SPLITS, Row
 
@@ -40,6 +43,11 @@ METHOD = (
     "anything is learnable is decided first, at 1 %, on at least 100 test examples; without it there are no shares. A "
     "share is above 100 % where an arm was better on test than the reference, which was better on validation."
 )
+READING = (
+    "A number in a table leads to its list here, one in a sentence to its line there. A line is a row of the file, in "
+    "which shares are fractions, and so are accuracies; what is called low and high are the ends of their 95 % "
+    "intervals. A score is a mean over seeds and test examples; validation says which arm is the reference."
+)
 
 
 def build(rows: Sequence[Row], to: Path) -> list[Path]:
@@ -47,7 +55,7 @@ def build(rows: Sequence[Row], to: Path) -> list[Path]:
     found = Reading.of(rows)
     figures = draw(found)
     texts = {
-        "report.html": page(found, figures),
+        "report.html": page(PlainIndex.of(rows, place), figures),
         "rows.csv": to_csv([dict(row) for row in rows]),
         "badge.svg": words.badge_svg(found),
         "datasheet.md": words.paragraph(found) + "\n",
@@ -55,12 +63,23 @@ def build(rows: Sequence[Row], to: Path) -> list[Path]:
     return write(to, texts, {f"figures/{name}": figure for name, figure in figures.items()}, ("figures/*.*",))
 
 
-def page(found: Reading, figures: Mapping[str, Figure]) -> str:
+def place(row: Row) -> Place:
+    """Returns the list and the line of a row: a list for each arm, and one for the facts about each split."""
+    metric, split = row.get("metric", ""), row.get("split", "")
+    if (arm := row.get("model", "")) == "data":
+        return Place(("data", split), (metric, row.get("at", "").partition("=")[2]))
+    return Place((arm,), (metric,))
+
+
+def page(index: PlainIndex, figures: Mapping[str, Figure]) -> str:
     """Returns the whole document."""
+    found = Reading.of(index.rows)
     lead = words.lead(found)
+    tables = [scores(found, index), sizes(found, index), overlaps(found, index)]
+    measured, *of_data = (table.html() for table in tables)
     parts = [
         f'<header>\n<p class="kicker">levelfield · audit of {escape(found.task)} · effort {escape(found.effort)}</p>\n'
-        f"<h1{LONG if len(lead) > 110 else ''}>{escape(lead)}</h1>\n{words.badge_svg(found)}",
+        f"<h1{LONG if len(plain(lead)) > 110 else ''}>{prose(lead)}</h1>\n{words.badge_svg(found)}",
         _items(words.details(found)),
         "</header>",
     ]
@@ -71,24 +90,45 @@ def page(found: Reading, figures: Mapping[str, Figure]) -> str:
             f"{inline(figure.svg, figure.alt)}</div></figure>\n</section>"
         )
     parts += [
-        f'<section id="scores">\n<h2>Every score</h2>\n<div class="scroll">{scores(found).html()}</div></section>',
-        f'<section id="data">\n<h2>The data</h2>\n<div class="scroll">{sizes(found).html()}</div>'
-        f'<div class="scroll">{overlaps(found).html()}</div></section>',
+        f'<section id="scores">\n<h2>Every score</h2>\n{measured}</section>',
+        f'<section id="data">\n<h2>The data</h2>\n{"".join(of_data)}</section>',
         f'<section id="not-tried">\n<h2>What was not tried</h2>\n{_items(words.not_tried(found))}</section>',
         '<section id="datasheet">\n<h2>For a datasheet</h2>\n'
-        f"<blockquote>{escape(words.paragraph(found))}</blockquote></section>",
-        f'<section id="method">\n<h2>How it was measured</h2>\n<p>{escape(METHOD)}</p>\n'
-        "<p>Every number is in rows.csv, beside this page.</p></section>",
+        f"<blockquote>{escape(plain(words.paragraph(found)))}</blockquote></section>",
+        f'<section id="method">\n<h2>How it was measured</h2>\n<p>{escape(METHOD)}</p></section>',
+        section(_lists(found, index), reading=READING, tables=tables),
     ]
-    return document(f"audit of {found.task}", parts)
+    return document(f"audit of {found.task}", parts, script=script())
 
 
 def _items(sentences: Sequence[str]) -> str:
-    inside = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    inside = "".join(f"<li>{prose(sentence)}</li>" for sentence in sentences)
     return f"<ul>{inside}</ul>" if inside else ""
 
 
-def scores(found: Reading) -> Table:
+def _lists(found: Reading, index: PlainIndex) -> Iterator[PlainList]:
+    """Yields the lists of rows in the order of the tables, each under the name that the tables have."""
+    for (name, *rest), each in sorted(index.lists.items(), key=lambda item: item[0][0] == "data"):
+        if name in found.scores:
+            yield replace(each, title=_label(name, found.scores[name]), told=_told(found, name))
+        else:
+            yield replace(each, title=f"the data: {rest[0]}" if rest else name)
+
+
+def _told(found: Reading, name: str) -> tuple[str, ...]:
+    """Says how the share of an arm is computed from three scores, each of which leads to its row."""
+    if name not in found.shares:
+        return ()
+    if name == found.reference:
+        return ("This arm is the reference of all shares.",)
+    factor = 100 if found.metric == "accuracy" else 1
+    own, best = (each.led(f"{factor * each.value:.4g}") for each in (found.scores[name], found.scores[found.reference]))
+    floor = found.led(f"{factor * found.guessing:.4g}", *GUESSING)
+    reference = _label(found.reference, found.scores[found.reference])
+    return (f"The share is ({own} - {floor}) / ({best} - {floor}), where {floor} is guessing and {best} {reference}.",)
+
+
+def scores(found: Reading, index: PlainIndex) -> Table:
     """A line for every arm: its score, and its share where anything is learnable."""
     factor = 100 if found.metric == "accuracy" else 1
     heads = (
@@ -99,9 +139,17 @@ def scores(found: Reading) -> Table:
         Column("95 %", number=True),
     )
     lines: list[tuple[str, ...]] = [("guessing", f"{factor * found.guessing:.3g}", "", "0", "")]
+    links = [_link(index, "guessing")]
     for name, number in found.scores.items():
         lines.append((_label(name, number), *_cells(number, factor), *_share(found, name)))
-    return Table(heads, tuple(lines))
+        line = found.shares[name].anchor if name in found.shares else ""
+        links.append(_link(index, name)._replace(cells={3: line, 4: line} if line else {}))
+    return Table(heads, tuple(lines), links=tuple(links))
+
+
+def _link(index: PlainIndex, *key: str) -> Link:
+    """Returns the link of a line of a table to its list."""
+    return Link(anchor, back(anchor)) if (anchor := index.anchor(*key)) else Link("")
 
 
 def _share(found: Reading, name: str) -> tuple[str, str]:
@@ -124,7 +172,7 @@ def _cells(number: Number, factor: float) -> tuple[str, str]:
     )
 
 
-def sizes(found: Reading) -> Table:
+def sizes(found: Reading, index: PlainIndex) -> Table:
     """Examples and steps of each split."""
     heads = (
         Column("split"),
@@ -138,10 +186,10 @@ def sizes(found: Reading) -> Table:
         steps = [f"{found.fact('steps', split, place):,.0f}" for place in ("least", "median", "95 %", "most")]
         share = found.fact("largest_class", split)
         lines.append((split, f"{found.fact('examples', split):,.0f}", *steps, f"{100 * share:.1f}" if share else ""))
-    return Table(heads, tuple(lines))
+    return Table(heads, tuple(lines), links=tuple(_link(index, "data", split) for split in SPLITS))
 
 
-def overlaps(found: Reading) -> Table:
+def overlaps(found: Reading, index: PlainIndex) -> Table:
     """Duplicates within and across splits, contradictions, groups, and what was left out."""
     names = {
         "exact_duplicates": "exact duplicates",
@@ -150,9 +198,13 @@ def overlaps(found: Reading) -> Table:
         "contradictions": "inputs with different labels",
         "left_out": "rows left out",
     }
+    facts = {key: count for key, count in found.facts.items() if key[0] in names}
     lines = [
-        (" ".join(filter(None, (names[metric], place))), f"{count:,.0f}")
-        for (metric, _, place), count in found.facts.items()
-        if metric in names
+        (" ".join(filter(None, (names[metric], place))), f"{count:,.0f}") for (metric, _, place), count in facts.items()
     ]
-    return Table((Column("found"), Column("count", number=True)), tuple(lines))
+    links, led = [], set[str]()
+    for metric, split, place in facts:
+        whole = _link(index, "data", split)
+        links.append(Link(found.anchors.get((metric, split, place), ""), "" if whole.name in led else whole.name))
+        led.add(whole.name)
+    return Table((Column("found"), Column("count", number=True)), tuple(lines), links=tuple(links))

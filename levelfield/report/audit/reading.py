@@ -3,34 +3,51 @@
 found = Reading.of(rows)
 found.shares["window9"]         # Share(0.97, 0.93, 1.0, "window", "9")
 found.enough                    # (9, 5, 17): the window that has 95 %, and the least and the most that it may be
+
+Of rows that know their lines on a page (`plain_lists`) every number knows where it leads, so that the sentences made of
+them are full of links there, and plain text anywhere else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from levelfield.report.audit.shares import FEWEST, RULE, WINDOW
+from levelfield.report.links import marked
+from levelfield.report.plain_lists import anchor_of
 from levelfield.spec import Row
 
 GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
 MOST = 0.95  # share that counts as all
+Key = tuple[str, str, str]
+"""A fact: metric, split, place."""
+GUESSING, LEARNABLE = ("guessing", "test", ""), ("learnable", "test", "")
 
 
 class Number(NamedTuple):
-    """A value with its 95 % interval, and the arm that it is of."""
+    """A value with its 95 % interval, the arm that it is of, and where a page has its row."""
 
     value: float
     low: float
     high: float
     kind: str = ""
     place: str = ""
+    anchor: str = ""
 
     def percent(self) -> str:
         """Returns it as "97 % (93 to 100)"."""
-        return f"{100 * self.value:.0f} % ({100 * self.low:.0f} to {100 * self.high:.0f})"
+        return self.led(f"{100 * self.value:.0f} % ({100 * self.low:.0f} to {100 * self.high:.0f})")
+
+    def plain(self) -> str:
+        """Returns it as "-0.31 (-0.33 to -0.29)"."""
+        return self.led(f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})")
+
+    def led(self, text: str) -> str:
+        """Returns a text about this number, which leads to its row."""
+        return marked(text, self.anchor)
 
 
 class Window(NamedTuple):
@@ -47,28 +64,26 @@ class Reading:
     """What the rows of one audit say.
 
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
-    nothing is learnable. reference: the arm that is best on validation.
+    nothing is learnable. reference: the arm that is best on validation. anchors: where a page has the rows of facts, of
+    guessing and of what is learnable.
     """
 
     task: str
     effort: str
-    facts: Mapping[tuple[str, str, str], float]
+    facts: Mapping[Key, float]
     scores: Mapping[str, Number]
     shares: Mapping[str, Number]
     guessing: float
     tested: int
     learnable: bool
     reference: str
+    anchors: Mapping[Key, str] = field(default_factory=dict)
 
     @staticmethod
     def of(rows: Iterable[Row]) -> Reading:
         """Returns what the rows say; ValueError where they are of no audit."""
         rows = list(rows)
-        facts = {
-            (row.get("metric", ""), row.get("split", ""), row.get("at", "").partition("=")[2]): row.get("value", 0.0)
-            for row in rows
-            if row.get("model") == "data"
-        }
+        facts = {_key(row): row for row in rows if row.get("model") == "data"}
         learnable = next((row for row in rows if row.get("metric") == "learnable"), None)
         guessing = next((row for row in rows if row.get("model") == "guessing"), None)
         if learnable is None or guessing is None:
@@ -76,13 +91,15 @@ class Reading:
         return Reading(
             task=learnable.get("task", ""),
             effort=learnable.get("effort", ""),
-            facts=facts,
+            facts={key: row.get("value", 0.0) for key, row in facts.items()},
             scores=_numbers(rows, "score"),
             shares=_numbers(rows, "share"),
             guessing=guessing.get("value", 0.0),
             tested=learnable.get("n", 0),
             learnable=bool(learnable.get("value")),
             reference=learnable.get("model", ""),
+            anchors={key: anchor_of(row) for key, row in facts.items()}
+            | {GUESSING: anchor_of(guessing), LEARNABLE: anchor_of(learnable)},
         )
 
     @property
@@ -105,6 +122,10 @@ class Reading:
         """Returns a fact; 0 where there is none."""
         return self.facts.get((metric, split, place), 0.0)
 
+    def led(self, text: str, metric: str, split: str = "all", place: str = "") -> str:
+        """Returns a text about a fact, which leads to its row."""
+        return marked(text, self.anchors.get((metric, split, place), ""))
+
     def of_kind(self, kind: str) -> dict[str, Number]:
         """Returns the shares of arms of one kind, in their order."""
         return {name: share for name, share in self.shares.items() if share.kind == kind}
@@ -119,17 +140,25 @@ class Reading:
     @property
     def enough(self) -> Window:
         """The narrowest window that has MOST of what is learnable."""
-        windows = self.windows
-
-        def first(which: str) -> float:
-            return next((steps for steps, share in windows if getattr(share, which) >= MOST), math.inf)
-
-        return Window(first("value"), first("high"), first("low"))
+        value, high, low = (self._first(which)[0] for which in ("value", "high", "low"))
+        return Window(value, high, low)
 
     @property
     def narrowest(self) -> Number:
         """The share of the narrowest window that has MOST."""
-        return next(share for steps, share in self.windows if steps == self.enough.steps and share.value >= MOST)
+        return self._first("value")[1]
+
+    @property
+    def between(self) -> tuple[Number, Number]:
+        """The shares that say which window may be enough at least, and which at most."""
+        return self._first("high")[1], self._first("low")[1]
+
+    def _first(self, end: str) -> tuple[float, Number]:
+        """Returns the steps and the share of the narrowest window of which this end is MOST; the widest one, and inf
+        for its steps, where none is."""
+        windows = self.windows
+        found = [each for each in windows if getattr(each[1], end) >= MOST]
+        return found[0] if found else (math.inf, windows[-1][1] if windows else Number(math.nan, math.nan, math.nan))
 
     @property
     def simplest(self) -> str:
@@ -143,16 +172,20 @@ class Reading:
         return max((float(share.place) for share in self.scores.values() if share.kind == WINDOW), default=0)
 
 
+def _key(row: Row) -> Key:
+    return row.get("metric", ""), row.get("split", ""), row.get("at", "").partition("=")[2]
+
+
 def _numbers(rows: Iterable[Row], metric: str) -> dict[str, Number]:
-    found: dict[str, dict[str, float]] = {}
-    places: dict[str, tuple[str, str]] = {}
+    found: dict[str, dict[str, Row]] = {}
     for row in rows:
         name, kind = row.get("model", ""), row.get("metric", "")
         if kind in (metric, f"{metric}_low", f"{metric}_high") and "at" in row:
-            found.setdefault(name, {})[kind] = row.get("value", 0.0)
-            key, _, place = row.get("at", "").partition("=")
-            places[name] = (key, place)
-    return {
-        name: Number(each[metric], each[f"{metric}_low"], each[f"{metric}_high"], *places[name])
-        for name, each in found.items()
-    }
+            found.setdefault(name, {})[kind] = row
+    return {name: _number(each[metric], each[f"{metric}_low"], each[f"{metric}_high"]) for name, each in found.items()}
+
+
+def _number(row: Row, low: Row, high: Row) -> Number:
+    kind, _, place = row.get("at", "").partition("=")
+    value, least, most = (each.get("value", 0.0) for each in (row, low, high))
+    return Number(value, least, most, kind=kind, place=place, anchor=anchor_of(row))

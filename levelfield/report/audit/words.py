@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.reading import GRAMS, MOST, Number, Reading
+from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -41,15 +41,15 @@ def rule_words(name: str) -> str:
 def lead(found: Reading) -> str:
     """Returns the verdict in one sentence or two."""
     if found.too_small:
+        tested = found.led(f"{found.tested}", *LEARNABLE)
         return (
-            f"Too small to say anything: {found.tested} test examples leave every share open; at least {FEWEST} are "
-            "needed."
+            f"Too small to say anything: {tested} test examples leave every share open; at least {FEWEST} are needed."
         )
     if not found.learnable:
         return (
             f"Nothing is learnable here by what was tried: the best of {len(found.scores)}, {_arm(found.reference)}, "
             f"scores {_score(found, found.scores[found.reference])} where guessing scores "
-            f"{_plain(found, found.guessing)}."
+            f"{_guessing(found)}."
         )
     return f"{_local(found)}{_trivial(found)}{_level(found)}"
 
@@ -75,7 +75,7 @@ def _local(found: Reading) -> str:
 def _level(found: Reading) -> str:
     """How much was learnt at all, and what follows where that is little."""
     best = _score(found, found.scores[found.reference])
-    head = f" The best, {_arm(found.reference)}, scores {best} where guessing scores {_plain(found, found.guessing)}"
+    head = f" The best, {_arm(found.reference)}, scores {best} where guessing scores {_guessing(found)}"
     if found.learnt >= HALF:
         return f"{head}."
     return f"{head}: most of the task was not learnt, and that may need more than these windows."
@@ -101,8 +101,10 @@ def details(found: Reading) -> list[str]:
 def _window_interval(found: Reading) -> Iterator[str]:
     enough = found.enough
     if found.learnable and math.isfinite(enough.steps) and enough.least != enough.most:
-        most = f"{enough.most:.0f}" if math.isfinite(enough.most) else f"more than {found.widest:.0f}"
-        yield f"The smallest window that has 95 % lies between {enough.least:.0f} and {most} steps."
+        least, most = found.between
+        last = f"{enough.most:.0f}" if math.isfinite(enough.most) else f"more than {found.widest:.0f}"
+        ends = f"{least.led(f'{enough.least:.0f}')} and {most.led(last)}"
+        yield f"The smallest window that has 95 % lies between {ends} steps."
 
 
 def _order(found: Reading) -> Iterator[str]:
@@ -130,24 +132,28 @@ def _left(share: Number) -> str:
 def _faults(found: Reading) -> Iterator[str]:
     leaked = found.fact("leaked", "test")
     if leaked >= LEAK:
-        yield f"{100 * leaked:.0f} % of the test examples are in the training split too, which inflates every score."
+        share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
+        yield f"{share} of the test examples are in the training split too, which inflates every score."
     near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
     if near - leaked >= LEAK:
-        yield f"{100 * near:.0f} % of the test examples have a near duplicate in the training split."
+        share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
+        yield f"{share} of the test examples have a near duplicate in the training split."
     if conflicts := found.fact("contradictions"):
-        yield f"{conflicts:,.0f} inputs come with different labels."
-    for (metric, _, pair), count in found.facts.items():
+        yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} inputs come with different labels."
+    for (metric, split, pair), count in found.facts.items():
         if metric == "shared_groups" and count:
             both = pair.replace("+", " and ")
-            yield f"{count:,.0f} groups have rows in both {both}: a score there is no score on new groups."
+            groups = found.led(f"{count:,.0f}", metric, split, pair)
+            yield f"{groups} groups have rows in both {both}: a score there is no score on new groups."
     if left := found.fact("left_out"):
-        yield f"{left:,.0f} rows without input or label, or broken, were left out."
+        yield f"{found.led(f'{left:,.0f}', 'left_out')} rows without input or label, or broken, were left out."
 
 
 def _proved(found: Reading) -> Iterator[str]:
     if steps := found.fact("certified_range"):
+        range_ = found.led(f"{steps:.0f}", "certified_range")
         yield (
-            f"Proved, and checked on the arrays: windows of up to {steps:.0f} steps whose features are pooled without "
+            f"Proved, and checked on the arrays: windows of up to {range_} steps whose features are pooled without "
             "regard to their place score exactly what guessing scores."
         )
 
@@ -246,11 +252,11 @@ def _arm(name: str) -> str:
 
 
 def _score(found: Reading, number: Number) -> str:
-    return (
-        number.percent()
-        if found.metric == "accuracy"
-        else f"{number.value:.3g} ({number.low:.3g} to {number.high:.3g})"
-    )
+    return number.percent() if found.metric == "accuracy" else number.plain()
+
+
+def _guessing(found: Reading) -> str:
+    return found.led(_plain(found, found.guessing), *GUESSING)
 
 
 def _plain(found: Reading, value: float) -> str:
