@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
+from levelfield.report.links import marked
 from levelfield.spec import Row
 
 BAR = 85.6
@@ -24,8 +25,11 @@ Cells = Mapping[str, tuple[float, int]]
 """Scores from 0 to 1 with their samples, by task."""
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
-    """Returns a sentence for each rule; [] where no task of RULER was asked. RULER's rule needs all 13 tasks."""
+def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
+    """Returns a sentence for each rule; [] where no task of RULER was asked. RULER's rule needs all 13 tasks.
+
+    anchor: where a page lists the averages, to which the lengths lead.
+    """
     kept = of_ruler(cells_of(rows))
     common = list(next(iter(kept.values()), {}))
     if not common:
@@ -33,12 +37,12 @@ def lines(rows: Sequence[Row]) -> list[str]:
     what = f"its {len(TASKS)} tasks" if len(common) == len(TASKS) else f"{len(common)} of its {len(TASKS)} tasks"
     ours = (
         f"Effective length by ours (the lower end of the 95 % interval of the average of {what} is at least {BAR}, "
-        f"there and at every shorter length): {named(holding(kept), kept)}."
+        f"there and at every shorter length): {marked(named(holding(kept), kept), anchor)}."
     )
     if len(common) < len(TASKS):
         return [ours]
     theirs = f"Effective length by RULER's rule (the average of its {len(TASKS)} tasks is at least {BAR})"
-    return [f"{theirs}: {named(reaching(kept), kept)}.", ours]
+    return [f"{theirs}: {marked(named(reaching(kept), kept), anchor)}.", ours]
 
 
 def both(rows: Sequence[Row]) -> tuple[str, str] | None:

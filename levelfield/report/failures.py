@@ -2,7 +2,7 @@
 
     section([Failure("vt", 4096, 3, "", "ABCDE FGHIJ", "ABCDE", 50.0)])
 
-The list is folded away. A field above it keeps the rows that have what is typed; without scripts all rows stay.
+The list is folded away. The page's script sorts it, and filters it by words where it is long; without it all rows stay.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ from levelfield.report.tables import Column, Table
 
 MOST = 300  # shown of one part
 LETTERS = 240  # of an answer
-FIELD = (
-    '<p><label>Search: <input type="search" oninput="const text=this.value.toLowerCase();'
-    "for(const row of this.closest('details').querySelectorAll('tbody tr'))"
-    'row.hidden=!row.textContent.toLowerCase().includes(text)"></label></p>'
-)
 
 
 class Placed(Protocol):
@@ -59,9 +54,9 @@ def section(found: Sequence[Failure]) -> str:
 
 
 def folded(title: str, table: Table, total: int) -> str:
-    """Returns a table that is folded away, with the field that searches it. total: of which its rows are some."""
+    """Returns a table that is folded away. total: of which its rows are some."""
     some = f", {len(table.rows):,} of them here" if len(table.rows) < total else ""
-    return f"<details><summary>{escape(f'{title}: {total:,}{some}')}</summary>{FIELD}{table.html()}</details>"
+    return f"<details><summary>{escape(f'{title}: {total:,}{some}')}</summary>{table.html()}</details>"
 
 
 def chosen(found: Sequence[Listed], most: int = MOST) -> list[Listed]:

@@ -8,19 +8,23 @@ everything in this folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import islice
 from pathlib import Path
 
 from levelfield.report import effective_length, failures, group_curves, heatmaps, references
 from levelfield.report.against_printed import pairs
 from levelfield.report.failures import Failure as Failure
 from levelfield.report.intervals import newcombe
-from levelfield.report.page import document
+from levelfield.report.links import marked
+from levelfield.report.longcontext_rows import READING, THINKING, Gaps, averages, led, listed, lists
+from levelfield.report.page import document, script
+from levelfield.report.plain_lists import PlainIndex, list_of, section
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
-from levelfield.report.tables import Column, Table, to_csv
+from levelfield.report.tables import Column, Table, prose, to_csv
 from levelfield.report.write import write
 from levelfield.spec import Row
 
@@ -37,8 +41,6 @@ GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95
 FIGURES = {"groups": "Scores by group of tasks", "tasks": "Tasks by length", "depth": "Needles by depth and length"}
 Grid = dict[tuple[str, float], list[float]]
 Counts = dict[tuple[str, float], int]
-Share = tuple[float, int]
-Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
 
 
 @dataclass(frozen=True)
@@ -83,21 +85,36 @@ def build(model: str, parts: Sequence[Part], to: Path) -> list[Path]:
 
 
 def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]]) -> str:
-    """One document with all tables and figures in it."""
+    """One document with all tables and figures in it, and at its end the rows to which every number leads."""
+    index = listed({part.name: [*part.rows, *part.baselines] for part in parts})
     body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{escape(model)}</h1></header>']
-    for part in parts:
+    tables, computed = [], []
+    for part in _placed(parts, index):
         table, notes = scores(part.rows, part.baselines)
+        made = averages(part.name, part.rows)
+        anchor = made.anchor if made else ""
+        tables.append(table)
+        computed += [made] if made else []
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
-        body += [f'<p class="note">{escape(note)}</p>' for note in part_notes(part.rows, notes)]
+        body += [f'<p class="note">{prose(note)}</p>' for note in part_notes(part.rows, notes, anchor)]
         for name, figure in drawn[part.name].items():
             picture = f'<div class="scroll">{inline(figure.svg, figure.alt)}</div>'
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
-        if gaps := middle(part.gaps):
+        if gaps := middle(part.gaps, part.rows):
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
         if slices := sliced(part.rows):
             body += [f'<p class="note">{SLICES}</p>', slices.html()]
         body += [printed(model, part), failures.section(part.failures)]
-    return document(f"RULER: {model}", body)
+    behind = lists(index, gaps={part.name: part.gaps for part in parts}, made=computed)
+    return document(f"RULER: {model}", [*body, section(behind, READING, tables)], script=script())
+
+
+def _placed(parts: Sequence[Part], index: PlainIndex) -> Iterator[Part]:
+    """Yields the parts with rows that know where the page lists them."""
+    rows = iter(index.rows)
+    for part in parts:
+        own, baselines = (list(islice(rows, len(each))) for each in (part.rows, part.baselines))
+        yield replace(part, rows=own, baselines=baselines)
 
 
 def printed(model: str, part: Part) -> str:
@@ -105,7 +122,8 @@ def printed(model: str, part: Part) -> str:
     if not effective_length.lines(part.rows):
         return ""
     lengths = sorted({length for row in part.rows if (length := _length(row)) is not None})
-    return references.section(lengths, {model: references.averages(part.rows)}, part.variant)
+    own = next((list_of(row) for row in part.rows if row.get("task") == references.AVERAGE), "")
+    return references.section(lengths, {model: references.averages(part.rows)}, part.variant, anchor=own)
 
 
 def summary(part: Part) -> str:
@@ -121,72 +139,90 @@ def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[s
     """Match by task and length with the strict score behind it, and below it the two trivial baselines; and what its
     marks mean."""
     lengths = sorted({length for row in rows if (length := _length(row)) is not None})
-    by: dict[tuple[str, str], dict[int, float]] = {}
-    marks: dict[tuple[str, int], str] = {}
+    by: dict[tuple[str, str], dict[int, Row]] = {}
     for row in rows:
         if (length := _length(row)) is not None:
-            of_task = by.setdefault((row.get("task", ""), row.get("metric", "")), {})
-            if "value" in row:
-                of_task[length] = row["value"]
-            if mark := MARKS.get(row.get("status", "")):
-                marks[row.get("task", ""), length] = mark
+            by.setdefault((row.get("task", ""), row.get("metric", "")), {})[length] = row
     lines: list[tuple[str, ...]] = []
+    links = []
     for task in dict.fromkeys(task for task, _ in by):
         match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
-        texts = {n: f"{match[n]:.1f} ({strict[n]:.1f})" for n in match}
-        lines.append((task, *(texts.get(n, "") + marks.get((task, n), "") for n in lengths)))
+        lines.append((task, *(_cell(match.get(n), strict.get(n)) for n in lengths)))
+        links.append(led([match.get(n) for n in lengths], named=True))
     for name in dict.fromkeys(row.get("model", "") for row in baselines):
         mine = [row for row in baselines if row.get("model") == name]
         means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
         lines.append((f"{name}, mean of the tasks", *(f"{sum(v) / len(v):.1f}" if v else "" for v in means)))
+        links.append(led(mine[:1], named=True)._replace(cells={}))
     beyond = positions(rows)
     past = [n for n in lengths if beyond is not None and n > beyond]
     heads = Column("task"), *(Column(f"{n} {BEYOND}" if n in past else str(n), number=True) for n in lengths)
-    notes = [NOTES[mark] for mark in NOTES if mark in marks.values()]
+    marks = {MARKS.get(row.get("status", "")) for cells in by.values() for row in cells.values()}
+    notes = [NOTES[mark] for mark in NOTES if mark in marks]
     if past:
         notes.append(f"{BEYOND} Beyond the {beyond:,} positions that the model was made for.")
-    return Table(heads, tuple(lines)), notes
+    return Table(heads, tuple(lines), links=tuple(links)), notes
 
 
-def middle(gaps: Gaps) -> Table | None:
-    """How much better the outer thirds of the text are than the middle one, by task and length."""
-    lines = []
+def _cell(match: Row | None, strict: Row | None) -> str:
+    """Returns "91.2 (88.0)" with the mark of its status; "" where nothing was asked."""
+    if match is None:
+        return ""
+    scored = [f"{row['value']:.1f}" for row in (match, strict) if row and "value" in row]
+    text = "{} ({})".format(*scored) if len(scored) == 2 else "".join(scored)
+    return text + MARKS.get(match.get("status", ""), "")
+
+
+def middle(gaps: Gaps, rows: Sequence[Row] = ()) -> Table | None:
+    """How much better the outer thirds of the text are than the middle one, by task and length.
+
+    rows: to which the gaps lead.
+    """
+    own = {(row.get("task", ""), _length(row)): row for row in rows if row.get("metric") == "middle_gap"}
+    lines, links = [], []
     for (task, length), (outer, inner) in gaps.items():
         low, high = newcombe(outer, inner)
         gap = f"{100 * (outer[0] - inner[0]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
         lines.append((task, str(length), gap))
-    heads = Column("task"), Column("length", number=True), Column("gap", number=True)
-    return Table(heads, tuple(lines)) if lines else None
+        links.append(led([own.get((task, length))]))
+    heads = Column("task"), Column("length", number=True, measured=False), Column("gap", number=True)
+    return Table(heads, tuple(lines), links=tuple(links)) if lines else None
 
 
 def sliced(rows: Sequence[Row]) -> Table | None:
     """Match by kind of question and length, for sets whose questions have kinds; None without any."""
-    cells: dict[tuple[str, str], dict[int, str]] = {}
+    cells: dict[tuple[str, str], dict[int, Row]] = {}
     for row in rows:
         place = pairs(row.get("at", ""))
         length = place.pop("length", "")
         if row.get("metric") == "accuracy" and length and place and "depth" not in place and "value" in row:
             kind = ", ".join(f"{name}: {value}" for name, value in place.items())
-            found = cells.setdefault((row.get("task", ""), kind), {})
-            found[int(length)] = f"{row['value']:.1f} (n={row.get('n', 0)})"
+            cells.setdefault((row.get("task", ""), kind), {})[int(length)] = row
     lengths = sorted({length for found in cells.values() for length in found})
     heads = Column("task"), Column("questions"), *(Column(str(length), number=True) for length in lengths)
-    lines = [(*place, *(found.get(length, "") for length in lengths)) for place, found in cells.items()]
-    return Table(heads, tuple(lines)) if lines else None
+    lines = [(*place, *(_sliced(found.get(length)) for length in lengths)) for place, found in cells.items()]
+    links = (led([None, *(found.get(length) for length in lengths)]) for found in cells.values())
+    return Table(heads, tuple(lines), links=tuple(links)) if lines else None
 
 
-def part_notes(rows: Sequence[Row], notes: Sequence[str]) -> list[str]:
-    """Returns what is said below the table of scores. notes: what its marks mean."""
-    return [*effective_length.lines(rows), *asked(rows), *notes]
+def _sliced(row: Row | None) -> str:
+    return f"{row['value']:.1f} (n={row.get('n', 0)})" if row and "value" in row else ""
+
+
+def part_notes(rows: Sequence[Row], notes: Sequence[str], anchor: str = "") -> list[str]:
+    """Returns what is said below the table of scores. notes: what its marks mean. anchor: where averages are listed."""
+    return [*effective_length.lines(rows, anchor), *asked(rows), *notes]
 
 
 def asked(rows: Sequence[Row]) -> list[str]:
     """Says how questions were put to a model behind a server, and how much it thought; [] for a model asked here."""
     said = dict.fromkeys(row["asked"] for row in rows if "asked" in row)
     notes = [f"Asked by {each}." for each in said]
-    thought = [row["value"] for row in rows if row.get("metric") == "thinking_tokens" and "value" in row]
-    if thought:
-        notes.append(f"It thought for {sum(thought) / len(thought):,.0f} tokens an answer, on average over the cells.")
+    thinking = [row for row in rows if row.get("metric") == THINKING and "value" in row]
+    if thinking:
+        mean = sum(row.get("value", 0.0) for row in thinking) / len(thinking)
+        tokens = marked(f"{mean:,.0f} tokens", list_of(thinking[0]))
+        notes.append(f"It thought for {tokens} an answer, on average over the cells.")
     return notes
 
 

@@ -1,6 +1,6 @@
 """Lists the rows behind a page whose numbers are rows themselves, such as the page of an audit: a line for each row.
 
-    index = PlainIndex.of(rows, lambda row: Place((row.get("model", ""),), (row.get("metric", ""),)))
+    index = PlainIndex.of([(Place((row["model"],), (row["metric"],)), row) for row in rows])
     index.rows[0]["anchor"]               # "rows-s4-share": the line of this row, to which its number leads
     index.lists["s4",].anchor             # "rows-s4": the list of all that was measured of s4
     section(index.lists.values(), reading="A number leads to ...", tables=[scores])
@@ -11,18 +11,28 @@ them. Both name their lists alike, fold them away alike and lead back alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from levelfield.report.links import list_html, return_link
+from levelfield.report.links import back, list_html, return_link
 from levelfield.report.row_index import Names
 from levelfield.report.row_lists import FILE, LINES, exact
 from levelfield.report.tables import DASH, Column, Table, prose
 from levelfield.spec import Row
 
-HEADS = {"at": "Where", "metric": "Metric", "split": "Split", "unit": "Unit", "status": "Status"}
-NUMBERS = {"value": "Value", "stderr": "Standard error", "n": "Examples"}
+HEADS = {
+    "task": "Task",
+    "at": "Where",
+    "metric": "Metric",
+    "value": "Value",
+    "stderr": "Standard error",
+    "n": "Examples",
+    "split": "Split",
+    "unit": "Unit",
+    "status": "Status",
+}
+NUMBERS = ("value", "stderr", "n")
 
 
 class Place(NamedTuple):
@@ -34,35 +44,37 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class PlainList:
-    """Rows of one thing, each with the anchor of its line. told: sentences above them, which may have marks."""
+    """Rows of one thing, each with the anchor of its line. told: sentences above them, which may have marks. more: how
+    many rows are left out."""
 
     anchor: str
     title: str
     rows: Sequence[Row]
     told: Sequence[str] = ()
+    more: int = 0
 
 
 @dataclass(frozen=True)
 class PlainIndex:
-    """Every list of a page. rows: all its rows in their order, each with the anchor of its line."""
+    """Every list of a page. rows: all its rows in their order, each with the anchors of its list and of its line there;
+    a row that is left out of its list leads to the list as a whole."""
 
     lists: Mapping[tuple[str, ...], PlainList]
     rows: Sequence[Row]
 
     @classmethod
-    def of(cls, rows: Iterable[Row], place: Callable[[Row], Place]) -> PlainIndex:
-        """Returns the lists in the order in which their first rows come."""
-        names, anchors = Names(), dict[tuple[str, ...], str]()
-        found: dict[tuple[str, ...], list[Row]] = {}
-        placed = []
-        for row in rows:
-            where = place(row)
-            if where.list not in anchors:
-                anchors[where.list] = names.new("rows", *where.list)
-            placed.append(cast("Row", {**row, "anchor": names.new(anchors[where.list], *where.line)}))
-            found.setdefault(where.list, []).append(placed[-1])
-        lists = {key: PlainList(anchors[key], " ".join(filter(None, key)), mine) for key, mine in found.items()}
-        return cls(lists, placed)
+    def of(cls, placed: Sequence[tuple[Place, Row]], lines: int = LINES) -> PlainIndex:
+        """Returns the lists in the order in which their first rows come. lines: about how many all lists may show, of
+        which each has the same share."""
+        names, found = Names(), dict[tuple[str, ...], list[Row]]()
+        anchors = {key: names.new("rows", *key) for key in dict.fromkeys(place.list for place, _ in placed)}
+        rows = []
+        for place, row in placed:
+            mine, own = found.setdefault(place.list, []), anchors[place.list]
+            line = names.new(own, *place.line) if len(mine) < lines // len(anchors) else own
+            mine.append(cast("Row", {**row, "list": own, "anchor": line}))
+            rows.append(mine[-1])
+        return cls({key: _listed(anchors[key], " ".join(filter(None, key)), mine) for key, mine in found.items()}, rows)
 
     def anchor(self, *key: str) -> str:
         """Returns the anchor of a list; "" where there is none."""
@@ -74,37 +86,49 @@ def anchor_of(row: Row | None) -> str:
     return str(row.get("anchor", "")) if row is not None else ""
 
 
+def list_of(row: Row) -> str:
+    """Returns the list of a row on its page; "" where it has none."""
+    return str(row.get("list", ""))
+
+
+def _listed(anchor: str, title: str, rows: Sequence[Row]) -> PlainList:
+    shown = [row for row in rows if anchor_of(row) != anchor]
+    return PlainList(anchor, title, shown, more=len(rows) - len(shown))
+
+
 def section(lists: Iterable[PlainList], reading: str, tables: Iterable[Table]) -> str:
-    """Returns all lists, the last part of a page, with at most about `LINES` rows, shared evenly.
+    """Returns all lists, the last part of a page.
 
     reading: how to read them. tables: those that lead here; a list to which none of them leads has no way back.
     """
-    lists = list(lists)
     names = {link.name for table in tables for link in table.links}
-    most = LINES // max(1, len(lists))
     parts = [f'<p class="note">{reading} All rows: {FILE}.</p>']
-    parts += [_list(each, most, back=f"of-{each.anchor}" in names) for each in lists]
+    parts += [_list(each, led=back(each.anchor) in names) for each in lists]
     return '<section id="rows">\n<h2>The rows behind the numbers</h2>\n' + "\n".join(parts) + "\n</section>"
 
 
-def _list(each: PlainList, most: int, back: bool) -> str:
-    said = [return_link(each.anchor), *map(prose, each.told)] if back else [*map(prose, each.told)]
-    inside = "".join(f"<p>{text}</p>" for text in said) + _table(each.rows[:most]).html()
-    if len(each.rows) > most:
-        inside += f'<p class="note">{len(each.rows) - most:,} more rows of {prose(each.title)} are in {FILE}.</p>'
+def _list(each: PlainList, led: bool) -> str:
+    said = [return_link(each.anchor), *map(prose, each.told)] if led else [*map(prose, each.told)]
+    inside = "".join(f"<p>{text}</p>" for text in said) + _table(each.rows).html()
+    if each.more:
+        inside += f'<p class="note">{each.more:,} more rows of {prose(each.title)} are in {FILE}.</p>'
     return list_html(each.anchor, each.title, inside)
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    """A line for each row; columns in which no row has anything are left out."""
-    heads = [key for key in HEADS if any(row.get(key) for row in rows)]
-    numbers = [key for key in NUMBERS if key == "value" or any(key in row for row in rows)]
-    columns = (*(Column(HEADS[key]) for key in heads), *(Column(NUMBERS[key], True) for key in numbers))
-    lines = tuple(
-        (*(str(row.get(key) or DASH).replace("_", " ") for key in heads), *(_number(row, key) for key in numbers))
-        for row in rows
-    )
-    return Table(columns, lines, names={index: anchor_of(row) for index, row in enumerate(rows)})
+    """A line for each row; columns in which no row has anything are left out, and the task where all have the same."""
+    shown = [key for key in HEADS if key == "value" or any(row.get(key) for row in rows)]
+    if len({row.get("task") for row in rows}) < 2:
+        shown = [key for key in shown if key != "task"]
+    columns = tuple(Column(HEADS[key], number=key in NUMBERS) for key in shown)
+    lines = tuple(tuple((_number if key in NUMBERS else _word)(row, key) for key in shown) for row in rows)
+    names = {index: anchor for index, row in enumerate(rows) if (anchor := anchor_of(row))}
+    return Table(columns, lines, names=names)
+
+
+def _word(row: Row, key: str) -> str:
+    text = str(row.get(key) or DASH)
+    return text.replace("_", " ") if key == "metric" else text
 
 
 def _number(row: Row, key: str) -> str:

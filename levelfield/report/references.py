@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from levelfield import published
-from levelfield.report.tables import Column, Table
+from levelfield.report.tables import Column, Link, Table
 from levelfield.spec import Row
 
 AVERAGE = "ruler_average"
@@ -55,10 +55,13 @@ def lines(lengths: Sequence[int]) -> list[Line]:
     return made
 
 
-def table(lengths: Sequence[int], own: Mapping[str, Mapping[int, float]], variant: str) -> Table | None:
+def table(
+    lengths: Sequence[int], own: Mapping[str, Mapping[int, float]], variant: str, anchor: str = ""
+) -> Table | None:
     """Returns the printed averages below our own; None where no printed model has one at these lengths.
 
-    own: averages in percent by length, of each model. variant: of RULER, in which ours was asked.
+    own: averages in percent by length, of each model. variant: of RULER, in which ours was asked. anchor: where the
+    page has the rows of our own.
     """
     printed = lines(lengths)
     if not printed:
@@ -73,12 +76,13 @@ def table(lengths: Sequence[int], own: Mapping[str, Mapping[int, float]], varian
         cells = (f"{points[n]:.1f}" if n in points else "" for n in lengths)
         rows.append((line.model, line.variant, line.source, *cells))
     heads = Column("model"), Column("variant"), Column("from", wrap=True)
-    return Table((*heads, *(Column(str(n), number=True) for n in lengths)), tuple(rows))
+    links = (*(Link(anchor) for _ in rows[: len(rows) - len(printed)]), *(Link("") for _ in printed))
+    return Table((*heads, *(Column(str(n), number=True) for n in lengths)), tuple(rows), links=links)
 
 
-def section(lengths: Sequence[int], own: Mapping[str, Mapping[int, float]], variant: str) -> str:
+def section(lengths: Sequence[int], own: Mapping[str, Mapping[int, float]], variant: str, anchor: str = "") -> str:
     """Returns the table as HTML that is folded away; "" where there is none."""
-    found = table(lengths, own, variant)
+    found = table(lengths, own, variant, anchor)
     if found is None:
         return ""
     summary = "<summary>What other models reach: printed averages</summary>"

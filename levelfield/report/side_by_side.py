@@ -19,7 +19,7 @@ from typing import NamedTuple
 from levelfield.report import difference_plot, effective_length, group_curves, references
 from levelfield.report.effective_length import BAR, TASKS
 from levelfield.report.failures import chosen, folded, shown_answer
-from levelfield.report.page import document
+from levelfield.report.page import document, script
 from levelfield.report.paired import ALPHA, Span, span
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
@@ -150,7 +150,7 @@ def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str,
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         body += [f'<p class="note">{LEAD} {_size(part)}</p>', table(part).html(), _references(models, part)]
         body.append(apart(models, part))
-    return document(f"{models[0]} and {models[1]}", body)
+    return document(f"{models[0]} and {models[1]}", body, script=script())
 
 
 def summary(models: Models, parts: Sequence[Part]) -> str:

@@ -19,13 +19,14 @@ from read_page import stored
 from repository import ROOT
 
 from levelfield import report
-from levelfield.report import leaderboard
+from levelfield.report import leaderboard, longcontext
 from levelfield.report.audit import page as audit
 from levelfield.report.page import document, script
 from levelfield.report.tables import Column, Table
 
 pytestmark = pytest.mark.browser
 PHONE, DESK = (390, 844), (1280, 900)
+RULER = "ruler-aidreams260K/rows.csv"
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +37,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A report with figures and failures, the leaderboard of what is committed, and the page of an audit."""
+    """A report with figures and failures, the leaderboard of what is committed, and pages of an audit and of RULER."""
     out = tmp_path_factory.mktemp("pages")
     study, results = fixtures.gap()
     report.build(study, "minutes", results, out / "report")
     leaderboard.build([ROOT / "results"], out / "board.html")
     audit.build(stored(ROOT / "results" / "audits" / "recall-minutes.csv"), out / "audit")
-    return {
-        "report": out / "report" / "report.html",
-        "board": out / "board.html",
-        "audit": out / "audit" / "report.html",
-    }
+    longcontext.build("m", [longcontext.Part("", stored(ROOT / "results" / RULER), [])], out / "ruler")
+    made = {name: out / name / "report.html" for name in ("report", "audit", "ruler")}
+    return {**made, "board": out / "board.html"}
 
 
 def shown(browser: Browser, page: Path, size: tuple[int, int] = DESK, *, dark: bool = False, media: str = "") -> None:
@@ -64,7 +63,9 @@ def grey(picture: bytes | Path, place: tuple[int, int] = (5, 5)) -> int:
     return value
 
 
-@pytest.mark.parametrize(("name", "size"), [("report", DESK), ("board", PHONE), ("board", DESK), ("audit", PHONE)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("report", DESK), ("board", PHONE), ("board", DESK), ("audit", PHONE), ("ruler", PHONE)]
+)
 def test_nothing_scrolls_sideways_but_wide_tables_in_themselves(
     name: str, size: tuple[int, int], browser: Browser, pages: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -187,14 +188,14 @@ def test_the_report_is_sorted_by_keys_alone(browser: Browser, pages: dict[str, P
     assert browser.js("document.activeElement.textContent") == "Seeds"
 
 
-@pytest.mark.parametrize(("name", "scripts"), [("report", True), ("report", False), ("audit", False)])
+@pytest.mark.parametrize(("name", "scripts"), [("report", True), ("report", False), ("audit", False), ("ruler", False)])
 def test_a_score_leads_to_its_rows_and_back_by_keys_alone(
     name: str, scripts: bool, browser: Browser, pages: dict[str, Path]
 ) -> None:
     browser.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
     try:
         shown(browser, pages[name])
-        browser.js("document.querySelector('#scores td a[href^=\"#rows-\"]').focus()")
+        browser.js("document.querySelector('td a[href^=\"#rows-\"]').focus()")
         own, seen = browser.js("document.activeElement.id"), "document.querySelector(':target')"
         for key in ("Enter", "Tab", "Enter"):
             browser.key(key)

@@ -55,7 +55,7 @@ def build(rows: Sequence[Row], to: Path) -> list[Path]:
     found = Reading.of(rows)
     figures = draw(found)
     texts = {
-        "report.html": page(PlainIndex.of(rows, place), figures),
+        "report.html": page(PlainIndex.of([(place(row), row) for row in rows]), figures),
         "rows.csv": to_csv([dict(row) for row in rows]),
         "badge.svg": words.badge_svg(found),
         "datasheet.md": words.paragraph(found) + "\n",
