@@ -50,6 +50,7 @@ from levelfield.spec import (
     derive_seed,
     describe,
 )
+from levelfield.spec.memory import fitting
 from levelfield.train import State, copied, kept, make_optimizer, train
 
 FETCH_EVERY = 16  # steps of a GPU between fetches of the loss; a CPU waits for no fetch
@@ -164,10 +165,14 @@ def load_net(run: Run, where: Path) -> Network:
 
 
 def build_net(run: Run, objective: Trainable) -> Network:
-    """Returns a fresh network with the heads of one phase. Its trunk depends on the seed and not on the objective."""
+    """Returns a fresh network with the heads of one phase. Its trunk depends on the seed and not on the objective.
+
+    Raises TooLarge where it does not fit into memory.
+    """
     flag = objective.masks_inputs and isinstance(run.task.input, Signal)
     given = heads(objective, run.task)
-    return Network(run.model, run.task.input, given, mask_flag=flag, seed=run.seed, numerics=run.numerics)
+    with fitting(f"{run.model.label} at width {run.model.width:,}"):
+        return Network(run.model, run.task.input, given, mask_flag=flag, seed=run.seed, numerics=run.numerics)
 
 
 @dataclass

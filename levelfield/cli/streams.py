@@ -17,8 +17,10 @@ from typing import Any
 from levelfield.cli.interrupts import repeated_interrupts
 from levelfield.files import refusal
 from levelfield.spec import UserError
+from levelfield.spec.memory import is_shortage, reason
 
 OUT = "standard output"
+FEWER = "take fewer or shorter sequences, or a smaller width (--width)"
 Say = Callable[[str], None]
 
 
@@ -53,8 +55,10 @@ def guarded() -> Iterator[None]:
                 yield
         finally:
             sys.stdout.flush()
-    except MemoryError as error:
-        raise UserError(f"Memory ends here ({error}): ask for fewer or shorter sequences.") from error
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        raise UserError(reason(error, FEWER)) from error
     except OSError as error:
         if error.filename == OUT:
             _discard()

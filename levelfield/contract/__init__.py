@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 from levelfield.contract import rules
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
+from levelfield.spec.memory import SHORTER, fitting
 
 
 def check(
@@ -46,7 +47,8 @@ def check(
     try:
         bound = config.max_length
         length, longest = min(length, bound or length), longest and min(longest, bound or longest)
-        idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+        with fitting(f"{config.label} at width {width:,}, called on up to {longest or length:,} steps,", SHORTER):
+            idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
@@ -64,12 +66,13 @@ def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
     Outputs that are not finite show nothing: the contract's rule on finite outputs says what is wrong with them. Raises
     UserError for a layer that cannot be built or called.
     """
-    noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
-    rules.add_noise(noisy, generator)
     length = min(length, config.max_length or length)
-    x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
-    layers = (noisy, _build(config, width, causal=False))
-    return any(_sees_later_steps(rules.Subject(layer, config.label, x, other)) for layer in layers)
+    with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
+        noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
+        rules.add_noise(noisy, generator)
+        x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
+        layers = (noisy, _build(config, width, causal=False))
+        return any(_sees_later_steps(rules.Subject(layer, config.label, x, other)) for layer in layers)
 
 
 def _sees_later_steps(subject: rules.Subject) -> bool:
@@ -170,7 +173,8 @@ class Examination:
 
 def _build(config: MixerConfig, width: int, causal: bool) -> nn.Module:
     try:
-        layer = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+        with fitting(f"{config.label} at width {width:,}"):
+            layer = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
     except UserError:
         raise
     except Exception as error:

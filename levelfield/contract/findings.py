@@ -18,6 +18,7 @@ from torch import Generator, nn
 from levelfield.contract import Examination, rules
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
+from levelfield.spec.memory import TooLarge, fitting
 
 NOT_REACHED = "not reached, for the fault above"
 
@@ -64,7 +65,7 @@ def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> 
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters.
 
     A fault that several rules run into is told once; the later ones say that they were not reached, and so do all that
-    follow outputs which cannot be compared.
+    follow outputs which cannot be compared. Raises TooLarge where the layer does not fit into memory at this width.
     """
     told: set[str] = set()
     comparable = True
@@ -80,7 +81,12 @@ def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> 
 def _fault(rule: str, examination: Examination) -> str:
     label = examination.config.label
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.set_grad_enabled(rule in TRACKED):
+        with (
+            fitting(f"{label} at width {examination.width:,}"),
+            warnings.catch_warnings(),
+            torch.random.fork_rng(devices=[]),
+            torch.set_grad_enabled(rule in TRACKED),
+        ):
             warnings.simplefilter("ignore")
             layer, generator = examination.built(), Generator().manual_seed(1)
             RULES[rule](_Case(examination.subject(layer, generator), examination, generator))
@@ -88,6 +94,8 @@ def _fault(rule: str, examination: Examination) -> str:
             subject = examination.subject(layer, generator)
             if not _overflows(subject):
                 RULES[rule](_Case(subject, examination, generator))
+    except TooLarge:
+        raise
     except UserError as error:
         return str(error)
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises

@@ -19,6 +19,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
+from levelfield.spec.memory import is_shortage
 
 TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
 NOISE = 0.05  # standard deviation of what `add_noise` adds to every parameter
@@ -56,6 +57,8 @@ class Subject:
         except UserError:
             raise
         except Exception as error:
+            if is_shortage(error):
+                raise  # of the length or width that was asked for, and no fault of the layer
             where = "no mask" if mask is None else "a padding mask"
             raise UserError(
                 f"{self.name} fails on an input of shape {tuple(x.shape)} with {where}: "

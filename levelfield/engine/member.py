@@ -24,7 +24,7 @@ from levelfield.runs import store
 from levelfield.runs.claims import Lost, claim
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Numerics, UserError
-from levelfield.spec.errors import format_error
+from levelfield.spec.memory import reason
 
 FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
 
@@ -114,7 +114,7 @@ def main() -> None:
     except Lost:
         raise SystemExit(1) from None
     except Exception as error:
-        why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
+        why = reason(error)
         detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
         if detail:
             time.sleep(FIRST_S)

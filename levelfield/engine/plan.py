@@ -49,6 +49,7 @@ from levelfield.spec import (
     describe,
 )
 from levelfield.spec.errors import format_error
+from levelfield.spec.memory import SHORTER, fitting
 
 COUNTED = 512  # steps of a sequence up to which layers are counted; beyond, a plan extrapolates and a ledger does not
 
@@ -95,7 +96,9 @@ def cost(run: Run, root: Path | None = None) -> Cost:
     """Counts a run's network, or looks its counts up. root: the folder of prepared data, whose lengths are used where
     they are there. Raises UserError for a run that cannot work."""
     try:
-        return _cost(run, root)
+        what, steps = f"{run.model.label} at width {run.model.width:,}", run.task.max_length
+        with fitting(f"{what}, called on up to {steps:,} steps,", SHORTER):
+            return _cost(run, root)
     except UserError:
         raise
     except Exception as error:  # whatever a user's own layer raises

@@ -22,7 +22,7 @@ from levelfield.files import write_text
 from levelfield.runs import store
 from levelfield.runs.claims import Claim, Lost, Stopped, claim
 from levelfield.spec import UserError
-from levelfield.spec.errors import format_error
+from levelfield.spec.memory import reason
 
 KINDS = {"runs": "worker", "questions": "questions"}  # modules beside this one, each of which has a `Job`
 
@@ -138,7 +138,7 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
             except (Lost, Stopped):
                 return "busy", ""
             except Exception as error:
-                why = " ".join(str(error).split()) if isinstance(error, UserError) else format_error(error)
+                why = reason(error)
                 detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
                 write_text(where / store.ERROR, f"{why}\n{detail}")
                 return "failed", why

@@ -26,13 +26,12 @@ from levelfield.mixers.mamba import Mamba
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.s5 import S5
-from levelfield.model import Network
-from levelfield.objectives import default_objective, heads
+from levelfield.objectives import default_objective
 from levelfield.presets import by_name, efforts
 from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
 from levelfield.protocols import scratch
-from levelfield.runs.ledger import match_width, parameters
+from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, ReportView, Run, Study, UserError, digest
 from levelfield.tasks.reach import Reach
 
@@ -96,9 +95,7 @@ def models(given: tuple[MixerConfig, ...], effort: Effort, causal: bool, first: 
     of = task(min(scale.batches), effort)
 
     def count(model: Model) -> int:
-        return parameters(Network(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0))[
-            "parameters"
-        ]
+        return trained(model, of)
 
     def made(mixer: MixerConfig, name: str | None = None) -> Model:
         block = Block(feedforward=2 * scale.width)

@@ -14,10 +14,7 @@ precision, length and rows; on GPUs it was not compared.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +27,7 @@ from levelfield.pretrained.decoding import Batching
 from levelfield.pretrained.language_model import CHUNK
 from levelfield.pretrained.sizes import understood
 from levelfield.spec import Model, UserError
+from levelfield.spec import memory as machine
 
 BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 STATE_BYTES = 4  # at least, of a number in a recurrent state, which is not kept in bfloat16
@@ -42,7 +40,6 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEADS = ("num_key_value_heads", "n_kv_heads")
 FEEDFORWARD = ("intermediate_size", "n_inner", "hidden_dim")
 WITHOUT_KEYS = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")  # model types of transformers
-LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 class Memory(NamedTuple):
@@ -120,19 +117,10 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 
 def total(device: torch.device) -> int:
-    """Returns the memory of a device in bytes; on a CPU that of the machine, or less where a container has less.
-
-    Where the system does not say it, as Windows, it is as large as a number can be, and nothing is refused.
-    """
+    """Returns the memory of a device in bytes; on a CPU as `spec.memory.total` does."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    found = [sys.maxsize]
-    with suppress(AttributeError, ValueError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            found.append(int(path.read_text()))
-    return min(found)
+    return machine.total()
 
 
 def check(name: str, memory: Memory, length: int, place: Place) -> None:

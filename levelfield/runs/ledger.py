@@ -3,6 +3,7 @@
 Parameters, recurrent state, memory, kernels and the sums over phases are here; the FLOPs are counted in `flops.py`.
 
     parameters(net)                 # {"parameters": 804874, "parameters_trunk": 802304, "parameters_heads": 2570}
+    trained(model, task)            # 804874, of a network that is built for it
     state_size(model, 2000)         # 8192, numbers for each sequence
 """
 
@@ -12,15 +13,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from levelfield.model import Network
+from levelfield.objectives import default_objective, heads
 from levelfield.ops.vendor import dispatch
-from levelfield.spec import Model
-
-if TYPE_CHECKING:
-    from levelfield.model import Network
+from levelfield.spec import Model, Task
+from levelfield.spec.memory import fitting
 
 
 def parameters(net: Network) -> dict[str, int]:
@@ -29,10 +30,17 @@ def parameters(net: Network) -> dict[str, int]:
     The trunk is everything but the heads and the flag of hidden steps.
     """
     sizes = {name: p.numel() * (2 if p.is_complex() else 1) for name, p in net.named_parameters() if p.requires_grad}
-    heads = sum(n for name, n in sizes.items() if name.startswith("heads."))
+    of_heads = sum(n for name, n in sizes.items() if name.startswith("heads."))
     flag = sizes.get("encoder.hidden", 0)
     total = sum(sizes.values())
-    return {"parameters": total, "parameters_trunk": total - heads - flag, "parameters_heads": heads}
+    return {"parameters": total, "parameters_trunk": total - of_heads - flag, "parameters_heads": of_heads}
+
+
+def trained(model: Model, task: Task) -> int:
+    """Counts the trainable numbers of a model on a task, by building it. Raises TooLarge where it does not fit."""
+    given = heads(default_objective(task), task)
+    with fitting(f"{model.label} at width {model.width:,}"):
+        return parameters(Network(model, task.input, given, mask_flag=False, seed=0))["parameters"]
 
 
 def state_size(model: Model, length: int) -> int | None:

@@ -23,14 +23,13 @@ from levelfield.mixers.gla import GLA
 from levelfield.mixers.gru import GRU
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.slstm import SLSTM
-from levelfield.model import Network
-from levelfield.objectives import default_objective, heads
+from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding, Key, Table, told
-from levelfield.runs.ledger import match_width, parameters
+from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, Probe, ReportView, Row, Run, Study
 from levelfield.tasks._state_tracking import StateTracking
 from levelfield.tasks.modular import Modular
@@ -97,8 +96,7 @@ def models(effort: Effort) -> tuple[Model, ...]:
     scale, of = SCALES[effort], tasks(effort)[0]
 
     def count(model: Model) -> int:
-        network = Network(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0)
-        return parameters(network)["parameters"]
+        return trained(model, of)
 
     made = {
         name: Model((mixer,), DEPTH, scale.width, causal=True, block=Block(feedforward=2 * scale.width), name=name)

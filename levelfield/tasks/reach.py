@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
@@ -26,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Certificate, Examples, Label, Progress, SplitName, Task, Tokens, UserError
+from levelfield.spec import SPLITS, Certificate, Examples, Label, Progress, SplitName, Task, Tokens, UserError, memory
 from levelfield.spec import no_progress as silent
 from levelfield.tasks._distinct_rows import Draw, Rows, narrow, splits
 from levelfield.tasks._filler import Fill, of_text, random_symbols
@@ -184,11 +183,7 @@ class Reach(Task):
     def _require_memory(self) -> None:
         """Raises UserError where the sequences take more than half of this machine's memory."""
         needed = 2 * (self.train + self.val + self.test) * self.max_length * narrow(self.symbols + 3)(0).itemsize
-        try:
-            present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (AttributeError, ValueError):
-            return  # Windows does not say it
-        if needed > present:
+        if needed > memory.total():
             raise UserError(
                 f"Reach at range {self.range:,} needs {needed / 1e9:.1f} GB to be drawn, more than this machine has: "
                 "take fewer sequences or a shorter range."

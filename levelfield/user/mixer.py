@@ -27,6 +27,7 @@ from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.errors import format_error
+from levelfield.spec.memory import fitting
 from levelfield.spec.user_source import frozen, identity, parsed
 from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
@@ -56,14 +57,14 @@ class UserMixer(MixerConfig):
         """Constructs the module. Raises UserError where the class is gone, has changed, or cannot be constructed."""
         make = self._maker()
         arguments = constructor_arguments(make, width, causal, dict(self.settings))
+        shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         seed = int(torch.randint(2**32, (), generator=generator))
         try:
-            with _apart(seed), named.importable(self.path):
+            with fitting(f"{self.name}({shown})"), _apart(seed), named.importable(self.path):
                 made = make(**arguments)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise UserError(f"{self.name}({shown}) fails: {format_error(error)}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")

@@ -18,6 +18,7 @@ from levelfield.pretrained.decoding import Batching
 from levelfield.pretrained.memory import Memory, Place, predicted
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError
+from levelfield.spec import memory as machine
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 
@@ -135,7 +136,7 @@ def test_the_memory_of_this_machine_is_that_of_its_container_at_most(
     assert whole > 10**8
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "limit").write_text("1000\n")
-    monkeypatch.setattr(memory, "LIMITS", (tmp_path / "max", tmp_path / "none"))
+    monkeypatch.setattr(machine, "LIMITS", (tmp_path / "max", tmp_path / "none"))
     assert memory.total(torch.device("cpu")) >= whole
-    monkeypatch.setattr(memory, "LIMITS", (tmp_path / "max", tmp_path / "limit"))
+    monkeypatch.setattr(machine, "LIMITS", (tmp_path / "max", tmp_path / "limit"))
     assert memory.total(torch.device("cpu")) == 1000
