@@ -11,7 +11,7 @@ packed sequences, so that they begin at the last real step.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_overloads
 
 from torch import Tensor, nn
@@ -82,12 +82,10 @@ def constructor_arguments(
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     named = {k: p for k, p in parameters.items() if p.kind in kinds}
     takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
-    for key in settings:
-        if key not in named and not takes_any:
-            raise UserError(f"{name} has no setting '{key}': {closest(key, list(named))}")
+    _check_settings(name, settings if not takes_any else settings.keys() & named.keys(), named)
     required = [k for k, p in named.items() if p.default is p.empty and k not in settings]
     arguments = dict(settings)
-    if wide := next((k for k in (*WIDTHS, *required[:1]) if k in named and k not in settings and k != "causal"), None):
+    if wide := _named_width(named) or next((k for k in required[:1] if k != "causal"), None):
         arguments[wide] = width
     arguments |= {k: width for k in required if k in SIZES}
     if "causal" in named and "causal" not in settings:
@@ -101,6 +99,25 @@ def constructor_arguments(
             "file's name and colon."
         )
     return _both_ways(arguments, settings, width)
+
+
+def _named_width(named: Collection[str]) -> str | None:
+    """Returns the parameter that is the width by its name, where there is one."""
+    return next((each for each in WIDTHS if each in named), None)
+
+
+def _check_settings(name: str, settings: Collection[str], named: Mapping[str, inspect.Parameter]) -> None:
+    """Raises UserError for a setting that is not there, or is the width. No argument that is passed anyway is offered,
+    though a direction and the order of batch and steps may be set."""
+    wide = _named_width(named)
+    if wide in settings:
+        raise UserError(f"The {wide} of {name} comes from --width: leave it out of the settings, and give that.")
+    required = [key for key, p in named.items() if p.default is p.empty]
+    passed = {wide, "causal", "batch_first", *(required if wide is None else ())[:1], *SIZES.intersection(required)}
+    free = [key for key in named if key not in passed]
+    if unknown := next((key for key in settings if key not in named), None):
+        choice = closest(unknown, free) if free else "it has none, so leave them out."
+        raise UserError(f"{name} has no setting '{unknown}': {choice}")
 
 
 def _both_ways(arguments: dict[str, Any], settings: Mapping[str, Any], width: int) -> dict[str, Any]:

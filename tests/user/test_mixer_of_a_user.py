@@ -203,6 +203,8 @@ def test_a_plan_made_in_another_process_finds_its_class_again(mine: str, monkeyp
         (":Cross", "forward needs key and value: a mixer's forward takes"),
         (":Pooled", r"needs heads besides its width: give a default, or write Pooled\(heads=...\)"),
         (":Decay(rat=1)", "has no setting 'rat': did you mean 'rate'"),
+        (":Decay(layers=2)", "has no setting 'layers': choose one of: rate[.]$"),
+        (":Decay(d_model=3)", "The d_model of Decay comes from --width: leave it out"),
         (":Decay(rate=[1, open])", "no class name with settings"),
         (":Decay(0.5)", "no class name with settings"),
         (":Decay(rate={1})", "must be numbers, text"),
