@@ -37,6 +37,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     settings mean has changed n - 1 times, and nothing else has. One marked `{"added": True}` came later than the rest:
     at its default, which is what was done before, it is left out, so that ids stay.
     """
+    if value is None or type(value) in (str, int, float, bool):  # nearly all are, and other questions take longer
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         head: dict[str, Any] = {"kind": type(value).__name__}
         if isinstance(version := getattr(type(value), "version", None), int):
@@ -55,10 +57,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         return [describe(v, identity=identity) for v in value]
     if isinstance(value, Mapping):
         return {str(k): describe(v, identity=identity) for k, v in value.items()}
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, (str, int, float, Path)):  # of a class derived from one of them
+        return str(value) if isinstance(value, Path) else value
     raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
 
 

@@ -168,7 +168,7 @@ def named_files(value: object) -> tuple[Path, ...]:
         return ()
     source = getattr(sys.modules.get(cls.__module__), "__file__", None)
     folders = [Path(), *([Path(source).parent] if source else [])]
-    named = {*_class_names(cls), *_names_in(vars(value), set())}
+    named = [name for name in {*_class_names(cls), *_names_in(vars(value), set())} if "." in name]  # an ending has one
     found = {(folder / name).resolve() for name in named for folder in folders if _is_data(folder / name)}
     return tuple(sorted(found))
 
