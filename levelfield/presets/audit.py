@@ -45,10 +45,10 @@ class Scale:
 
     windows: steps that each bounded model sees in all, of DEPTH layers. blocks: steps within or across which order is
     destroyed. most: examples of train, val and test; fewer, but FEWEST, where sequences are so long that training ones
-    come to more than `held` steps. tokens: of a batch, which is at least two sequences and at most
-    `batch`. free: steps of a sequence beyond which, of what sees everything, the first model alone is trained. steps: of
-    the optimizer, at least; where sequences are short they are more, until `read` steps of sequences have been read, as
-    many as the longest ones come to.
+    come to more than `held` steps. tokens: of a batch, which is at least two sequences and at most `batch`. free: steps
+    of a sequence beyond which, of what sees everything, the first model alone is trained. steps: of the optimizer, at
+    least; where sequences are short they are more, until `read` steps of sequences have been read, as many as the
+    longest ones come to.
     """
 
     windows: tuple[int, ...] = (1, 5, 9, 17, 33, 61, 121)

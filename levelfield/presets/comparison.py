@@ -6,9 +6,10 @@ mixer or a baseline sees earlier steps alone, all arms do. The user's arms come 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 
 from levelfield import contract
@@ -36,8 +37,10 @@ from levelfield.spec import (
     Run,
     Study,
     Task,
+    UserError,
     digest,
 )
+from levelfield.user.own_data import OwnData
 
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
 PROTOCOLS = ("scratch", "spt_masked")
@@ -54,16 +57,16 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
     def runs(effort: Effort) -> tuple[Run, ...]:
         size = efforts.sized(effort, options.numbers)
         given = [task(name, effort) for name in names]
+        _require_own_names(names, given)
         chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
-        ahead = all("bidirectional" in each.directions for each in (mixer, *baselines(options)))
-        back = _checked(mixer, size.width, names, protocols, given, ahead=ahead)
-        arms = [
+        back = _checked(list(arms(mixer, options).values()), size.width, protocols, given)
+        cells = [
             (of, causal_where_needed(model, protocol), protocol)
             for name, of, several in zip(names, given, chosen, strict=True)
             for model in models(mixer, name, effort, options, back)
             for protocol in several
         ]
-        return tuple(Run(*one, seed) for one in arms for seed in range(size.seeds))
+        return tuple(Run(*one, seed) for one in cells for seed in range(size.seeds))
 
     return Study(
         name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
@@ -94,22 +97,38 @@ def chosen_tasks(options: Options) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in parts for name in part)) or efforts.TASKS
 
 
-def _checked(
-    mixer: MixerConfig, width: int, names: Sequence[str], protocols: Sequence[str], given: Sequence[Task], ahead: bool
-) -> bool:
-    """Tells whether arms must be built to see earlier steps alone on every task, as the mixer does or another arm must.
+def _require_own_names(names: Sequence[str], given: Sequence[Task]) -> None:
+    """Raises UserError for tasks of one name, whose scores would be taken for seeds of one cell."""
+    first: dict[str, str] = {}
+    for name, of in zip(names, given, strict=True):
+        text = of.path if isinstance(of, OwnData) else name
+        other = first.setdefault(of.name, text)
+        if other != text:
+            raise UserError(
+                f"{other} and {text} are both called {of.name} in tables, so their scores would be mixed: compare on "
+                "one of them at a time."
+            )
 
-    ahead: whether all arms can see later steps. Raises UserError for whatever is wrong with the mixer.
+
+def _checked(mixers: Sequence[MixerConfig], width: int, protocols: Sequence[str], given: Sequence[Task]) -> bool:
+    """Tells whether arms must be built to see earlier steps alone on every task, as one of them does.
+
+    mixers: the one that is compared, and its baselines. Raises UserError for whatever is wrong with any whose code is
+    not levelfield's own, and with the first.
     """
     padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
-    wanted = {p == "spt_causal" or n in efforts.CAUSAL_TASKS or not ahead for p in protocols for n in names}
-    for causal in sorted(wanted):
-        _check(mixer, width, causal, longest, padded)
+    unknown = [each for number, each in enumerate(mixers) if each.opaque or not number]
+    ahead = all("bidirectional" in each.directions for each in mixers)
+    wanted = {p == "spt_causal" or of.causal or not ahead for p in protocols for of in given}
+    for mixer in unknown:
+        for causal in sorted(wanted):
+            _check(mixer, width, causal, longest, padded)
     if True in wanted and False not in wanted:
         return not ahead  # else every arm is causal as it is
-    back = not contract.looks_ahead(mixer, width)
+    back = any(not contract.looks_ahead(mixer, width) for mixer in unknown)
     if back:
-        _check(mixer, width, True, longest, padded)
+        for mixer in unknown:
+            _check(mixer, width, True, longest, padded)
     return back
 
 
@@ -118,10 +137,40 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
     contract.check(mixer, width, causal, longest=longest, padding=padded)
 
 
-def baselines(options: Options) -> tuple[MixerConfig, ...]:
-    """Returns BASELINES, or the mixers of the names that were given. Raises UserError for an unknown name."""
-    usual = {mixer.label: mixer for mixer in BASELINES}
-    return tuple(usual.get(name) or by_name.mixer(name) for name in dict.fromkeys(options.baselines)) or BASELINES
+def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]:
+    """Returns the mixer and its baselines by names that no two of them share: BASELINES, or those that were given.
+
+    A baseline whose name another arm has gets what differs added: "conv.kernel=9" beside "conv.kernel=5". One that is
+    the mixer itself is left out, and so are BASELINES of its name. Raises UserError for an unknown name.
+    """
+    usual, own = {each.label: each for each in BASELINES}, own_name(mixer)
+    named = [usual.get(name) or by_name.mixer(name) for name in dict.fromkeys(options.baselines)]
+    given = list(dict.fromkeys(each for each in named if each != mixer))
+    if named and not given:
+        raise UserError(f"The only baseline of {own} is {own} itself: name another one, or none for the usual ones.")
+    given = given or [each for each in BASELINES if each.label != own]
+    names = Counter([own, *map(own_name, given)])
+    found = {own: mixer}
+    for each in given:
+        name = own_name(each)
+        alike = [other for other in (mixer, *given) if own_name(other) == name]
+        found[name if names[name] == 1 else f"{name}.{_apart(each, alike)}"] = each
+    return found
+
+
+def _apart(mixer: MixerConfig, alike: Sequence[MixerConfig]) -> str:
+    """Returns the settings by which a mixer differs from others of its name, as a part of a file name."""
+    known = [_settings(each) for each in alike]
+    own = _settings(mixer)
+    differ = [key for key in own if any(other.get(key) != own[key] for other in known)]
+    text = ".".join(f"{key}={own[key]}" for key in differ)
+    return re.sub(r"[^\w.=+-]+", "-", text) or digest(mixer)[:6]
+
+
+def _settings(mixer: MixerConfig) -> dict[str, object]:
+    if mixer.opaque:
+        return dict(getattr(mixer, "settings", ()))
+    return {each.name: getattr(mixer, each.name) for each in fields(mixer)}
 
 
 def task(name: str, effort: Effort) -> Task:
@@ -147,8 +196,8 @@ def models(
         model = efforts.model(name, each, effort, label, size)
         return replace(model, causal=model.causal or back)
 
-    label = own_name(mixer)
-    own, shapes = made(mixer, label), [made(each) for each in baselines(options) if each.label != label]
+    (first, _), *others = arms(mixer, options).items()
+    own, shapes = made(mixer, first), [made(each, label if label != each.label else None) for label, each in others]
     return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
 
 

@@ -251,12 +251,6 @@ MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "com
 GROUPS: dict[str, tuple[str, ...]] = {"standard": STANDARD, "mad": (*MAD, "selective_copying")}
 """Names by which a comparison takes several tasks at once."""
 
-CAUSAL_TASKS = ("mqar", "needle", "copying", "selective_copying", "induction", *STATE_TRACKING, *MAD)
-"""Posed by their papers to models that read from left to right."""
-
-LAST_STEP_POOLING = ("recall", "induction", "compression")
-"""Answered where they are asked, at the last step, or from its state."""
-
 
 def task(name: str, effort: Effort) -> Task:
     """Returns a generated task by name. Raises UserError for one that is not among them."""
@@ -273,11 +267,6 @@ def named(name: str, effort: Effort) -> Task:
 
 
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
-
-
-def ratio(name: str) -> float:
-    """Returns the share of steps hidden in pretraining (amos2025, section 2): of ListOps, of text, of pictures."""
-    return {"listops": 0.1, "text": 0.15, "retrieval": 0.15}.get(name, 0.5)
 
 
 def recipe(effort: Effort, size: Size | None = None) -> Recipe:
@@ -319,12 +308,12 @@ def protocols(
     """
     shared = recipe(effort, size)
     task = named(name, effort)
-    goal, hidden = default_objective(task), ratio(name)
+    goal = default_objective(task)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
     total = shared.budget
     made = {
         "scratch": scratch(shared, goal),
-        "spt_masked": matched(spt_masked(shared, shared, hidden, loss=loss, objective=goal), total, shares),
+        "spt_masked": matched(spt_masked(shared, shared, task.hidden, loss=loss, objective=goal), total, shares),
         "spt_causal": matched(spt_causal(shared, shared, loss=loss, objective=goal), total, shares),
         "enriched": enriched(shared, augment=True, objective=goal),
     }
@@ -337,8 +326,6 @@ def protocols(
 
 def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None) -> Model:
     """Returns the same residual blocks, with the same feed-forward layers, around any mixer."""
-    size = size or SIZES[effort]
+    size, task = size or SIZES[effort], named(name, effort)
     block = Block(feedforward=2 * size.width)
-    pooling = "last" if name in LAST_STEP_POOLING else "mean"
-    causal = name in CAUSAL_TASKS
-    return Model((mixer,), size.depth, size.width, causal=causal, block=block, pooling=pooling, name=label)
+    return Model((mixer,), size.depth, size.width, causal=task.causal, block=block, pooling=task.pooling, name=label)

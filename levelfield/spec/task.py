@@ -66,6 +66,9 @@ class Task(ABC, ReadsFiles):
     split_rule: ClassVar[str]  # where train, val and test come from, in words
     padded: ClassVar[bool] = True  # whether sequences differ in length, so that those of a batch are padded
     documents: ClassVar[int] = 1  # sequences in an example, which a model reads one by one
+    causal: ClassVar[bool] = False  # whether it is posed to models that read from left to right
+    pooling: ClassVar[Literal["mean", "last"]] = "mean"  # what answers: all steps, or the last one or its state
+    hidden: ClassVar[float] = 0.5  # share of steps that masked pretraining hides (amos2025, section 2: of pictures)
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 
     @property

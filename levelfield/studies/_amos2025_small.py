@@ -92,7 +92,7 @@ def before_and_after(
     loss = denoising_loss(name)
     if causal:
         return scratch(labels, objective), spt_causal(denoise, labels, loss=loss, objective=objective)
-    masked = spt_masked(denoise, labels, efforts.ratio(name), loss=loss, objective=objective)
+    masked = spt_masked(denoise, labels, task(name, effort).hidden, loss=loss, objective=objective)
     return scratch(labels, objective), masked
 
 

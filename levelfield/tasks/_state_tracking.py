@@ -40,6 +40,7 @@ class StateTracking(Task):
 
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Compression(Task):
     name: ClassVar[str] = "compression"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
+    pooling: ClassVar[Literal["mean", "last"]] = "last"
     source: ClassVar[str] = "generated; after MAD, Poli et al. 2024 (arXiv:2403.17844), Apache-2.0"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

@@ -51,6 +51,7 @@ class Copying(Task):
 
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
     source: ClassVar[str] = (
         "generated; after Arjovsky et al. 2016 (arXiv:1511.06464) and Gu & Dao 2023 (arXiv:2312.00752)"
     )

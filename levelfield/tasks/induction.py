@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Induction(Task):
     name: ClassVar[str] = "induction"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
+    pooling: ClassVar[Literal["mean", "last"]] = "last"
     source: ClassVar[str] = "generated; after Fu et al. 2023 (arXiv:2212.14052) and Gu & Dao 2023 (arXiv:2312.00752)"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

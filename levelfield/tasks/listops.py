@@ -61,6 +61,7 @@ class ListOps(Task):
 
     name: ClassVar[str] = "listops"
     version: ClassVar[int] = 1
+    hidden: ClassVar[float] = 0.1
     source: ClassVar[str] = (
         "Nangia and Bowman 2018, ListOps (arXiv 1804.06028); long form: Tay et al. 2021, Long Range Arena "
         "(arXiv 2011.04006), Apache-2.0. Generated here from the same law, or read from the official files."

@@ -53,6 +53,7 @@ class MQAR(Task):
     name: ClassVar[str] = "mqar"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
     source: ClassVar[str] = "generated; law of Arora et al. 2023 (arXiv:2312.04927), Zoology, Apache-2.0"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

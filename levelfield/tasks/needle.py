@@ -68,6 +68,7 @@ class Needle(Task):
     name: ClassVar[str] = "needle"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
     source: ClassVar[str] = "generated; after RULER's needle tasks, Hsieh et al. 2024 (arXiv:2404.06654)"
     split_rule: ClassVar[str] = (
         "drawn independently, each split from its own seed; no sequence is in two splits; training sequences ask for "

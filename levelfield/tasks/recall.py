@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Recall(Task):
     name: ClassVar[str] = "recall"
     version: ClassVar[int] = 1
     padded: ClassVar[bool] = False
+    pooling: ClassVar[Literal["mean", "last"]] = "last"
     source: ClassVar[str] = "generated; after Ba et al. 2016 (arXiv:1610.06258) and Fu et al. 2023 (arXiv:2212.14052)"
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 

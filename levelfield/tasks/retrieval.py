@@ -47,6 +47,7 @@ class Retrieval(Task):
 
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
+    hidden: ClassVar[float] = 0.15
     source: ClassVar[str] = (
         "ACL Anthology Network pairs of Long Range Arena (Tay et al. 2021, arXiv 2011.04006; code Apache-2.0); papers: "
         "Radev et al. 2013, The ACL Anthology Network Corpus, whose licence is that of the ACL Anthology's papers"

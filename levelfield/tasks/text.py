@@ -56,6 +56,7 @@ class Text(Task):
 
     name: ClassVar[str] = "text"
     version: ClassVar[int] = 1
+    hidden: ClassVar[float] = 0.15
     source: ClassVar[str] = imdb.SOURCE
     licence: ClassVar[str] = imdb.LICENCE
     split_rule: ClassVar[str] = (

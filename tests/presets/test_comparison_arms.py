@@ -1,0 +1,79 @@
+"""Which arms a comparison has, by which names, and what each is checked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from levelfield.objectives import Masked
+from levelfield.presets import by_name, comparison, efforts
+from levelfield.presets.options import Options
+from levelfield.spec import UserError
+
+PEEKING = """
+from torch import nn
+
+class Peek(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.linear(x + x.mean(1, keepdim=True))
+
+class Scaled(nn.Module):
+    def __init__(self, d_model, factor=1):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(d_model, d_model), factor
+
+    def forward(self, x):
+        return self.factor * self.linear(x)
+"""
+
+
+def labels(mixer: str, *baselines: str) -> list[str]:
+    """Returns the names of the arms of a comparison on ListOps, in order."""
+    options = Options(tasks=("listops",), protocols=("scratch",), baselines=baselines, seeds=1)
+    return [run.model.label for run in comparison.compare(by_name.mixer(mixer), options).runs("smoke")]
+
+
+def test_a_baseline_of_the_mixers_own_name_is_an_arm_that_says_what_differs() -> None:
+    assert labels("attention(heads=2)", "attention(heads=4)") == ["attention", "attention.heads=4"]
+    assert labels("linear", "conv(kernel=3)", "conv(kernel=9)") == ["linear", "conv.kernel=3", "conv.kernel=9"]
+    assert labels("linear", "linear", "conv") == ["linear", "conv"], "the mixer itself is no baseline"
+    with pytest.raises(UserError, match="only baseline of linear is linear itself"):
+        labels("linear", "linear")
+
+
+def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PEEKING)
+    mine = f"{tmp_path / 'mine.py'}:Scaled"
+    assert labels(f"{mine}(factor=2)", f"{mine}(factor=3)", "conv") == ["scaled", "scaled.factor=3", "conv"]
+
+
+def test_tasks_that_tables_call_alike_are_refused() -> None:
+    options = Options(tasks=("reach(range=16)", "reach(range=32)"), protocols=("scratch",), baselines=("conv",))
+    with pytest.raises(UserError, match=r"reach\(range=16\) and reach\(range=32\) are both called reach"):
+        comparison.compare(by_name.mixer("linear"), options).runs("smoke")
+
+
+@pytest.mark.parametrize("name", ["parity(length=12)", "induction(length=16)", "words_a5", "recall(pairs=4)"])
+def test_a_setting_of_a_task_changes_neither_its_direction_nor_what_answers(name: str) -> None:
+    family = "words" if name == "words_a5" else by_name.without_settings(name)
+    plain, other = (efforts.model(each, efforts.ATTENTION, "minutes") for each in (family, name))
+    assert (other.causal, other.pooling) == (plain.causal, plain.pooling)
+
+
+@pytest.mark.parametrize(("name", "share"), [("listops_official", 0.1), ("text_1k", 0.15), ("image8", 0.5)])
+def test_the_share_that_is_hidden_is_that_of_the_kind_of_data(name: str, share: float) -> None:
+    (protocol,) = efforts.protocols(name, "minutes", ("spt_masked",))
+    objective = protocol.phases[0].objective
+    assert isinstance(objective, Masked) and objective.ratio == share
+
+
+def test_a_baseline_that_sees_the_future_is_refused_as_the_mixer_would_be(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PEEKING)
+    options = Options(tasks=("parity",), protocols=("scratch",), baselines=(f"{tmp_path / 'mine.py'}:Peek",))
+    with pytest.raises(UserError, match="peek is built as causal, but its output"):
+        comparison.compare(by_name.mixer("linear"), options).runs("smoke")
