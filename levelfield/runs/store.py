@@ -20,6 +20,7 @@ runs/trials/                        the same for recipes that are tried first: n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Container, Iterable
 from contextlib import suppress
@@ -282,11 +283,19 @@ def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
         _check(where / LOG, wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
     rows = run_rows(where / ROWS)
     _check(where / ROWS, None if rows else "it is empty")
-    for file in sorted(where.glob("probe-*.jsonl")):
-        rows += run_rows(file)
+    for name in _probes(where):
+        rows += run_rows(where / name)
     others = {row.get("run", where.name) for row in rows} - {where.name}
     _check(where, f"it holds rows of {min(others)}" if others else None)
     return ledger, log, rows
+
+
+def _probes(where: Path) -> list[str]:
+    """Returns the names of the files of probes in a run's folder, in order."""
+    try:
+        return sorted(name for name in os.listdir(where) if name.startswith("probe-") and name.endswith(".jsonl"))
+    except OSError as error:
+        raise unreadable(where, error, remedy(where)) from error
 
 
 def run_rows(path: Path) -> list[Row]:
