@@ -15,8 +15,6 @@ from functools import cache
 from levelfield import contract
 from levelfield.mixers import NAMES
 from levelfield.mixers.conv import Conv
-from levelfield.model import Network
-from levelfield.objectives import default_objective, heads
 from levelfield.presets import by_name, efforts
 from levelfield.presets.options import USUAL, Options
 from levelfield.probes.extrapolation import Extrapolation
@@ -25,7 +23,7 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
 from levelfield.report.verdicts import Key, Table
-from levelfield.runs.ledger import match_width, parameters
+from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import (
     UNTUNED,
     Effort,
@@ -189,8 +187,7 @@ def models(
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
-        net = Network(model, of.input, heads(default_objective(of), of), mask_flag=False, seed=0)
-        return parameters(net)["parameters"]
+        return trained(model, of)
 
     def made(each: MixerConfig, label: str | None = None) -> Model:
         model = efforts.model(name, each, effort, label, size)
