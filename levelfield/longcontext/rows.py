@@ -133,11 +133,11 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     """Computes rows in percent: for every cell, by depth where there is one needle, and averages over RULER.
 
     `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
-    much better the outer thirds of the text are than the middle third. stderr is over samples, and of an average over
-    tasks. status: "partial" where samples were skipped, "left_out" where all were, "outdated" where answers are to
-    prompts of an earlier version; an average has the worst status of its tasks. `thinking_tokens` is what a model wrote
-    before its answers, on average. positions: the number that the model was made for, where it is known; it is added to
-    every row.
+    much better the outer thirds of the text are than the middle third. stderr is over samples, that of an average too,
+    whose tasks are fixed and whose n counts samples. status: "partial" where samples were skipped, "left_out" where
+    all were, "outdated" where answers are to prompts of an earlier version; an average has the worst status of its
+    tasks. `thinking_tokens` is what a model wrote before its answers, on average. positions: the number that the model
+    was made for, where it is known; it is added to every row.
     """
     made = [
         row
@@ -216,15 +216,24 @@ def _share(group: Sequence[ScoredPrediction]) -> Share:
 
 
 def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
-    """Yields means over tasks, at lengths for which all of RULER was evaluated."""
+    """Yields means over tasks, at lengths for which all of RULER was evaluated.
+
+    The 13 tasks are the benchmark and no sample of one, so that how far they lie apart is no error: the standard error
+    joins those of the tasks, whose samples are independent. It is left out where a task has one sample.
+    """
     for length in dict.fromkeys(cell.length for cell in cells):
         group = [cell for cell in cells if cell.length == length and cell.task in OF_RULER]
         if len(group) != len(RULER):
             continue
         worst = min((cell.status for cell in group), key=WORST_FIRST.index)
         for metric, column in COLUMNS.items():
-            means = [fmean(one.percent(metric) for one in cell.whole) for cell in group]
-            yield row_of(model, "ruler_average", f"length={length}", metric=column, values=means, status=worst)
+            scores = [[one.percent(metric) for one in cell.whole] for cell in group]
+            mean = fmean(fmean(each) for each in scores)
+            row = row_of(model, "ruler_average", f"length={length}", metric=column, values=[mean], status=worst)
+            row |= Row(n=sum(map(len, scores)))
+            if min(map(len, scores)) > 1:
+                row |= Row(stderr=math.hypot(*map(_stderr, scores)) / len(scores))
+            yield row
 
 
 def _thinking_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:

@@ -151,13 +151,24 @@ def test_damaged_predictions_and_another_model_are_refused(tmp_path: Path) -> No
         model_record.claim(tmp_path, model="b", tokenizer="bytes", precision="float32")
 
 
-def test_the_average_is_of_all_thirteen_or_absent() -> None:
-    def told(name: str, text: str) -> Prediction:
-        task = named(name)
-        kept = settings_of(task)
-        version = task.version("sound")
-        return Prediction(name, name, kept, 64, 0, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text, "ok", version)
+def told(name: str, text: str, index: int = 0) -> Prediction:
+    task = named(name)
+    kept = settings_of(task)
+    version = task.version("sound")
+    return Prediction(name, name, kept, 64, index, "sound", "base", 0, 9, 1, (), {}, ("12", "34"), text, "ok", version)
 
+
+def test_the_error_of_the_average_is_over_samples_and_not_over_tasks() -> None:
+    """With one of two samples right in every task, tasks do not differ; 26 samples of 0 or 100 do."""
+    found = [told(task.name, text, i) for task in RULER for i, text in enumerate(("12 34", ""))]
+    row = next(r for r in rows(found, "m") if r.get("task") == "ruler_average" and r.get("metric") == "accuracy")
+    assert (row.get("value"), row.get("n")) == (50, 26)
+    assert row.get("stderr") == pytest.approx(50 / len(RULER) ** 0.5)  # a task's mean of two has 50
+    single = [row for row in rows(found[::2], "m") if row.get("task") == "ruler_average"]
+    assert [row.get("n") for row in single] == [13, 13] and not any("stderr" in row for row in single)
+
+
+def test_the_average_is_of_all_thirteen_or_absent() -> None:
     names = [task.name for task in RULER]
     found = [told(name, "12 34" if i % 2 else "12") for i, name in enumerate(names)]
     scores = [score(p.ruler_task, p.text, p.references).match for p in found]
