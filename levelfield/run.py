@@ -112,14 +112,15 @@ def execute(
     where: the folder of the run. data_root: that of prepared data. device: as of `pick_device`. tested: False for a
     trial, which is scored on validation alone and leaves no weights. claim: the caller's on this run; without one, the
     run is claimed here. group: the processes that all call this for the run; the first of them claims it and writes.
+    They are as many as its numerics say where training is left; probes are measured by the first one alone, so a
+    complete run needs no others, and no device that can train it.
     Raises UserError as `check` does, where data, disk or device fail, and where another process has the run; Lost where
     another one has taken it over.
     """
     check(run)
-    if group.size != (nproc := run.numerics.nproc):
-        raise UserError(f"{run.id} is for {nproc} processes, and here is {group.size}: `levelfield run` starts them.")
     target = pick_device(device)
-    check_device(run.numerics, target)
+    if not store.complete(where):
+        _check_place(run, target, group)
     with claims.claimed(where, claim, here=group.leads) as mine, products(run.numerics):
         work = _Work(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
         if group.agreed(not store.complete(where)):
@@ -131,6 +132,13 @@ def execute(
                 rows = probe.measure(net, run, lambda task: prepared.load(task, data_root))
                 store.write_probe(where, probe, [scored.named(run, row) for row in rows])
         work.progress.write(state="done")
+
+
+def _check_place(run: Run, device: torch.device, group: Group) -> None:
+    """Raises UserError where the run cannot be trained by these processes or on this device."""
+    if group.size != (nproc := run.numerics.nproc):
+        raise UserError(f"{run.id} is for {nproc} processes, and here is {group.size}: `levelfield run` starts them.")
+    check_device(run.numerics, device)
 
 
 def pick_device(name: str) -> torch.device:

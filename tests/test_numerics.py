@@ -20,6 +20,7 @@ from levelfield.data.batches import SplitOnDevice
 from levelfield.files import read_json, read_rows
 from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Sum, Trainable, heads
+from levelfield.probes.reach import Reach
 from levelfield.rng import generator
 from levelfield.run import check, execute
 from levelfield.runs import store
@@ -220,7 +221,7 @@ def test_float32_products_are_set_for_a_run_and_put_back() -> None:
 
 def test_what_a_device_lacks_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(Numerics("bf16"), CPU)
-    with pytest.raises(UserError, match="tf32 is of NVIDIA GPUs, and this is cpu: take float32 or bf16"):
+    with pytest.raises(UserError, match=r"tf32 is of NVIDIA GPUs, and this is cpu: take float32 or bf16"):
         check_device(Numerics("tf32"), CPU)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
@@ -261,6 +262,17 @@ def test_ledger_rows_and_description_say_how_a_run_was_computed(tmp_path: Path) 
     assert {row.get("numerics") for row in read_rows(plain / store.ROWS)} == {None}
     assert {row.get("numerics") for row in read_rows(split / store.ROWS)} == {"bf16-accumulate2"}
     assert read_json(split / store.SPEC)["numerics"]["precision"] == "bf16"
+
+
+def test_a_complete_run_is_probed_by_one_process_on_a_device_that_could_not_train_it(tmp_path: Path) -> None:
+    """Weights of a plain run stand for those of two processes, or of a GPU in TF32: their files are alike."""
+    where = executed(tmp_path, Numerics())
+    for examples, numerics in enumerate((Numerics("tf32"), Numerics(nproc=2)), 2):
+        run, probe = dataclasses.replace(RUN, numerics=numerics), Reach(examples=examples, steps=1)
+        with pytest.raises(UserError, match=r"tf32 is of NVIDIA GPUs|is for 2 processes"):
+            execute(run, tmp_path / "untrained", tmp_path / "data", "cpu", [probe])
+        execute(run, where, tmp_path / "data", "cpu", [probe])
+        assert {row["n"] for row in read_rows(store.probe_file(where, probe))} == {examples}
 
 
 @pytest.mark.slow
