@@ -10,6 +10,7 @@ cost are in every report, asked for or not.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,9 @@ def remarks(results: Results) -> list[str]:
 
 
 def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:
-    """Returns the study's own verdict; where too few runs are complete, a sentence that says so.
+    """Returns the study's own verdict; where it cannot be drawn, a sentence that says why.
 
+    That is because runs are missing, or else because the verdict itself fails, which is told with its line.
     rows: those of the results, each with the place on the page to which its number leads.
     """
     if study.verdict is None:
@@ -91,7 +93,13 @@ def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:
         return study.verdict(rows)
     except (LookupError, ValueError, ArithmeticError, TypeError) as error:
         missing = len(results.specs) - len(results.ledgers)
-        return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({format_error(error)})."
+        if missing > 0:
+            return f"No verdict yet: {missing} of {len(results.specs)} runs are missing ({format_error(error)})."
+        place = traceback.extract_tb(error.__traceback__)[:2][-1]  # the verdict's own line, if it is written in Python
+        return (
+            f"No verdict: no run is missing, and it fails on their rows ({format_error(error)}, in "
+            f"{Path(place.filename).name}, line {place.lineno})."
+        )
 
 
 @dataclass(frozen=True)

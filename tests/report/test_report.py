@@ -10,7 +10,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -165,8 +165,21 @@ def test_nothing_finished_is_one_sentence(tmp_path: Path):
 def test_a_verdict_that_cannot_be_drawn_yet_says_so(tmp_path: Path):
     study, results = fixtures.extrapolation()
     hopeful = replace(study, verdict=lambda rows: str(rows[10**9]), views=(ReportView("compare", "Seeds"),))
-    report.build(hopeful, "minutes", results, tmp_path)
-    assert "No verdict yet" in (tmp_path / "report.html").read_text()
+    planned = {**results.specs, "another": next(iter(results.specs.values()))}
+    report.build(hopeful, "minutes", replace(results, specs=planned), tmp_path)
+    assert f"No verdict yet: 1 of {len(planned)} runs are missing" in (tmp_path / "report.html").read_text()
+
+
+def test_a_verdict_that_fails_on_complete_runs_says_where(tmp_path: Path):
+    study, results = fixtures.extrapolation()
+
+    def faulty(rows: Sequence[Row]) -> str:
+        return str(statistics.fmean(row["fitness"] for row in map(dict[str, Any], rows)))
+
+    report.build(replace(study, verdict=faulty, views=(ReportView("compare", "Seeds"),)), "minutes", results, tmp_path)
+    page, line = (tmp_path / "report.html").read_text(), faulty.__code__.co_firstlineno + 1
+    assert "No verdict yet" not in page and "No verdict: no run is missing" in page
+    assert re.search(rf"KeyError: .{{,8}}fitness.{{,8}}, in test_report.py, line {line}\)", page)
 
 
 def test_nan_and_absent_values_are_absent():
