@@ -29,6 +29,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 from uuid import uuid4
 
+import numpy as np
+
 from levelfield.spec.errors import UserError
 
 try:
@@ -36,7 +38,7 @@ try:
 except ImportError:  # Windows
     fcntl, msvcrt = None, import_module("msvcrt")
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # None: NumPy's `tofile` says only how little it wrote
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 CLOSED = (
     errno.EACCES,
@@ -225,6 +227,21 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as partial:
             partial.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Writes an array in NumPy's own format. Raises OSError, with ENOSPC where only a part of it could be written.
+
+    NumPy gives that error no number and says how little it wrote. Errors of other packages, such as of a network, have
+    no number either, so only here is it taken for a full disk.
+    """
+    with path.open("wb") as file:
+        try:
+            np.save(file, array)
+        except OSError as error:
+            if error.errno is None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            raise
 
 
 def write_json(path: Path, value: Any) -> None:

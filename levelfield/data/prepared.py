@@ -20,7 +20,7 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from levelfield.data import conformance
-from levelfield.files import atomic_folder, disk_errors, locked, read_text, sha256, unreadable, write_text
+from levelfield.files import atomic_folder, disk_errors, locked, read_text, save_array, sha256, unreadable, write_text
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -214,7 +214,7 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more:
         for split in SPLITS:
             for name, array in columns(split, splits[split]):
                 path = partial / f"{name}.npy"
-                np.save(path, array)
+                save_array(path, array)
                 arrays[name] = {"sha256": sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
         about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
         about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}

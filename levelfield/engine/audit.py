@@ -23,7 +23,7 @@ import numpy as np
 from levelfield.data import prepared
 from levelfield.data.audit import shallow
 from levelfield.data.audit.facts import facts
-from levelfield.files import atomic, disk_errors, read_json, read_rows, write_json, write_rows
+from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, write_json, write_rows
 from levelfield.presets import audit
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
 from levelfield.runs import store
@@ -61,8 +61,8 @@ def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> Non
         progress("rules", done, len(missing))
         answer = shallow.score(base, splits, shallow.PROBES[name])
         path = _rule(where, name)
-        with disk_errors(where), atomic(path.with_suffix(".npy")) as partial, partial.open("wb") as file:
-            np.save(file, answer.test.astype(np.float32))
+        with disk_errors(where), atomic(path.with_suffix(".npy")) as partial:
+            save_array(partial, answer.test.astype(np.float32))
         write_json(path, {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
 

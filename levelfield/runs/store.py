@@ -39,6 +39,7 @@ from levelfield.files import (
     read_rows,
     read_text,
     remedy,
+    save_array,
     sha256,
     unreadable,
     write_json,
@@ -104,8 +105,8 @@ def missing(out: Path, run_id: str) -> UserError:
 def write_scores(where: Path, values: np.ndarray) -> None:
     """Keeps the scores of test examples, (N,): a byte each where all are 0 or 1, else four."""
     shares = np.isin(values, (0.0, 1.0)).all()
-    with atomic(where / SCORES) as path, disk_errors(where), path.open("wb") as file:
-        np.save(file, values.astype(np.uint8 if shares else np.float32))
+    with atomic(where / SCORES) as path, disk_errors(where):
+        save_array(path, values.astype(np.uint8 if shares else np.float32))
 
 
 def read_scores(where: Path) -> np.ndarray | None:

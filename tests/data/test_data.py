@@ -12,14 +12,17 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 import pytest
 from toy_data import SLOW, Parity
 
 from levelfield.data import prepared
+from levelfield.files import disk_errors
 from levelfield.spec import SPLITS, Examples, Progress, SplitName, StepLabels, UserError, no_progress
 
 TASK = Parity()
@@ -188,13 +191,13 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "write", ["numpy.save(root / 'a.npy', numpy.zeros(10**6))", "(root / 'a').write_bytes(bytes(10**6))"]
+    "write", ["save_array(root / 'a.npy', numpy.zeros(10**6))", "(root / 'a').write_bytes(bytes(10**6))"]
 )
 def test_a_file_that_may_not_grow_is_one_sentence(tmp_path: Path, write: str) -> None:
     """As on a full disk: NumPy says only how much it wrote, other writers have a number."""
     lines = [
         "import resource, signal",
-        "from levelfield.files import disk_errors",
+        "from levelfield.files import disk_errors, save_array",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))",
         "with disk_errors(root, '--data'):",
@@ -204,6 +207,13 @@ def test_a_file_that_may_not_grow_is_one_sentence(tmp_path: Path, write: str) ->
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"UserError: No room left in {tmp_path}: free some space" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("error", [URLError("no such host"), BadGzipFile("CRC failed"), TimeoutError("timed out")])
+def test_an_error_without_a_number_is_not_taken_for_a_full_disk(tmp_path: Path, error: OSError) -> None:
+    with pytest.raises(type(error)) as raised, disk_errors(tmp_path, "--data"):
+        raise error
+    assert raised.value is error
 
 
 def failing_save(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
