@@ -44,6 +44,7 @@ from levelfield.spec import (
     closest,
     describe,
 )
+from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.user import named, own_data, plugins, values
 from levelfield.user.values import user_errors
@@ -251,7 +252,7 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
     """Returns the run of a folder in `out`, made again from its own description.
 
     study: the file of a user's own study, or FILE.py:Mixer of a comparison, for what is not of levelfield is never
-    executed unasked. Raises UserError for an unknown id, and where the run would be another today.
+    executed unasked. Raises UserError for an unknown id, and where the run would be another today, with the reason.
     """
     path = out / run_id / SPEC
     if not path.exists():
@@ -262,16 +263,21 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
     from levelfield.engine.restore import Unknown, restore
 
     mixer = by_name.mixer(study) if study else None
+    gone = f"{study or 'levelfield'} no longer has the run {run_id}: it has changed since"
     try:
         run = restore(described, mixer)
     except Unknown as error:
         raise UserError(
             f"{run_id} is made of {error}, which is not of levelfield: add --study FILE.py or FILE.py:Mixer."
         ) from error
-    except (TypeError, ValueError, LookupError, UserError):
-        run = None
-    if not isinstance(run, Run) or run.id != run_id:
-        raise UserError(f"{study or 'levelfield'} no longer has the run {run_id}: it has changed since.")
+    except UserError as error:  # which says how to mend it
+        raise UserError(f"{gone}. {error}") from error
+    except (TypeError, ValueError, LookupError) as error:
+        raise UserError(f"{gone} ({format_error(error)}).") from error
+    if not isinstance(run, Run):
+        raise UserError(f"{path} describes no run: remove {path.parent} and run its study again.")
+    if run.id != run_id:
+        raise UserError(f"{gone}, and would be {run.id} today.")
     return run
 
 

@@ -155,6 +155,23 @@ def test_a_description_that_is_none_is_refused(tmp_path: Path, content: str) -> 
         find_run("a-run", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("seed", 5, r"has changed since, and would be induction-\S+-5-\w+ today\.$"),
+        ("mood", 1, r"has changed since \(TypeError: .*unexpected keyword argument 'mood'\)\.$"),
+        ("numerics", {"kind": "Numerics", "nproc": 0}, r"has changed since\. A run cannot be .*: give 1 or more\.$"),
+    ],
+)
+def test_why_a_run_cannot_be_made_again_is_said(
+    tmp_path: Path, mine: str, field: str, value: object, reason: str
+) -> None:
+    run = next(r for r in started(tmp_path, mine, ["induction"], ["scratch"]) if r.model.label != "mine")
+    write_json(store.directory(tmp_path, run) / "spec.json", {**describe(run), field: value})
+    with pytest.raises(UserError, match=reason):
+        find_run(run.id, tmp_path)
+
+
 def test_a_run_of_a_users_study_is_found_at_whatever_effort(tmp_path: Path) -> None:
     toys.write(tmp_path / "toys.py", runs=1)
     (run,) = choose(Source(str(tmp_path / "toys.py")).load(), "hours")
