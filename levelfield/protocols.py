@@ -14,6 +14,7 @@ A second phase keeps the trunk and replaces the head.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from levelfield.spec import Duration, ForeignWeights, Model, Phase, Protocol, Re
 
 DENOISE = Masked(ratio=0.3, random=1 / 3, scope="all")
 """The denoising loss that miralles2025 adds to the label's (appendix A.4; over all real steps, as its code does)."""
+
+SHARE = re.compile(r"_(\d+(?:\.\d+)?(?:e-\d+)?)(?:_matched)?$")
+"""A share of the labels at the end of a protocol's name, as `named_by_share` writes it."""
 
 
 def scratch(recipe: Recipe, objective: Trainable | None = None) -> Protocol:
@@ -119,9 +123,13 @@ def named_by_share(name: str, share: float) -> str:
 
 
 def share_of(name: str) -> float:
-    """Returns the share of the labels that the name of a protocol tells: what `named_by_share` was given."""
-    ending = name.rpartition("_")[2]
-    return float(ending) if ending[:1].isdigit() else 1.0
+    """Returns the share of the labels that the name of a protocol tells: what `named_by_share` was given.
+
+    It is all of them, 1.0, where the name ends in no number between 0 and 1. A `_matched` may follow the number.
+    """
+    found = SHARE.search(name)
+    share = float(found[1]) if found else 1.0
+    return share if 0 < share < 1 else 1.0
 
 
 def scarce(protocol: Protocol, share: float) -> Protocol:

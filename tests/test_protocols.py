@@ -73,3 +73,12 @@ def test_pretrained_needs_its_file(tmp_path: Path):
         protocols.pretrained(tmp_path / "none.safetensors")
     (tmp_path / "w.safetensors").write_bytes(b"x")
     assert protocols.pretrained(tmp_path / "w.safetensors").phases == ()
+
+
+def test_the_share_of_labels_is_read_from_names_that_tell_one():
+    for share in (1.0, 0.5, 0.1, 1e-5):
+        arm = protocols.scarce(protocols.spt_masked(recipe(), recipe(), 0.5), share)
+        for name in (arm.name, protocols.matched(arm, Duration(4, "epochs")).name):
+            assert protocols.share_of(name) == share, name
+    for name in ("x_2d", "top_5", "v_1.0.2", "0.1"):
+        assert protocols.share_of(name) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from levelfield.spec import UserError
 from levelfield.user import named
@@ -72,7 +72,7 @@ class Options:
     @property
     def numbers(self) -> dict[str, int | float]:
         """The sizes that were given, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
+        found = {name: getattr(self, name) for name in (*MOST, "lr")}
         return {name: value for name, value in found.items() if value is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -231,6 +231,17 @@ def test_options_change_what_they_name_and_nothing_else():
     assert (runs[0].model.width, {run.model.depth for run in runs}) == (24, {2})
     same = comparison.compare(mixer, Options(("recall",), ("scratch",), seeds=1, steps=6, width=16, depth=1, lr=2e-3))
     assert [run.id for run in same.runs("smoke")] == [run.id for run in usual]
+
+
+def test_the_numbers_of_options_are_sizes_whatever_fields_come_before_them():
+    @dataclass(frozen=True, kw_only=True)
+    class More(Options):
+        note: str = "not a size"
+
+    names = ("seeds", "steps", "width", "depth", "lr", "batch")
+    given = dict(zip(names, (3, 10, 24, 2, 0.01, 4), strict=True))
+    assert More(("recall",), ("scratch",), ("conv",), **given).numbers == given  # pyright: ignore[reportArgumentType]
+    assert Options().numbers == {}
 
 
 @pytest.mark.parametrize(
