@@ -53,7 +53,6 @@ class Trainable(Objective):
 
     key: str
     metric: str
-    higher_is_better: bool = True
 
     @property
     def parts(self) -> tuple[Trainable, ...]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -115,7 +114,7 @@ def measure(shape: Shape, device: torch.device, work: float = WORK) -> Pass:
 def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
     run = Run(shape.task, shape.model, Protocol("", ()), seed=0)
     objective = shape.objective
-    net = deepcopy(build_net(run, objective)).train().to(device)
+    net = build_net(run, objective).train().to(device)
     size = max(1, sum(p.numel() for p in net.parameters()))
     length = int(min(run.task.max_length, max(SHORTEST, work // size // 2)))
     count = int(min(shape.batch, max(2, work // size // length)))

@@ -17,7 +17,6 @@ from functools import cache
 from statistics import NormalDist
 
 ROUNDS = 200  # of a continued fraction or a bisection, far more than either takes
-SMALLEST = 1e-12  # no p-value below it is told apart
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from toy_audits import Known
 from toy_data import Parity
 
+from levelfield.data.audit import shallow
 from levelfield.data.audit.facts import facts, leaked
-from levelfield.data.audit.features import Vocabulary, ends, lengths, ngrams, positions
+from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, ngrams, positions
 from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
 from levelfield.spec import SPLITS, Examples, Signal
@@ -73,6 +75,26 @@ def test_a_rule_scores_what_it_can_know(rule: str) -> None:
         assert score(task, splits, PROBES[name]).test.mean() > 0.97, name
     for name in not_enough:
         assert abs(score(task, splits, PROBES[name]).test.mean() - 0.5) < 0.12, name
+
+
+def test_only_the_rule_that_is_best_on_validation_answers_the_test_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, asked = Known("none", train=200, held_out=51), list[str]()
+    splits = task.build(None)
+    rarer, commoner = np.bincount(splits["val"].y).argsort()
+
+    def always(label: int, name: str) -> Callable[[Features, int], np.ndarray]:
+        def predict(found: Features, examples: int) -> np.ndarray:
+            asked.append(name)
+            return np.eye(2)[np.full(examples, label)]
+
+        return predict
+
+    rules = [(name, always(label, name)) for name, label in (("rarer", rarer), ("commoner", commoner))]
+    monkeypatch.setattr(shallow, "_rules", lambda goal, train: iter(rules))
+    answer = score(task, splits, PROBES["length"])
+    assert asked == ["rarer", "commoner", "commoner"]  # on val each, and then on test
+    assert (answer.rule, answer.validation) == ("commoner", (splits["val"].y == commoner).mean())
+    assert answer.test.tolist() == (splits["test"].y == commoner).tolist()
 
 
 def test_numbers_are_predicted_too() -> None:

@@ -65,14 +65,15 @@ def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Ans
     vocabulary = Vocabulary.of(task, splits["train"])
     found = {name: probe(vocabulary.codes(split), split) for name, split in splits.items()}
     goal = _Goal.of(task, splits["train"])
-    best: Answer | None = None
+    best: tuple[float, str, Predict] | None = None
     for rule, predict in _rules(goal, found["train"]):
-        held_out = goal.scores(predict(found["val"], len(splits["val"])), splits["val"].y)
-        if best is None or held_out.mean() > best.validation:
-            test = goal.scores(predict(found["test"], len(splits["test"])), splits["test"].y)
-            best = Answer(rule, test, float(held_out.mean()))
+        held_out = float(goal.scores(predict(found["val"], len(splits["val"])), splits["val"].y).mean())
+        if best is None or held_out > best[0]:
+            best = held_out, rule, predict
     assert best is not None
-    return best
+    validation, rule, predict = best
+    test = goal.scores(predict(found["test"], len(splits["test"])), splits["test"].y)
+    return Answer(rule, test, validation)
 
 
 class _Goal(NamedTuple):
