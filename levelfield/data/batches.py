@@ -1,7 +1,8 @@
 """Puts one split on a device and says which of its examples each training step sees.
 
-Batches are gathered where the data is: whole splits sit on the device as raw bytes when they fit, so there are no
-worker processes. Order is a function of (seed, step) alone, so a resumed run sees the batches it would have seen:
+Batches are gathered where the data is, without worker processes: a split of at most RESIDENT_BYTES sits on the device
+(on a CPU, a copy in each process), a larger one on disk. Order is a function of (seed, step) alone, so a resumed run
+sees the batches it would have seen:
 
     split = SplitOnDevice(examples, device)
     batches = Shuffled(seed, examples, batch=32)
@@ -28,7 +29,7 @@ from levelfield.spec.identity import derive_seed
 from levelfield.spec.io_types import Input, Tokens
 from levelfield.spec.recipe import Recipe
 
-RESIDENT_BYTES = 8 << 30  # bytes of one split that may lie on the device; larger ones stay memory-mapped on disk
+RESIDENT_BYTES = 8 << 30  # of one split, train and val each, however much memory the device has
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class SplitOnDevice:
         lengths = examples.lengths
         self.longest = int(lengths.max()) if len(examples) else 0
         self.equal = bool(len(examples) and (lengths == self.longest).all())
-        self.resident = examples.x.nbytes <= RESIDENT_BYTES
+        self.resident = examples.x.nbytes * (2 if examples.x.dtype == np.uint16 else 1) <= RESIDENT_BYTES
         self.y = _tensor(examples.y, device)
         self.offsets = torch.from_numpy(np.array(examples.offsets))
         self.x = _tensor(examples.x, device) if self.resident else None
@@ -274,6 +275,6 @@ def _permutation(seed: int, epoch: int, count: int) -> Tensor:
 
 
 def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
-    """A copy on the device, because a memory map is read-only; uint16 becomes int32, which torch can index."""
+    """A copy on the device, as a memory map is read-only; uint16 becomes int32, twice as large: torch can index it."""
     wide = np.int32 if array.dtype == np.uint16 else array.dtype
     return torch.from_numpy(np.array(array, dtype=wide)).to(device)

@@ -40,6 +40,19 @@ def steps_of_an_epoch(buckets: Buckets, count: int, first: int = 0) -> list[torc
     return batches
 
 
+@pytest.mark.parametrize(("stored", "width"), [(np.uint8, 1), (np.uint16, 4), (np.float32, 4)])
+def test_a_split_is_resident_by_the_bytes_that_it_takes_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, stored: type[np.generic], width: int
+):
+    examples = Examples.of_equal_length(np.arange(12).reshape(3, 4).astype(stored), np.zeros(3, np.int64))
+    for room, resident in ((12 * width, True), (12 * width - 1, False)):
+        monkeypatch.setattr("levelfield.data.batches.RESIDENT_BYTES", room)
+        split = SplitOnDevice(examples, CPU)
+        assert (split.x is not None) == resident
+        assert split.x is None or split.x.nbytes == room
+        assert split.gather(torch.tensor([2])).raw.tolist() == [[8, 9, 10, 11]]
+
+
 @given(
     st.lists(st.integers(1, 40), min_size=2, max_size=120),
     st.integers(1, 9),
