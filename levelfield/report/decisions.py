@@ -18,7 +18,7 @@ from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
-from levelfield.report.links import marked
+from levelfield.report.links import Terms, computed, marked
 
 ALPHA = 0.025
 """The significance level of a whole report. Welch's test with three seeds and very unequal spreads can err twice as
@@ -82,17 +82,20 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Span:
-    """How far a question is beyond its limit, in points: what was measured, and the ends of an interval."""
+    """How far a question is beyond its limit, in points: what was measured, and the ends of an interval.
+
+    terms: weights and anchors of what it is the sum of, where a page has the rows.
+    """
 
     value: float
     low: float
     high: float
+    terms: Terms = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        """Returns "+3.1 points (95 % interval +1.0 to +5.2)"."""
-        return f"{self.value:+.1f} points ({1 - SPAN:.0%} interval {self.low:+.1f} to {self.high:+.1f})".replace(
-            "%", " %"
-        )
+        """Returns "+3.1 points (95 % interval +1.0 to +5.2)", marked where a page has its rows."""
+        text = f"{self.value:+.1f} points ({1 - SPAN:.0%} interval {self.low:+.1f} to {self.high:+.1f})"
+        return marked(text.replace("%", " %"), computed(self.terms))
 
 
 class Question(Protocol):
@@ -129,6 +132,21 @@ class Contrast:
     def value(self) -> float:
         return sum(weight * arm.mean for weight, arm in self.terms)
 
+    @property
+    def led(self) -> Terms:
+        """Weights and anchors of the arms; () where a page does not have the rows of all of them."""
+        terms = tuple((weight, arm.anchor) for weight, arm in self.terms)
+        return terms if all(anchor for _, anchor in terms) else ()
+
+    @property
+    def shown(self) -> str:
+        """The value as "+3.1", see `told`."""
+        return self.told(f"{self.value:+.1f}")
+
+    def told(self, text: str) -> str:
+        """Returns a text about the value, marked where a page has its rows."""
+        return marked(text, computed(self.led))
+
     def seen(self) -> int:
         return 1 if self.value > self.against else -1
 
@@ -144,7 +162,8 @@ class Contrast:
         if self._few or not self._steady:
             return None
         (down, up), apart = self._limits(SPAN), self.value - self.against
-        return Span(apart, apart - down, apart + up)
+        limit = ((-self.against, ""),) if self.against and self.led else ()
+        return Span(apart, apart - down, apart + up, self.led + limit)
 
     @property
     def _few(self) -> bool:
@@ -195,6 +214,12 @@ def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: float
     return Contrast(((1.0, first), (-1.0, second)), against, scatter)
 
 
+def percent_of(part: Contrast, whole: Contrast) -> str:
+    """Writes one value as a share of another, "83 %", marked where a page has the rows of both."""
+    text = f"{100 * part.value / whole.value if whole.value > 0 else 0.0:.0f} %"
+    return marked(text, computed(part.led, over=whole.led) if part.led and whole.led else "")
+
+
 def resolution(arm: Seeds, scatter: float, questions: int) -> float:
     """The smallest difference, in points, that two arms like this one would be told apart by.
 
@@ -221,7 +246,8 @@ class Flipped:
 
     def span(self) -> Span | None:
         found = self.part.span()
-        return found and Span(-found.value, -found.high, -found.low)
+        turned = tuple((-weight, anchor) for weight, anchor in found.terms) if found else ()
+        return found and Span(-found.value, -found.high, -found.low, turned)
 
 
 @dataclass(frozen=True)

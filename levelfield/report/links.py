@@ -7,6 +7,11 @@
 A verdict is a sentence that a study writes, and only whoever writes a number into it knows which rows it is from. The
 marks are characters of Unicode's private use area, which survive formatting, joining and escaping.
 
+A number that is computed from several scores leads to the sum that it is, whose anchor says all of it:
+
+    computed([(1, "rows-listops-s4"), (-1, "rows-listops-attention")])
+    # "computed~+1~rows-listops-s4~-1~rows-listops-attention"
+
 A list of rows is folded away at the end of a page, and leads back to the number that led to it:
 
     list_html("rows-listops-s4", "s4: 59.6", "its rows")         # <details>...<div id="rows-listops-s4">its rows</div>
@@ -16,10 +21,12 @@ A list of rows is folded away at the end of a page, and leads back to the number
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Set
 from html import escape
+from itertools import pairwise
 
 OPEN, MIDDLE, CLOSE = "\ue000", "\ue001", "\ue002"
-_MARK = re.compile(f"{OPEN}([A-Za-z0-9_.-]+){MIDDLE}([^{OPEN}-{CLOSE}]*){CLOSE}")
+_MARK = re.compile(f"{OPEN}([A-Za-z0-9_.~+-]+){MIDDLE}([^{OPEN}-{CLOSE}]*){CLOSE}")
 _LEFT = re.compile(f"{OPEN}[^{OPEN}-{CLOSE}]*{MIDDLE}|[{OPEN}-{CLOSE}]")
 
 
@@ -38,9 +45,37 @@ def plain(text: str) -> str:
     return _LEFT.sub("", text)
 
 
-def cited(text: str) -> frozenset[str]:
-    """Returns the anchors that a text leads to."""
-    return frozenset(found[1] for found in _MARK.finditer(text))
+def cited(text: str) -> Set[str]:
+    """Returns the anchors that a text leads to, in its order, and those of which a number in it is computed."""
+    found = [found[1] for found in _MARK.finditer(text)]
+    inner = [term for anchor in found for terms in sums(anchor) for _, term in terms if term]
+    return dict.fromkeys([*found, *inner]).keys()
+
+
+COMPUTED, OVER, LIMIT = "computed", "over", "limit"
+Terms = tuple[tuple[float, str], ...]
+"""Weights and anchors of scores whose weighted means are added; without an anchor, the weight itself is what is added,
+such as the limit of a question."""
+
+
+def computed(terms: Iterable[tuple[float, str]], over: Iterable[tuple[float, str]] = ()) -> str:
+    """Returns the anchor of a weighted sum, or of one sum over another; "" of no terms."""
+    parts = [part for weight, anchor in terms for part in (f"{weight:+g}", anchor or LIMIT)]
+    below = [part for weight, anchor in over for part in (f"{weight:+g}", anchor or LIMIT)]
+    return "~".join([COMPUTED, *parts, *([OVER, *below] if below else [])]) if parts else ""
+
+
+def sums(anchor: str) -> tuple[Terms, ...]:
+    """Returns the sum of such an anchor, or the two of which it is one over the other; () for any other anchor."""
+    head, *parts = anchor.split("~")
+    cut = parts.index(OVER) if OVER in parts else len(parts)
+    if head != COMPUTED:
+        return ()
+    return tuple(
+        tuple((float(weight), anchor if anchor != LIMIT else "") for weight, anchor in list(pairwise(each))[::2])
+        for each in (parts[:cut], parts[cut + 1 :])
+        if each
+    )
 
 
 def slug(*names: str) -> str:

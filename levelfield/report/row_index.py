@@ -10,6 +10,7 @@ the same runs: slices, probes, validation. `row_lists` draws the lists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,13 +51,14 @@ class RowList:
 
 @dataclass(frozen=True)
 class RuleList:
-    """The rows of the rules that learn no sequence model, on one task by one metric."""
+    """The rows of the rules that learn no sequence model, on one task by one metric, and the anchors of their lines."""
 
     anchor: str
     task: str
     metric: str
     unit: str
     rows: dict[str, Row] = field(default_factory=dict)
+    anchors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,35 @@ class RowIndex:
     def anchor(self, arm: Arm, metric: str = "") -> str:
         """Returns the anchor of a cell's list, or of an arm's first; "" where there is none."""
         return self._anchors.get((arm, metric), "")
+
+    def named(self, anchor: str) -> str:
+        """Says what the rows at an anchor are of: "listops, s4 · scratch"; "" where there are none."""
+        return self._titles.get(anchor, "")
+
+    def scores(self, anchor: str) -> list[float]:
+        """Returns the finite test scores at an anchor, in percent, as a verdict reads them."""
+        return self._scores.get(anchor, [])
+
+    @cached_property
+    def _scores(self) -> Mapping[str, list[float]]:
+        found: dict[str, dict[str, float]] = {}
+        for row in self.rows:
+            value = 100 * row.get("value", math.nan)
+            if row.get("anchor") and row.get("split", "test") == "test" and math.isfinite(value):
+                found.setdefault(str(row.get("anchor")), {}).setdefault(
+                    row.get("run", "") or row.get("model", ""), value
+                )
+        return {anchor: list(by_run.values()) for anchor, by_run in found.items()}
+
+    @cached_property
+    def _titles(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for each in self.lists:
+            title = found[each.anchor] = f"{each.cell.arm.task}, {each.cell.arm}"
+            found |= {placed.anchor: f"{title}, {place.at or place.metric}" for place, placed in each.elsewhere.items()}
+        for rules in self.rules.values():
+            found |= {anchor: f"{rules.task}, {name.replace('_', ' ')}" for name, anchor in rules.anchors.items()}
+        return found
 
     @cached_property
     def _anchors(self) -> Mapping[tuple[Arm, str], str]:
@@ -131,9 +162,9 @@ class _Placing:
 
     def anchor(self, row: Row) -> str:
         """Puts a row into its list and returns where it stands; "" for one of no run that is shown."""
-        found = [r for metric in self._metrics if (r := self._rule(row, metric))]
+        found = [anchor for metric in self._metrics if (anchor := self._rule(row, metric))]
         if is_baseline(row):
-            return found[0].anchor if found else ""
+            return found[0] if found else ""
         run, metric = row.get("run", ""), row.get("metric", "")
         own = self._own.get((run, metric)) or self._first.get(run)
         if own is None:
@@ -147,10 +178,12 @@ class _Placing:
         own.elsewhere[place].rows[run] = row
         return own.elsewhere[place].anchor
 
-    def _rule(self, row: Row, metric: str) -> RuleList | None:
-        """Puts the row of a rule into its list."""
+    def _rule(self, row: Row, metric: str) -> str:
+        """Puts the row of a rule into its list, and returns its line there; "" for any other row."""
         name = rule_of(row, metric)
         found = self._rules.get((row.get("task", ""), metric)) if name else None
-        if found is not None and row_value(row) is not None:
-            found.rows.setdefault(name, row)  # a rule is stored again with every run
-        return found
+        if found is None:
+            return ""
+        if name not in found.rows and row_value(row) is not None:  # a rule is stored again with every run
+            found.rows[name], found.anchors[name] = row, self._names.new(found.anchor, name)
+        return found.anchors.get(name, found.anchor)

@@ -16,6 +16,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from levelfield.report import computed_lists
 from levelfield.report.cells import Cell, Cells, Score, row_value, shown, shown_unit
 from levelfield.report.links import back, list_html, return_link
 from levelfield.report.row_index import Place, Placed, RowIndex, RowList, RuleList
@@ -65,6 +66,7 @@ def section(index: RowIndex, cited: Set[str]) -> str:
         if rules := index.rules.get((task, metric)):
             parts.append(_rules(rules))
         parts += [_list(each, index.ledgers, most=(runs, places), cited=cited) for each in lists]
+    parts.append(computed_lists.drawn(cited, index))
     return '<section id="rows">\n<h2>The rows behind the numbers</h2>\n' + "\n".join(parts) + "\n</section>"
 
 
@@ -192,9 +194,10 @@ def _rules(rules: RuleList) -> str:
     heads = ("Score %" if rules.unit == "percent" else "Score", "Standard error", "Examples")
     columns = (Column("Rule"), *(Column(head, True) for head in heads))
     lines = []
+    names = {index: rules.anchors[name] for index, name in enumerate(rules.rows)}
     for name, row in rules.rows.items():
         value, stderr = (shown(row.get(key), row.get("unit", "fraction"), rules.metric) for key in ("value", "stderr"))
         counted = f"{row['n']:,}" if "n" in row else DASH
         lines.append((baseline_name(name), exact(value, rules.unit), exact(stderr, rules.unit), counted))
     told = f"<p>Rules that learn no sequence model. {return_link(rules.anchor)}</p>"
-    return list_html(rules.anchor, "no training", told + Table(columns, tuple(lines)).html())
+    return list_html(rules.anchor, "no training", told + Table(columns, tuple(lines), names=names).html())

@@ -17,7 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from levelfield.report.decisions import ALPHA, FEWEST, Question, Seeds, Silent, Span, difference, holm, resolution
+from levelfield.report.decisions import (
+    ALPHA,
+    FEWEST,
+    Contrast,
+    Question,
+    Seeds,
+    Silent,
+    Span,
+    difference,
+    holm,
+    resolution,
+)
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
@@ -133,8 +144,12 @@ class Table:
 
     def floor(self, task: str) -> float:
         """The higher of chance and the label prior, in percent."""
+        return self.guessing(task).mean
+
+    def guessing(self, task: str) -> Seeds:
+        """The higher of chance and the label prior, as scores; 0 where neither is known."""
         rule = self.rule(task, GUESSES)
-        return rule.score.mean if rule else 0.0
+        return rule.score if rule else Seeds((0.0,), trained=False)
 
     def learnt(self, key: Key) -> bool:
         """Whether every seed beats the best simple rule beyond the noise of the test examples."""
@@ -210,9 +225,10 @@ def told(
     return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_, more), *(f.facts for f in findings)])
 
 
-def ahead(points: float) -> str:
-    """Writes a lead in words: ahead(3.4) is "ahead by 3.4 points", ahead(-3.4) is "behind by 3.4 points"."""
-    return f"{'behind' if points < 0 else 'ahead'} by {abs(points):.1f} points"
+def ahead(lead: Contrast) -> str:
+    """Writes a lead in words: "ahead by 3.4 points", or of one below 0 "behind by 3.4 points"."""
+    points = lead.told(f"{abs(lead.value):.1f}")
+    return f"{'behind' if lead.value < 0 else 'ahead'} by {points} points"
 
 
 def _part(words: str, names: Sequence[str]) -> str:

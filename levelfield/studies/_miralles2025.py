@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from levelfield.report.decisions import AtMost, Contrast, Seeds, some
+from levelfield.report.decisions import AtMost, Contrast, Seeds, difference, percent_of, some
 from levelfield.report.verdicts import Claim, Table
 from levelfield.spec import Row
 
@@ -68,22 +68,21 @@ def _claim(name: str, table: Table, validated: Mapping[tuple[str, str], float], 
     wide = sorted((place for place in keys if place not in short), key=_steps, reverse=True)
     if not short or not wide:
         return Claim(None, f"On {name} the bounded or the unbounded model is missing.")
-    floor, chosen = table.floor(name), short
+    guessing, chosen = table.guessing(name), short
     if all((name, place) in validated for place in keys):
         chosen = [max(short, key=lambda place: validated[name, place])]
         wide = [max(wide, key=lambda place: validated[name, place])]
     best = max(chosen, key=lambda place: table.cells[keys[place]].mean)
     own, other = table.cells[keys[best]], table.cells[keys[wide[0]]]
     words = {best: f"kernel {best}", wide[0]: _words(wide[0])}
-    facts = f"On {name}, kernel {best} scores {own}, {words[wide[0]]} {other}, guessing {floor:.1f} %."
+    facts = f"On {name}, kernel {best} scores {own}, {words[wide[0]]} {other}, guessing {guessing}."
     unable = [place for place in (best, wide[0]) if not table.learnt(keys[place])]
     if wide[0] in unable or (unable and not proved):
         return Claim(None, f"{facts} There {_unable([words[place] for place in unable], name, table)}.")
-    asked = [_gain(table.cells[keys[place]], other, (nearly, floor), table.scatter(name)) for place in chosen]
-    share = (own.mean - floor) / (other.mean - floor)
-    parts = (
-        f" That is {100 * share:.0f} % of the gain over guessing, and {100 * own.mean / other.mean:.0f} % of the score."
-    )
+    asked = [_gain(table.cells[keys[place]], other, (nearly, guessing.mean), table.scatter(name)) for place in chosen]
+    gained = percent_of(difference(own, guessing), difference(other, guessing))
+    scored = percent_of(Contrast(((1.0, own),)), Contrast(((1.0, other),)))
+    parts = f" That is {gained} of the gain over guessing, and {scored} of the score."
     question = asked[0] if len(asked) == 1 else some(asked)
     return Claim(AtMost(question) if unable else question, facts + parts)
 

@@ -81,8 +81,8 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         yield f"self-pretraining lifts {model}", Claim(question, facts)
     for first, second in ((a, b) for a, b in GAPS if a in arms and b in arms):
         ends = list(zip(arms[first], arms[second], strict=True))
-        gaps = [other.mean - own.mean for own, other in ends]
-        facts = f"{second} is {gaps[0]:+.1f} points from {first} at first and {gaps[1]:+.1f} pretrained."
+        gaps = [difference(other, own).shown for own, other in ends]
+        facts = f"{second} is {gaps[0]} points from {first} at first and {gaps[1]} pretrained."
         question = Narrower(ends[0], ends[1], scatter) if able[first] and able[second] else None
         yield f"the gap between {first} and {second} narrows", Claim(question, facts)
 

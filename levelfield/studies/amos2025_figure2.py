@@ -89,10 +89,12 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def _asked(question: str, names: Sequence[str], unlearnt: Sequence[str], table: Table) -> Claim:
     """One of QUESTIONS over `names`; None is asked where no arm has learnt a task."""
     first, second, margin = QUESTIONS[question]
-    means = [sum(table.cells[Key(name, *arm)].mean for name in names) / len(names) for arm in (first, second)]
+    own, other = (
+        Contrast(tuple((1 / len(names), table.cells[Key(name, *arm)]) for name in names)) for arm in (first, second)
+    )
     facts = (
-        f"Over {', '.join(names)}, {' '.join(first)} has {means[0]:.1f} % on average and {' '.join(second)} "
-        f"{means[1]:.1f} %."
+        f"Over {', '.join(names)}, {' '.join(first)} has {own.told(f'{own.value:.1f} %')} on average and "
+        f"{' '.join(second)} {other.told(f'{other.value:.1f} %')}."
     )
     if unlearnt:
         return Claim(None, f"{facts} No arm beat the best simple rule on {', '.join(unlearnt)}.")

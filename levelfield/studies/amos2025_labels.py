@@ -98,8 +98,8 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     terms = ((1.0, few[1]), (-1.0, few[0]), (-1.0, whole[1]), (1.0, whole[0]))
     more = Contrast(terms, scatter=table.scatter(name))
     able = all(any(table.learnt(key) for key in pairs[share]) for share in (min(pairs), 1.0))
-    facts = f"The lift is {few[1].mean - few[0].mean:+.1f} points with the fewest labels and "
-    facts += f"{whole[1].mean - whole[0].mean:+.1f} with all."
+    lifts = [difference(after, before).shown for before, after in (few, whole)]
+    facts = f"The lift is {lifts[0]} points with the fewest labels and {lifts[1]} with all."
     yield "and more so with the fewest than with all", Claim(more if able else None, facts)
 
 

@@ -73,15 +73,15 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         lift, equal = difference(after, before, 0.0, scatter), difference(after, longer, 0.0, scatter)
         facts = f"On {name}, {TRANSFORMER} has {before} from scratch, {longer} with added steps, {after} pretrained."
         yield "self-pretraining lifts the Transformer", asked(TRANSFORMER, lift, facts)
-        yield "and at equal steps", asked(TRANSFORMER, equal, f"At equal steps that is {equal.value:+.1f} points.")
+        yield "and at equal steps", asked(TRANSFORMER, equal, f"At equal steps that is {equal.shown} points.")
     if whole[SSM]:
         own = difference(arms[SSM, SPT], arms[SSM, SCRATCH], 0.0, scatter)
         facts = f"On {name}, {SSM} has " + ", ".join(str(arms[SSM, p]) for p in (SCRATCH, LONGER, SPT)) + "."
         yield "self-pretraining lifts S4", asked(SSM, own, facts)
     if all(whole.values()):
         ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (SCRATCH, SPT)]
-        gaps = [s4.mean - transformer.mean for transformer, s4 in ends]
-        facts = f"{SSM} is {gaps[0]:+.1f} points from the Transformer at first and {gaps[1]:+.1f} pretrained."
+        gaps = [difference(s4, transformer).shown for transformer, s4 in ends]
+        facts = f"{SSM} is {gaps[0]} points from the Transformer at first and {gaps[1]} pretrained."
         yield "the gap narrows", Claim(Narrower(ends[0], ends[1], scatter) if all(able.values()) else None, facts)
 
 

@@ -84,10 +84,10 @@ def _claim(name: str, table: Table) -> Claim | None:
         return Claim(None, f"{facts} {' and '.join(unable)} self-pretrained did not beat the best simple rule, {rule}.")
     lift = difference(arms[models[0], "spt_masked"], arms[models[0], "scratch"], 0.0, scatter)
     if models == (SSM,):
-        return Claim(replace(lift, against=SUBSTANTIAL), f"{facts} That is {lift.value:+.1f} points.")
+        return Claim(replace(lift, against=SUBSTANTIAL), f"{facts} That is {lift.shown} points.")
     level = difference(arms[TRANSFORMER, "spt_masked"], arms[SSM, "spt_masked"], -LEVEL, scatter)
-    before = arms[SSM, "scratch"].mean - arms[TRANSFORMER, "scratch"].mean
-    gaps = f" {SSM} is {ahead(before)} from scratch and {ahead(-level.value)} after self-pretraining."
+    before, after = (difference(arms[SSM, p], arms[TRANSFORMER, p]) for p in ("scratch", "spt_masked"))
+    gaps = f" {SSM} is {ahead(before)} from scratch and {ahead(after)} after self-pretraining."
     return Claim(Every((lift, level)), facts + gaps)
 
 

@@ -122,8 +122,8 @@ def _claim(name: str, table: Table) -> Claim | None:
     plain, pretrained, scatter = table.cells[before], table.cells[after], table.scatter(name)
     built_in = {model: table.cells[key] for model, key in keys.items()}
     leads = [
-        f"{model} from scratch, {arm}, is {ahead(arm.mean - plain.mean)} of the first and "
-        f"{ahead(arm.mean - pretrained.mean)} of the second"
+        f"{model} from scratch, {arm}, is {ahead(difference(arm, plain))} of the first and "
+        f"{ahead(difference(arm, pretrained))} of the second"
         for model, arm in built_in.items()
     ]
     facts = f"On {name}, {TRANSFORMER} has {plain} from scratch and {pretrained} self-pretrained; {'; '.join(leads)}."

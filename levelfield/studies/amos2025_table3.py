@@ -125,7 +125,7 @@ def _facts(name: str, end: str, keys: Mapping[tuple[str, str], Key], table: Tabl
     parts = [
         f"{m} {cells[m, 'before']} from scratch and {cells[m, 'after']} self-pretrained" for m in (TRANSFORMER, SSM)
     ]
-    gap, gap_after = (cells[SSM, when].mean - cells[TRANSFORMER, when].mean for when in ("before", "after"))
+    gap, gap_after = (difference(cells[SSM, when], cells[TRANSFORMER, when]) for when in ("before", "after"))
     return (
         f"On {name}{' (causal)' if end else ''}, {'; '.join(parts)}. {SSM} is {ahead(gap)} from scratch and "
         f"{ahead(gap_after)} after self-pretraining."

@@ -20,7 +20,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import named_by_share, scarce, share_of
-from levelfield.report.decisions import Contrast, Seeds, difference
+from levelfield.report.decisions import Contrast, Seeds, difference, percent_of
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
 
@@ -149,10 +149,10 @@ def _local(table: Table) -> Iterator[tuple[str, Claim]]:
         short, free = (table.cells.get(Key(name, model, SCRATCH)) for model in (f"conv{SHORT}", ATTENTION))
         if short is None or free is None:
             continue
-        floor = table.floor(name)
-        share = (short.mean - floor) / (free.mean - floor) if free.mean > floor else 0.0
-        facts = f"On {name}, kernel {SHORT} has {short} and {ATTENTION} {free}: {100 * share:.0f} % of its gain."
-        question = Contrast(((1.0, short), (-ENOUGH, free)), (1 - ENOUGH) * floor, table.scatter(name))
+        guessing = table.guessing(name)
+        part = percent_of(difference(short, guessing), difference(free, guessing))
+        facts = f"On {name}, kernel {SHORT} has {short} and {ATTENTION} {free}: {part} of its gain."
+        question = Contrast(((1.0, short), (-ENOUGH, free)), (1 - ENOUGH) * guessing.mean, table.scatter(name))
         claim = _asked(table.learnt(Key(name, ATTENTION, SCRATCH)), question, facts)
         yield f"a kernel of {SHORT} has {100 * ENOUGH:.0f} % of attention's gain: {name}", claim
 

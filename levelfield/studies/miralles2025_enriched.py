@@ -94,11 +94,11 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         )
         yield f"positions lift attention, {training}", above((ROTARY, training), (WITHOUT, training), facts)
     before, after = ((cells[ROTARY, training], cells[SSM, training]) for training in trainings)
-    gaps = [ssm.mean - attention.mean for attention, ssm in (before, after)]
+    gaps = [difference(ssm, attention).shown for attention, ssm in (before, after)]
     able = all(table.learnt(arms[model, training]) for model in (ROTARY, SSM) for training in trainings)
-    moved = [late.mean - early.mean for early, late in zip(before, after, strict=True)]
-    facts = f"{SSM} is {gaps[0]:+.1f} points from rotary attention at first and {gaps[1]:+.1f} enriched, by which "
-    facts += f"attention has {moved[0]:+.1f} and {SSM} {moved[1]:+.1f}."
+    moved = [difference(late, early).shown for early, late in zip(before, after, strict=True)]
+    facts = f"{SSM} is {gaps[0]} points from rotary attention at first and {gaps[1]} enriched, by which "
+    facts += f"attention has {moved[0]} and {SSM} {moved[1]}."
     yield "the gap narrows", Claim(Narrower(before, after, scatter) if able else None, facts)
 
 

@@ -89,7 +89,7 @@ def _enough(name: str, table: Table) -> Claim:
 def _unmoved(name: str, table: Table) -> Claim:
     *_, before, after = _keys(name)
     gain = difference(table.cells[after], table.cells[before], LITTLE, table.scatter(name))
-    facts = f"On {name}, enriched training adds {gain.value:+.1f} points to Mega."
+    facts = f"On {name}, enriched training adds {gain.shown} points to Mega."
     if not (table.learnt(before) and table.learnt(after)):
         return Claim(None, f"{facts} Mega did not beat the best simple rule, {table.rule(name)}, in both.")
     return Claim(Flipped(gain), facts)

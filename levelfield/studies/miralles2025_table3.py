@@ -67,7 +67,7 @@ def _level(name: str, table: Table) -> Claim:
 def _unmoved(name: str, model: str, table: Table) -> Claim:
     before, after = (Key(name, model, protocol) for protocol in ("scratch", "enriched"))
     gain = difference(table.cells[after], table.cells[before], MARGIN, table.scatter(name))
-    facts = f"On {name}, enriched training adds {gain.value:+.1f} points to {model}."
+    facts = f"On {name}, enriched training adds {gain.shown} points to {model}."
     if not (table.learnt(before) and table.learnt(after)):
         return Claim(None, f"{facts} It did not beat the best simple rule, {table.rule(name)}, in both.")
     return Claim(Flipped(gain), facts)

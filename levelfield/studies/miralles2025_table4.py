@@ -71,7 +71,7 @@ def _order(name: str, table: Table) -> Claim:
 def _drop(name: str, table: Table) -> Claim:
     after, before = (_key(name, "rotary", protocol) for protocol in ("enriched", "scratch"))
     gain = difference(table.cells[after], table.cells[before], MASSIVE, table.scatter(name))
-    facts = f"On {name}, enriched training adds {gain.value:+.1f} points to rotary positions."
+    facts = f"On {name}, enriched training adds {gain.shown} points to rotary positions."
     if not table.learnt(after):
         return Claim(None, f"{facts} It did not make them beat the best simple rule, {table.rule(name)}.")
     return Claim(gain, facts)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 import fixtures_rows as fixtures
 import pytest
@@ -15,7 +16,8 @@ from repository import ROOT
 
 from levelfield import report
 from levelfield.report import links, row_lists
-from levelfield.report.verdicts import Key, Table
+from levelfield.report.decisions import Contrast, Span, difference, percent_of
+from levelfield.report.verdicts import Key, Table, ahead
 from levelfield.spec import ReportView, Row, Study
 
 QUIET = (ReportView("gap", "Gap"),)  # as few figures as there can be
@@ -206,3 +208,86 @@ def test_marks_are_links_in_html_and_nothing_elsewhere() -> None:
     assert links.linked(cut[:-3]) == links.plain(cut[:-3]) == "59.6"
     assert links.linked(links.marked("x", 'a"onclick="b')) == "x"
     assert links.slug("rows", "length=200", "a  b/c") == "rows-length-200-a-b-c"
+
+
+def summed(rows: list[Row]) -> str:
+    """A verdict of four numbers that are computed: a difference, it beyond a limit, a mean of places, and a share."""
+    whole, longer = Table.of(rows), Table.of(rows, "length")
+    own, other = (whole.cells[Key("listops", name, "scratch")] for name in ("s4", "attention"))
+    far = longer.cells[Key("listops", "s4", "scratch", "1600")]
+    rule = whole.rule("listops", only=("greedy_root",))
+    assert rule is not None
+    span = Span(12.5, 11.0, 14.0, (*difference(own, other).led, (-3.0, "")))
+    share = percent_of(difference(other, rule.score), difference(own, rule.score))
+    mean = Contrast(((0.5, own), (0.5, far)))
+    return (
+        f"Apart by {difference(own, other).shown}, {ahead(difference(other, own))}. Beyond it {span}. "
+        f"On average {mean.told(f'{mean.value:.1f} %')}, and {share} of the gain."
+    )
+
+
+def term(page: Page, link: Element) -> float:
+    """Returns the mean of the rows of the file to which a line of a sum leads."""
+    anchor, target = link.attrib["href"][1:], page.target(link)
+    if anchor.startswith("rules-"):
+        name = text(target[0]).replace(" rule", "").replace(" ", "_")
+        return next(iter(page.scores(task="listops", model=name).values()))
+    model = anchor.split("-")[2]
+    if target.tag == "tr":
+        placed = [float(row["value"]) for row in page.rows if row["model"] == model and row["at"] == text(target[0])]
+        return 100 * statistics.fmean(placed)
+    return statistics.fmean(page.scores(task="listops", model=model, protocol="scratch").values())
+
+
+def test_numbers_that_are_computed_lead_to_a_sum_whose_terms_lead_to_their_rows(tmp_path: Path) -> None:
+    study, results = fixtures.extrapolation()
+    report.build(replace(study, views=QUIET, verdict=summed), "minutes", results, tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    assert page.lost() == []
+    head = next(page.root.iter("header"))
+    links = [link for link in head.iter("a") if link.attrib["href"].startswith("#computed~")]
+    assert len(links) == 5
+    for link in links:
+        found, total = [], 0.0
+        for line in lines(next(page.target(link).iter("table"))):
+            times, shown = line.texts["Times"].replace("−", "-"), line.texts["Comes to"].replace("−", "-")
+            if times:
+                value = float(times) * term(page, next(line.cells["Mean %"].iter("a")))
+                assert float(shown) == pytest.approx(value, abs=0.006)
+                assert float(line.texts["Mean %"]) * float(times) == pytest.approx(value, abs=0.006)
+                total += value
+            elif line.texts["Mean of"] == "the limit of the question":
+                total += float(shown)
+            elif line.texts["Mean of"] == "together":
+                assert float(shown) == pytest.approx(total, abs=0.01)
+                found.append(total)
+                total = 0.0
+        told = float(re.findall(r"[+-]?\d+(?:\.\d+)?", text(link))[0])
+        if "interval" in text(link):
+            assert found == [pytest.approx(_apart(page) - 3.0)], "its own limit is a term"
+        elif len(found) == 2:
+            assert told == pytest.approx(100 * found[0] / found[1], abs=0.51)
+        else:
+            assert told == pytest.approx(abs(found[0]) if "+" not in text(link) else found[0], abs=0.051)
+
+
+def _apart(page: Page) -> float:
+    first, second = (page.scores(task="listops", model=name, protocol="scratch") for name in ("s4", "attention"))
+    return statistics.fmean(first.values()) - statistics.fmean(second.values())
+
+
+def test_numbers_of_the_kept_page_that_are_computed_are_what_their_rows_come_to(kept: Page) -> None:
+    assert kept.lost() == []
+    head = next(kept.root.iter("header"))
+    links = [link for link in head.iter("a") if link.attrib["href"].startswith("#computed~")]
+    assert len(links) >= 5
+    for link in links:
+        found = list(lines(next(kept.target(link).iter("table"))))
+        for line in (line for line in found if line.texts["Times"]):
+            listed = kept.target(next(line.cells["Mean %"].iter("a")))
+            if listed.tag == "div":
+                values = [float(each.texts["accuracy %"]) for each in lines(next(listed.iter("table")))]
+                assert float(line.texts["Mean %"]) == pytest.approx(statistics.fmean(values), abs=1e-3)
+        told = float(re.findall(r"[+-]?\d+(?:\.\d+)?", text(link))[0])
+        last = float(found[-1].texts["Comes to"].removesuffix(" %").replace("−", "-"))
+        assert told == pytest.approx(last, abs=0.51 if text(link).endswith("%") else 0.051)
