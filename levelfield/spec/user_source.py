@@ -1,10 +1,9 @@
 """Finds what a user's layer or task is made of, so that another content is another run.
 
-A layer in a file is made of that file and those beside it that it imports; one in a notebook, of its byte code and of
-what that refers to. A task is made of its code and of the data files that it names.
+A layer in a file is made of that file and those beside it that it imports; one in a notebook, of what
+`class_identity` finds. A task is made of the data files that it names.
 
     beside("mine.py", source)      # {Path(".../helper.py"): b"..."}
-    identity(Mine)                 # b"...", of a class such as one in a notebook cell
     named_files(Reviews())         # (Path(".../reviews.csv"),)
     parsed("Mine(state=16)")       # ("Mine", {"state": 16})
 """
@@ -66,60 +65,22 @@ def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
                 yield from (file for file in files if folder in file.parents and file.is_file())
 
 
-def identity(cls: type) -> bytes:
-    """Returns the byte code and constants of a class, and of all that it names in its own module or closes over.
-
-    The source alone shows neither a closure nor a helper, and a file may have changed since it was imported.
-    """
-    return b"\0".join(_named(cls, set()))
+NOTED = ("annotations_cache", "dict", "doc", "firstlineno", "module", "slotnames", "static_attributes", "weakref")
+NO_PART = frozenset(f"__{name}__" for name in NOTED)
+"""What Python notes in a class besides its content, some of it only while the class is used."""
 
 
-def _named(value: Any, seen: set[int]) -> Iterator[bytes]:
-    """Yields the bytes of `value` and, at any depth, of the user's classes, functions and values that it refers to."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, type):
-        if _is_foreign(value):
-            yield f"{value.__module__}.{value.__qualname__}".encode()
-            return
-        members = sorted((k, v) for k, v in vars(value).items() if k not in _NO_PART)
-        yield value.__qualname__.encode()
-        for key, member in members:
-            yield key.encode()
-            yield from _named(member, seen)
-        for base in value.__bases__:
-            yield from _named(base, seen)
-    elif isinstance(value, (staticmethod, classmethod)):
-        yield from _named(value.__func__, seen)
-    elif isinstance(value, property):
-        for each in (value.fget, value.fset):
-            yield from _named(each, seen)
-    elif isinstance(value, FunctionType) and not _is_foreign(value):
-        yield _bytes(value)
-        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
-        found = {k: c.cell_contents for k, c in cells.items() if k != "__class__"}
-        found |= {k: value.__globals__[k] for k in sorted(_names(value.__code__)) if k in value.__globals__}
-        for key, member in found.items():
-            yield key.encode()
-            yield from _named(member, seen)
-    elif isinstance(value, ModuleType):
-        yield value.__name__.encode()
-    else:
-        yield _bytes(value)
-
-
-_NO_PART = {"__firstlineno__", "__dict__", "__weakref__", "__doc__", "__module__", "__static_attributes__"}
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
+def names(code: CodeType) -> set[str]:
+    """Returns the names of globals and attributes in some code, and in the functions and classes inside it."""
+    inner = (names(c) for c in code.co_consts if isinstance(c, CodeType))
     return set(code.co_names).union(*inner)
 
 
-def _is_foreign(value: Any) -> bool:
-    module = sys.modules.get(value.__module__)
-    return value.__module__ == "builtins" or (module is not None and is_installed(module))
+def is_foreign(value: Any) -> bool:
+    """Returns whether a class or function is Python's, of an installed package or of levelfield, and so no user's."""
+    name = value.__module__ or ""
+    module = sys.modules.get(name)
+    return name.partition(".")[0] in ("builtins", PACKAGE) or (module is not None and is_installed(module))
 
 
 def is_installed(module: ModuleType) -> bool:
@@ -134,24 +95,6 @@ def is_installed_file(file: str | None) -> bool:
     if file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib"):
         return True
     return Path(sys.base_prefix, "lib") in Path(file).parents  # which Windows spells Lib, with other slashes
-
-
-def _bytes(value: object) -> bytes:
-    """Returns bytes that are the same in every process: of code and plain values in full, of other objects the type."""
-    match value:
-        case CodeType():
-            return b"\0".join(map(_bytes, (value.co_code, value.co_names, value.co_varnames, value.co_consts)))
-        case FunctionType():
-            return b"\0".join(map(_bytes, (value.__code__, value.__defaults__, value.__kwdefaults__)))
-        case tuple() | list():
-            return b"(" + b"\0".join(map(_bytes, value)) + b")"
-        case frozenset() | set():
-            return b"{" + b"\0".join(sorted(map(_bytes, value))) + b"}"  # a set has another order in every process
-        case dict():
-            return b"\0".join(_bytes(key) + b":" + _bytes(item) for key, item in value.items())
-        case bool() | int() | float() | complex() | str() | bytes() | None:
-            return repr(value).encode()
-    return type(value).__qualname__.encode()
 
 
 CODE = (".py", ".pyc", ".log")  # endings of files that are no data
@@ -200,16 +143,16 @@ def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
             inner = list(value.values())
         case CodeType():
             inner = list(value.co_consts)
-        case FunctionType() if not _is_foreign(value):
+        case FunctionType() if not is_foreign(value):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            used = [value.__globals__[k] for k in _names(value.__code__) if k in value.__globals__]
+            used = [value.__globals__[k] for k in names(value.__code__) if k in value.__globals__]
             inner = [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
         case staticmethod() | classmethod():
             inner = [value.__func__]
         case property():
             inner = [value.fget]
-        case type() if not _is_foreign(value) and value.__module__.partition(".")[0] != PACKAGE:
-            inner = [v for k, v in vars(value).items() if k not in _NO_PART] + list(value.__bases__)
+        case type() if not is_foreign(value):
+            inner = [v for k, v in vars(value).items() if k not in NO_PART] + list(value.__bases__)
     for each in inner:
         yield from _names_in(each, seen)
 

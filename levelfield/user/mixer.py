@@ -26,9 +26,10 @@ import torch
 from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
+from levelfield.spec.class_identity import identity
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import fitting
-from levelfield.spec.user_source import frozen, identity, parsed
+from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
@@ -115,7 +116,7 @@ def load_user_mixer(where: str) -> MixerConfig:
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """Makes a mixer of a class, such as one in a notebook cell, whose source is hashed (`user_source.identity`)."""
+    """Makes a mixer of a class, such as one in a notebook cell, whose source is hashed (`class_identity.identity`)."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()
