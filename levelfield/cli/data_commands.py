@@ -135,7 +135,8 @@ def verify_folder(at: Path, given: Sequence[Task], say: Say) -> bool:
     card = None if errors else make_card(at, given)
     if card is not None:
         errors = [f"{error} (in {at.name})" for error in card.faults]
-    say(f"{at}: {'sound' if not errors else ''.join(f'{chr(10)}  {error}' for error in errors)}")
+    other = "" if card is not None or not given else ", but made with other settings, code or files than it has now"
+    say(f"{at}: {f'sound{other}' if not errors else ''.join(f'{chr(10)}  {error}' for error in errors)}")
     if card is not None:
         say(f"\n{cards.markdown(card)}")
     return not errors

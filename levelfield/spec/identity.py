@@ -3,7 +3,7 @@
     digest(run)                   # the same on every machine, and another for any changed field or version
     derive_seed(0, "mask", 17)    # unrelated to derive_seed(0, "order", 3)
 
-A file that a value reads is part of the identity by its content, not by its path.
+A file that a value reads is part of the identity by its content, not by its path; so is a user's file with its code.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from levelfield.spec.errors import UserError
 
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
 
@@ -25,8 +23,9 @@ class ReadsFiles:
     """A value whose meaning depends on files of the user's own, so that their content is part of its identity."""
 
     @property
-    def reads(self) -> tuple[Path, ...]:
-        return ()
+    def own_parts(self) -> Mapping[str, Any]:
+        """Hashes of these files, as the description of the value has them."""
+        return {}
 
 
 def describe(value: Any, *, identity: bool = False) -> Any:
@@ -46,7 +45,7 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         fields = _fields(type(value))
         shown = {f.name: getattr(value, f.name) for f in fields}
         if identity:
-            head |= {"reads": found} if isinstance(value, ReadsFiles) and (found := _contents(value.reads)) else {}
+            head |= value.own_parts if isinstance(value, ReadsFiles) else {}
             shown |= {f.name: None for f in fields if not f.metadata.get("identity", True)}
             later = {f.name for f in fields if f.metadata.get("added") and shown[f.name] == f.default}
             shown = {name: v for name, v in shown.items() if name not in later}
@@ -66,26 +65,6 @@ def digest(value: Any) -> str:
     """Returns the SHA-256 of the canonical description of all that is part of the identity, in hexadecimal."""
     text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _contents(files: Sequence[Path]) -> list[str]:
-    """Returns the SHA-256 of each file. Raises UserError where one cannot be read."""
-    try:
-        return [_content(str(path.resolve()), *_stamp(path)) for path in files]
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read ({error.strerror}): a task is known by its files.") from error
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Returns numbers that change whenever a file does."""
-    now = path.stat()
-    return now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
-
-
-@cache
-def _content(path: str, *stamp: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def derive_seed(seed: int, *purpose: object) -> int:

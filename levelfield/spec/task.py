@@ -6,15 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from levelfield.spec.archive import Archive
+from levelfield.spec.contents import contents
 from levelfield.spec.errors import UserError
 from levelfield.spec.examples import Examples
 from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.io_types import Input, Label, Output, Unlabelled, Values
+from levelfield.spec.own_code import code_sha256
 from levelfield.spec.user_source import named_files
 
 if TYPE_CHECKING:
@@ -104,6 +106,15 @@ class Task(ABC, ReadsFiles):
         files in another way gives them here.
         """
         return named_files(self)
+
+    @property
+    def own_parts(self) -> Mapping[str, Any]:
+        """Hashes of what is a user's own: the files that `build` reads, and the code of a class in a user's file.
+
+        Of a class that ships or is installed, `version` says what its code does.
+        """
+        found = {"reads": contents(self.reads), "code_sha256": code_sha256(type(self))}
+        return {name: each for name, each in found.items() if each}
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """Label-keeping change of one training batch. x: (B, T) or (B, T, C) raw values; returns the same shape.

@@ -1,7 +1,7 @@
 """Finds what a user's layer or task is made of, so that another content is another run.
 
-A layer in a file is made of that file and those beside it that it imports; one in a notebook, of what
-`class_identity` finds. A task is made of the data files that it names.
+A layer in a file is made of that file and those beside it that it imports; one in a notebook, of what `class_identity`
+finds. A task is made of the code that `own_code` finds and of the data files that it names.
 
     beside("mine.py", source)      # {Path(".../helper.py"): b"..."}
     named_files(Reviews())         # (Path(".../reviews.csv"),)

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from levelfield.spec import own_code
 from levelfield.spec.errors import UserError, format_error
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
 
@@ -83,7 +84,18 @@ def source(place: str) -> Source:
 
 def load(place: str, found: Source) -> ModuleType:
     """Executes the file or imports the module. Raises whatever its code raises."""
-    return _executed(place, found) if is_file(place) else _imported(place, found)
+    if not is_file(place):
+        if found.content:  # a user's own, and not installed
+            path = _origin(place)[0].resolve()
+            own_code.keep(place, path, found.content, found.others, _root(place, path))
+        return _imported(place, found)
+    path = Path(place).resolve()
+    own_code.keep(_module_name(found), path, found.content, found.others, path.parent)
+    return _executed(place, found)
+
+
+def _module_name(found: Source) -> str:
+    return f"_user_{found.sha256[:16]}"
 
 
 @contextmanager
@@ -101,7 +113,7 @@ def importable(place: str) -> Iterator[None]:
 def _executed(path: str, found: Source) -> ModuleType:
     """Executes these very bytes as a module, and imports the files beside it anew."""
     full = Path(path).resolve()
-    module = ModuleType(f"_user_{found.sha256[:16]}")
+    module = ModuleType(_module_name(found))
     module.__file__ = str(full)
     module.__path__, module.__package__ = [str(full.parent)], module.__name__  # for `from .helper import ...`
     _forget(full.parent, found.others)

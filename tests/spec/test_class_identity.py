@@ -145,7 +145,7 @@ def test_an_attribute_that_is_called_like_a_global_refers_to_nothing() -> None:
 
 def test_a_users_own_module_counts_by_what_is_used_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     own: Any = types.ModuleType("own")
-    own.__file__ = "/home/me/own.py"
+    own.__file__ = "own.py"
     monkeypatch.setitem(sys.modules, "own", own)
     found = []
     for rate, other in ((1, 1), (1, 2), (2, 2)):

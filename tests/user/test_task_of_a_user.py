@@ -9,7 +9,7 @@ import pytest
 from levelfield.cli.app import main
 from levelfield.data import prepared
 from levelfield.engine.find import find_tasks, listing, load_study
-from levelfield.spec import Task, UserError, digest
+from levelfield.spec import Task, UserError, digest, own_code
 
 TASK = """
 import csv
@@ -96,6 +96,63 @@ def test_the_runs_of_a_study_are_others_too(here: Path) -> None:
     assert ids == [run.id for run in load_study("my_task.py").runs("smoke")]
     write(here, "beside", shift=1)
     assert not set(ids) & {run.id for run in load_study("my_task.py").runs("smoke")}
+
+
+CODE_EDITS = {  # what is edited in my_task.py or in a file that it imports, and whether the task is another one then
+    "its build": ("my_task.py", "v[:, 3])", "1 - v[:, 3])", True),
+    "its helper": ("my_task.py", 'Path("reviews.csv")', 'Path("./reviews.csv")', True),
+    "a file beside it": ("shifts.py", "SHIFT = 0", "SHIFT = 1", True),
+    "its study": ("my_task.py", 'claim="none"', 'claim="another"', False),
+    "a line above it": ("my_task.py", "import csv", "import csv  # of the standard library", True),
+    "a name that it does not use": ("my_task.py", "UNUSED = 1", "UNUSED = 2", False),
+}
+
+
+@pytest.mark.parametrize("what", CODE_EDITS)
+def test_other_code_of_a_task_is_another_task_and_what_stands_beside_it_is_none(here: Path, what: str) -> None:
+    name, before, after, changes = CODE_EDITS[what]
+    where = write(here, "helper")
+    (here / "shifts.py").write_text("SHIFT = 0\n")
+    text = (here / "my_task.py").read_text().replace("import csv", "import csv\nfrom shifts import SHIFT\nUNUSED = 1")
+    (here / "my_task.py").write_text(text.replace('source = "none"', "source = str(SHIFT)"))
+    (task,) = find_tasks(where)
+    first, ids = digest(task), [run.id for run in load_study("my_task.py").runs("smoke")]
+    assert before in (here / name).read_text()
+    (here / name).write_text((here / name).read_text().replace(before, after))
+    (edited,) = find_tasks(where)
+    assert (digest(edited) != first) == changes
+    assert ([run.id for run in load_study("my_task.py").runs("smoke")] != ids) == changes
+
+
+def test_the_part_of_a_file_that_a_name_depends_on() -> None:
+    lines = {  # line: whether `Mine` depends on it
+        "import os": True,
+        "import sys": False,
+        "TABLE = {}": True,
+        "for k in range(3): TABLE[k] = os.name": True,
+        "RATE = 1": True,
+        "def keep(cls): return cls": True,
+        "def other(): return Mine": False,
+        "@keep": True,
+        "class Mine: rate = RATE": True,
+        "Mine.table = TABLE": True,
+        "RATE += 1": True,
+        "if __name__ == '__main__': print(Mine)": False,
+        "study = [Mine, sys]": False,
+    }
+    kept = own_code.part("\r\n".join(lines).encode(), "Mine").decode()
+    assert kept.split("\n") == [line for line, wanted in lines.items() if wanted]
+
+
+def test_verify_says_that_arrays_are_of_older_code(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, "beside")
+    main(["data", "prepare", "my_task.py:Reviews"])
+    (here / "my_task.py").write_text((here / "my_task.py").read_text().replace("v[:, 3])", "1 - v[:, 3])"))
+    capsys.readouterr()
+    main(["data", "verify", "my_task.py:Reviews"])
+    assert "sound, but made with other settings, code or files than it has now" in capsys.readouterr().out
+    main(["data", "prepare", "my_task.py:Reviews"])
+    assert len(list(Path("data").glob("reviews-*"))) == 2
 
 
 def test_what_is_no_data_of_a_task_is_left_out(here: Path) -> None:

@@ -1,0 +1,33 @@
+"""Hashes the files that a task reads, each once until it changes.
+
+contents([Path("reviews.csv")])             # ["3f2a..."]
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from levelfield.spec.errors import UserError
+
+
+def contents(files: Sequence[Path]) -> list[str]:
+    """Returns the SHA-256 of each file. Raises UserError where one cannot be read."""
+    try:
+        return [_content(str(path.resolve()), *_stamp(path)) for path in files]
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read ({error.strerror}): a task is known by its files.") from error
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Returns numbers that change whenever a file does."""
+    now = path.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+@cache
+def _content(path: str, *stamp: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
