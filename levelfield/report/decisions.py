@@ -175,13 +175,13 @@ class Contrast:
 
     def _limits(self, level: float) -> tuple[float, float]:
         """How far the truth may lie below and above the value, over seeds and over test examples together."""
-        seeds = self._seeds(level) if self._steady else 0.0
+        seeds = self.over_seeds(level) if self._steady else 0.0
         down = math.hypot(seeds, *(w * arm.reach(level, up=w < 0) for w, arm in self.terms))
         up = math.hypot(seeds, *(w * arm.reach(level, up=w > 0) for w, arm in self.terms))
         return down, up
 
-    def _seeds(self, level: float) -> float:
-        """Half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
+    def over_seeds(self, level: float) -> float:
+        """Returns half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
         trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
         if self.paired:
             by_seed = zip(*([weight * value for value in arm.values] for weight, arm in trained), strict=True)

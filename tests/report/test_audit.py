@@ -102,13 +102,6 @@ def test_nothing_passes_for_something_about_as_rarely_as_said() -> None:
     assert wrong < 4
 
 
-def test_the_interval_of_a_share_holds_the_true_one() -> None:
-    """The share of windows of 5 steps is (0.7 - 0.5) / (0.9 - 0.5) = 0.5; 95 % of 40 intervals are 38."""
-    held = [audited(*LOCAL, tested=400, seed=seed).shares["window5"] for seed in range(40)]
-    assert sum(share.low <= 0.5 <= share.high for share in held) >= 34
-    assert np.mean([share.high - share.low for share in held]) < 0.35
-
-
 def test_faults_of_the_data_are_sentences() -> None:
     facts = [
         row("leaked", 0.12, "test"), row("contradictions", 7), row("shared_groups", 3, at="in=train+test"),

@@ -3,18 +3,23 @@
     findings([Scored("window9", "window", 0.81, scores), ...], floor)
 
 The reference is the arm that is best on validation. A share is (arm - guessing) / (reference - guessing), on the same
-test examples. Its 95 % interval is the bootstrap's: test examples are drawn anew for all arms together, and the seeds
-of each arm for itself. Whether anything is learnable is decided first, at 1 %, and nothing has a share where it is not.
+test examples. Its 95 % interval joins two, as `stats.summarise` does: the bootstrap's over test examples, drawn anew
+for all arms together, and Welch's over the seeds of the arm and of the reference. So few seeds make wide intervals; a
+bootstrap over two or three is narrower, and held the truth in 72 and 77 of 100 simulations. Whether anything is
+learnable is decided first, at 1 %, by what the trained weights score on test examples drawn anew. Nothing has a share
+where it is not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from levelfield.report.intervals import wilson
+from levelfield.report.decisions import SPAN, Contrast, Seeds
+from levelfield.report.stats import SHARE, summarise
 from levelfield.spec import Row
 
 DRAWS = 1_000
@@ -22,6 +27,9 @@ LEARNT = 0.01  # how often nothing may pass for something, two-sided
 FEWEST = 100  # test examples below which nothing is claimed
 
 RULE, WINDOW, FREE, DISORDERED = "rule", "window", "free", "disordered"
+
+Limited = tuple[float, float, float]
+"""A number and the ends of its 95 % interval."""
 
 
 class Scored(NamedTuple):
@@ -44,50 +52,66 @@ def findings(arms: Sequence[Scored], floor: np.ndarray) -> list[Row]:
     count = len(floor)
     rows = [_row("guessing", "score", float(floor.mean()), count)]
     drawn = _Drawn.of(arms, floor)
-    gain = drawn.means[reference.name] - drawn.floor
-    learnt = count >= FEWEST and bool(np.quantile(gain, LEARNT / 2) > 0)
+    learnt = count >= FEWEST and bool(np.quantile(drawn.gain(reference), LEARNT / 2) > 0)
     rows.append(_row(reference.name, "learnable", float(learnt), count))
     for arm in arms:
         at = f"{arm.kind}={arm.place or arm.name}"
-        mean = float(arm.scores.mean())
-        rows += _three(arm.name, "score", (mean, *_limits(arm.scores, drawn.means[arm.name])), at, count)
+        rows += _three(arm.name, "score", _score(arm.scores, bool(floor.min() >= 0)), at, count)
         rows.append(_row(arm.name, "validation", arm.validation, count, at))
         if learnt:
-            share = (mean - floor.mean()) / (reference.scores.mean() - floor.mean())
-            shares = (drawn.means[arm.name] - drawn.floor) / np.maximum(gain, 1e-12)
-            low, high = np.quantile(shares, (0.025, 0.975))
-            rows += _three(arm.name, "share", (float(share), float(low), float(high)), at, count)
+            rows += _three(arm.name, "share", _share(arm, reference, float(floor.mean()), drawn), at, count)
     return rows
 
 
 class _Drawn(NamedTuple):
-    """Means over test sets drawn anew: of guessing, (DRAWS,), and of each arm."""
+    """Means over test sets drawn anew: of guessing, (DRAWS,), and of each arm, whose seeds stay as they are."""
 
     floor: np.ndarray
     means: dict[str, np.ndarray]
 
     @staticmethod
     def of(arms: Sequence[Scored], floor: np.ndarray) -> _Drawn:
-        rng = np.random.default_rng(0)
         count = len(floor)
-        times = rng.multinomial(count, np.full(count, 1 / count), DRAWS) / count
-        means = {}
-        for arm in arms:
-            seeds = len(arm.scores)
-            weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS) / seeds
-            means[arm.name] = ((times @ arm.scores.T.astype(np.float64)) * weights).sum(1)
+        times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS) / count
+        means = {arm.name: times @ arm.scores.mean(0, dtype=np.float64) for arm in arms}
         return _Drawn(times @ floor.astype(np.float64), means)
 
-
-def _limits(scores: np.ndarray, drawn: np.ndarray) -> tuple[float, float]:
-    """Returns the interval of a mean: Wilson's for one seed of right and wrong, else the bootstrap's."""
-    if len(scores) == 1 and np.isin(scores, (0, 1)).all():
-        return wilson(float(scores.mean()), scores.shape[1])
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
+    def gain(self, arm: Scored) -> np.ndarray:
+        """How far the arm is above guessing, (DRAWS,)."""
+        return self.means[arm.name] - self.floor
 
 
-def _three(name: str, metric: str, values: tuple[float, float, float], at: str, count: int) -> Iterator[Row]:
+def _score(scores: np.ndarray, right_or_wrong: bool) -> Limited:
+    """Returns the mean and its interval, over test examples and, where there are several, over seeds."""
+    seeds, count = scores.mean(1, dtype=np.float64), scores.shape[1]
+    if right_or_wrong:
+        found, unit = summarise((100 * seeds).tolist(), SHARE, examples=count), 100
+    else:
+        stderr = float(scores.mean(0, dtype=np.float64).std()) / math.sqrt(count)
+        found, unit = summarise(seeds.tolist(), stderr=stderr), 1
+    mean = float(seeds.mean())
+    low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)
+    return mean, low / unit, high / unit
+
+
+def _share(arm: Scored, reference: Scored, floor: float, drawn: _Drawn) -> Limited:
+    """Returns the share and its interval. The seeds' part is that of (arm - share * reference) / (reference - floor):
+    to first order a share differs by as much where these seeds were others."""
+    if arm is reference:
+        return 1.0, 1.0, 1.0
+    gain = float(reference.scores.mean()) - floor
+    share = (float(arm.scores.mean()) - floor) / gain
+    low, high = np.quantile(drawn.gain(arm) / np.maximum(drawn.gain(reference), 1e-12), (SPAN / 2, 1 - SPAN / 2))
+    seeds = Contrast(((1.0, _seeds(arm)), (-share, _seeds(reference)))).over_seeds(SPAN) / gain
+    return share, share - math.hypot(seeds, share - low), share + math.hypot(seeds, high - share)
+
+
+def _seeds(arm: Scored) -> Seeds:
+    """The mean score of each seed; a rule, and what was trained once, has no spread between seeds."""
+    return Seeds(tuple(arm.scores.mean(1, dtype=np.float64).tolist()), trained=len(arm.scores) > 1)
+
+
+def _three(name: str, metric: str, values: Limited, at: str, count: int) -> Iterator[Row]:
     for ending, value in zip(("", "_low", "_high"), values, strict=True):
         yield _row(name, metric + ending, value, count, at)
 
