@@ -47,7 +47,9 @@ def build(
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
     rows = RowIndex.of(by_metric, results)
-    measured = _Measured(study, effort, results, tables=by_metric, printed=printed, counterparts=counterparts)
+    measured = _Measured(
+        study, effort, results, tables=rows.marked(by_metric), printed=printed, counterparts=counterparts
+    )
     sections = list(_sections(measured))
     cost = training_curves.cost(results, by_metric[0])
     search = tuning.figure(results)

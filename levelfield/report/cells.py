@@ -65,7 +65,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm on one task."""
+    """One arm on one task. anchor: where a page lists its rows, to which its marks in figures lead."""
 
     arm: Arm
     unit: str
@@ -73,6 +73,7 @@ class Cell:
     floor: float | None  # the higher of chance and label prior, in `unit`
     ledgers: tuple[Mapping[str, Any], ...]
     within: tuple[float, float] = SHARE  # the range of the metric
+    anchor: str = ""
 
     @cached_property
     def summary(self) -> Summary | None:

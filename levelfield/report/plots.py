@@ -111,7 +111,8 @@ def _compare_panel(
         shade = colour[cell.arm.model_label]
         _seed_dots(axes, cell, place, shade)
         if cell.summary:
-            axes.plot([cell.summary.median] * 2, [place - 0.28, place + 0.28], color=shade, linewidth=2.4)
+            ends, url = [place - 0.28, place + 0.28], style.url(cell.anchor)
+            axes.plot([cell.summary.median] * 2, ends, color=shade, linewidth=2.4, url=url)
         for match in _same(cell.arm, counterparts):
             if match.value is not None:
                 axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
@@ -126,7 +127,8 @@ def _same(arm: Arm, counterparts: Mapping[Arm, Sequence[Counterpart]]) -> list[C
 
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
     values = [s.value for s in cell.scores if s.value is not None]
-    axes.plot(values, [height] * len(values), "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3)
+    url, heights = style.url(cell.anchor), [height] * len(values)
+    axes.plot(values, heights, "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3, url=url)
 
 
 def gap(cells: Cells) -> Figure | None:
@@ -184,7 +186,8 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
             index = protocols.index(protocol)
             face = style.PAPER if index == 0 else shade
             marker = "o" if index == 0 else style.MARKERS[(index - 1) % len(style.MARKERS)]
-            axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3)
+            url = style.url(mine[protocol].anchor)
+            axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3, url=url)
             _seed_ticks(axes, mine[protocol], place + 0.27, shade, 0.5 if index == 0 else 1.0)
     axes.set_yticks(range(len(models)), [style.short(m) for m in models])
     axes.set_title(style.short(task, 26))
@@ -192,4 +195,5 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
 
 def _seed_ticks(axes: Axes, cell: Cell, height: float, shade: str, alpha: float) -> None:
     values = [s.value for s in cell.scores if s.value is not None]
-    axes.plot(values, [height] * len(values), "|", markersize=6, mec=shade, mew=1.4, alpha=alpha, zorder=2)
+    url, heights = style.url(cell.anchor), [height] * len(values)
+    axes.plot(values, heights, "|", markersize=6, mec=shade, mew=1.4, alpha=alpha, zorder=2, url=url)

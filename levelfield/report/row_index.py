@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -82,6 +82,13 @@ class RowIndex:
     def anchor(self, arm: Arm, metric: str = "") -> str:
         """Returns the anchor of a cell's list, or of an arm's first; "" where there is none."""
         return self._anchors.get((arm, metric), "")
+
+    def marked(self, tables: Sequence[Cells]) -> list[Cells]:
+        """Returns the tables with cells that know where their rows are listed."""
+        return [
+            replace(t, cells=tuple(replace(cell, anchor=self.anchor(cell.arm, t.metric)) for cell in t.cells))
+            for t in tables
+        ]
 
     def named(self, anchor: str) -> str:
         """Says what the rows at an anchor are of: "listops, s4 · scratch"; "" where there are none."""

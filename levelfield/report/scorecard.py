@@ -73,7 +73,8 @@ def _panel(axes: Axes, mine: Sequence[Cell], best: Mapping[str, float], protocol
                 ends = [max(LEFT, gained(end, cell.floor or 0.0)) for end in interval]
                 axes.plot(ends, [height, height], color=shade, linewidth=1.6, zorder=2)
             fill = style.PAPER if rank % 2 else shade
-            axes.plot(middle, height, SHAPES[rank % len(SHAPES)], color=shade, mfc=fill, markersize=5.5, zorder=3)
+            shape, url = SHAPES[rank % len(SHAPES)], style.url(cell.anchor)
+            axes.plot(middle, height, shape, color=shade, mfc=fill, markersize=5.5, zorder=3, url=url)
     axes.set_xlim(LEFT, 103)
     axes.set_ylim(len(best) - 0.4, -0.6)
     axes.set_xticks([0, 50, 100])

@@ -175,6 +175,14 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
     return result
 
 
+PAGE = "../report.html#"
+
+
+def url(anchor: str) -> str | None:
+    """Returns where a mark of a figure leads: to a list of the page beside the folder of figures; None for ""."""
+    return PAGE + anchor if anchor else None
+
+
 def render(figure: Figure, name: str) -> tuple[str, bytes]:
     """(SVG text, PNG bytes at 200 dots per inch), the same for the same data."""
     import matplotlib
@@ -193,7 +201,10 @@ def render(figure: Figure, name: str) -> tuple[str, bytes]:
 
 
 def inline(svg: str, label: str) -> str:
-    """The drawing as an element of a page: no prolog, no unused ids, greys as the page's own colours."""
+    """The drawing as an element of a page: no prolog, no unused ids, greys as the page's own colours.
+
+    Links lead within the page, and the Tab key passes them by: the tables lead to the same lists.
+    """
     from html import escape
 
     svg = svg[svg.index("<svg") :]
@@ -204,6 +215,7 @@ def inline(svg: str, label: str) -> str:
         svg = svg.replace(colour, f"var(--{name})")
     for colour in {*COLOURS.values(), *SPARE}:
         svg = svg.replace(colour, f"var(--c{colour[1:]}, {colour})")
+    svg = svg.replace(f'xlink:href="{PAGE}', 'tabindex="-1" xlink:href="#').replace(' target="_blank"', "")
     size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg)
     if size:
         pixels = round(float(size.group(1)) * 96 / 72)

@@ -11,8 +11,9 @@ import pytest
 from read_page import Page, lines, stored, text
 from repository import ROOT
 
-from levelfield.report.audit import page, words
+from levelfield.report.audit import figures, page, words
 from levelfield.report.audit.reading import Reading
+from levelfield.report.plain_lists import PlainIndex
 from levelfield.spec import Row
 
 SPLITS = ("train", "val", "test")
@@ -190,3 +191,12 @@ def test_what_is_told_elsewhere_has_no_marks(tmp_path: Path, monkeypatch: pytest
         assert not re.search("[\ue000-\uf8ff]", (tmp_path / name).read_text()), name
     assert words.paragraph(Reading.of(rows)).isprintable()
     assert "anchor" not in (tmp_path / "rows.csv").read_text()
+
+
+def test_marks_of_figures_lead_to_the_lines_of_their_scores() -> None:
+    rows = PlainIndex.of([(page.place(row), row) for row in regression()]).rows
+    drawn = figures.draw(Reading.of(rows))
+    scores = {str(row.get("anchor")): row.get("model") for row in rows if row.get("metric") == "score" and "at" in row}
+    found = {name: re.findall(r'report\.html#([^"]*)"', figure.svg) for name, figure in drawn.items()}
+    assert [scores[anchor] for anchor in found["windows"]] == ["window1", "window5", "s4", "unordered"]
+    assert [scores[anchor] for anchor in found["rules"]] == ["length"]

@@ -219,3 +219,14 @@ def test_paper_has_dark_letters_and_no_controls(browser: Browser, pages: dict[st
     paper = base64.b64decode(browser.ask("Page.printToPDF", printBackground=True)["data"])
     assert paper.startswith(b"%PDF") and len(paper) > 20_000
     assert json.dumps(browser.errors) == "[]"
+
+
+@pytest.mark.parametrize("name", ["report", "audit"])
+def test_a_mark_of_a_figure_opens_its_list(name: str, browser: Browser, pages: dict[str, Path]) -> None:
+    shown(browser, pages[name])
+    mark = "document.querySelector('figure svg a')"
+    assert browser.js(f"getComputedStyle({mark}).cursor") == "pointer"
+    browser.js(f"{mark}.dispatchEvent(new MouseEvent('click', {{bubbles: true, cancelable: true}}))")
+    seen = "document.querySelector('#rows :target')"
+    assert browser.js(f"location.hash === {mark}.getAttribute('xlink:href') && {seen}.closest('details').open") is True
+    assert 0 <= browser.js(f"{seen}.getBoundingClientRect().top") < DESK[1]

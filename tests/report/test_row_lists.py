@@ -291,3 +291,31 @@ def test_numbers_of_the_kept_page_that_are_computed_are_what_their_rows_come_to(
         told = float(re.findall(r"[+-]?\d+(?:\.\d+)?", text(link))[0])
         last = float(found[-1].texts["Comes to"].removesuffix(" %").replace("−", "-"))
         assert told == pytest.approx(last, abs=0.51 if text(link).endswith("%") else 0.051)
+
+
+def test_marks_of_figures_lead_to_the_arm_whose_scores_they_show(gap: Page) -> None:
+    """Along the axis of a panel a mark lies where its list says: one line takes all scores to all places."""
+    places: dict[str, list[tuple[float, float]]] = {}
+    for link in (link for svg in gap.root.iter("svg") for link in svg.iter("a")):
+        anchor = link.attrib["xlink:href"].removeprefix("#")
+        assert link.get("tabindex") == "-1" and "target" not in link.attrib
+        listed = list(lines(next(gap.by_id[anchor].iter("table"))))
+        scores = sorted(float(t) for each in listed if (t := each.texts["accuracy %"]) != "–")
+        xs = sorted(float(mark.attrib["x"]) for mark in link.iter("use"))
+        shown = [statistics.median(scores)] if len(xs) == 1 < len(scores) else scores
+        places.setdefault(anchor.split("-")[1], []).extend(zip(shown, xs, strict=True))
+    assert len(places) == 2
+    for found in places.values():
+        (low, left), (high, right) = min(found), max(found)
+        assert len(found) > 12 and all(
+            x == pytest.approx(left + (score - low) * (right - left) / (high - low), abs=0.02) for score, x in found
+        )
+
+
+def test_the_file_of_a_figure_leads_to_the_page_beside_its_folder(tmp_path: Path) -> None:
+    study, results = fixtures.gap()
+    report.build(replace(study, views=QUIET), "minutes", results, tmp_path)
+    found = re.findall(r'<a xlink:href="([^"#]*)#([^"]*)"', (tmp_path / "figures" / "gap.svg").read_text())
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    assert {(tmp_path / "figures" / path).resolve() for path, _ in found} == {(tmp_path / "report.html").resolve()}
+    assert {anchor for _, anchor in found} <= page.by_id.keys()

@@ -48,13 +48,16 @@ def windows(found: Reading) -> Figure | None:
         axes.fill_between(
             xs, [factor * n.low for n in bounded], [factor * n.high for n in bounded], color=colour, alpha=0.15, lw=0
         )
-        axes.plot(xs, [factor * n.value for n in bounded], "o-", color=colour, markersize=5)
+        axes.plot(xs, [factor * n.value for n in bounded], "-", color=colour)
+        for x, number in zip(xs, bounded, strict=True):
+            axes.plot(x, factor * number.value, "o", color=colour, markersize=5, url=style.url(number.anchor))
         ends = [(factor * bounded[-1].value, "windows", colour)]
         others = {name: n for name, n in found.scores.items() if n.kind in (FREE, DISORDERED)}
         shades = style.colours(list(others))
         for name, number in others.items():
             dashes = "-" if number.kind == FREE else (0, (4, 2))
-            axes.axhline(factor * number.value, color=shades[name], linewidth=1.3, linestyle=dashes)
+            url = style.url(number.anchor)
+            axes.axhline(factor * number.value, color=shades[name], linewidth=1.3, linestyle=dashes, url=url)
             ends.append((factor * number.value, order_words(name), shades[name]))
         axes.axhline(factor * found.guessing, color=style.FAINT, linestyle=":", linewidth=1)
         ends.append((factor * found.guessing, "guessing", style.FAINT))
@@ -109,6 +112,6 @@ def _bars(axes: Axes, answers: Sequence[tuple[str, Number]], factor: float, floo
     for place, (_, number) in enumerate(answers):
         axes.barh(place, factor * (number.value - floor), left=factor * floor, height=0.62, color=colour, alpha=0.45)
         axes.plot([factor * number.low, factor * number.high], [place, place], color=colour, linewidth=1.6)
-        axes.plot(factor * number.value, place, "o", color=colour, markersize=4.5)
+        axes.plot(factor * number.value, place, "o", color=colour, markersize=4.5, url=style.url(number.anchor))
     axes.set_yticks(range(len(answers)), [words for words, _ in answers])
     axes.set_ylim(len(answers) - 0.5, -0.5)

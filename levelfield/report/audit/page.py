@@ -52,10 +52,10 @@ READING = (
 
 def build(rows: Sequence[Row], to: Path) -> list[Path]:
     """Writes everything into the folder `to`, and returns the files, the page first."""
-    found = Reading.of(rows)
-    figures = draw(found)
+    found, index = Reading.of(rows), PlainIndex.of([(place(row), row) for row in rows])
+    figures = draw(Reading.of(index.rows))
     texts = {
-        "report.html": page(PlainIndex.of([(place(row), row) for row in rows]), figures),
+        "report.html": page(index, figures),
         "rows.csv": to_csv([dict(row) for row in rows]),
         "badge.svg": words.badge_svg(found),
         "datasheet.md": words.paragraph(found) + "\n",
