@@ -59,7 +59,7 @@ class Scale:
     steps: int = 500
     read: int = 4_096_000
     width: int = 32
-    seeds: int = 2
+    seeds: int = 3
     batch: int = 32
     tokens: int = 8_192
     lr: float = 3e-3
@@ -76,7 +76,6 @@ SCALES: dict[Effort, Scale] = {
         steps=6_000,
         read=49_152_000,
         width=64,
-        seeds=3,
         lr=2e-3,
     ),
 }

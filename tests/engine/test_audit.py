@@ -77,7 +77,7 @@ def test_arms_share_their_data_and_budget_and_see_what_their_names_say() -> None
     windows = {name: run.model.receptive_field for name, run in by_name.items() if name.startswith("window")}
     assert windows == {f"window{w}": w for w in audit.SCALES["minutes"].windows}
     assert len({(run.protocol, run.task.max_length) for run in runs}) == 1
-    assert len(runs) == 2 * len(by_name), "two seeds each"
+    assert len(runs) == 3 * len(by_name), "three seeds each"
     with pytest.raises(UserError, match="no targets"):
         audit.study(Corpus()).runs("minutes")
 
