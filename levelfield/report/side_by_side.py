@@ -19,11 +19,12 @@ from typing import NamedTuple
 from levelfield.report import difference_plot, effective_length, group_curves, references
 from levelfield.report.effective_length import BAR, TASKS
 from levelfield.report.failures import chosen, folded, shown_answer
+from levelfield.report.links import back, list_html, marked, return_link, slug
 from levelfield.report.page import document, script
 from levelfield.report.paired import ALPHA, Span, span
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
-from levelfield.report.tables import Column, Table, number, signed, to_csv
+from levelfield.report.tables import Column, Link, Table, number, prose, signed, to_csv
 from levelfield.report.write import write
 from levelfield.spec import Row
 
@@ -36,6 +37,10 @@ LEAD = (
 RULES = (
     f"RULER's rule: the longest length at which the average is at least {BAR}. Ours: the longest at which the lower "
     "end of its 95 % interval is, there and at every shorter length."
+)
+BEHIND = (
+    "A number in the table leads to its list here or to its line there: on how many questions which model does better, "
+    "and the mean difference with the ends of its 95 % interval. An average counts every task alike."
 )
 AVERAGE = "average"
 
@@ -137,8 +142,8 @@ def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str,
     first, second = map(escape, models)
     body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{first} and {second} on the same questions</h1>']
     for part in parts:
-        if said := decided(models, part):
-            body.append(f'<p class="lead">{escape(f"{part.name}: {said}" if len(parts) > 1 else said)}</p>')
+        if said := decided(models, part, led=True):
+            body.append(f'<p class="lead">{prose(f"{part.name}: {said}" if len(parts) > 1 else said)}</p>')
     body.append("</header>")
     for part in parts:
         body.append(f"<h2>{escape(part.name)}</h2>")
@@ -150,6 +155,7 @@ def page(models: Models, parts: Sequence[Part], drawn: Mapping[str, Mapping[str,
             body.append(f"<figure><figcaption><b>{FIGURES[name]}</b></figcaption>{picture}</figure>")
         body += [f'<p class="note">{LEAD} {_size(part)}</p>', table(part).html(), _references(models, part)]
         body.append(apart(models, part))
+    body.append(behind(models, parts))
     return document(f"{models[0]} and {models[1]}", body, script=script())
 
 
@@ -164,8 +170,11 @@ def summary(models: Models, parts: Sequence[Part]) -> str:
     return text
 
 
-def decided(models: Models, part: Part) -> str:
-    """Says at which lengths one model finds more on average, at a false-alarm rate of 5 % for all lengths together."""
+def decided(models: Models, part: Part, led: bool = False) -> str:
+    """Says at which lengths one model finds more on average, at a false-alarm rate of 5 % for all lengths together.
+
+    led: whether the numbers are to lead to their lines on the page.
+    """
     found = {n: part.average(n, ALPHA / len(part.cells)) for n in part.cells}
     spans = {n: each for n, each in found.items() if each is not None}
     if not spans:
@@ -173,7 +182,10 @@ def decided(models: Models, part: Part) -> str:
     what = f"Averaged over {_tasks(part.averaged)}, "
     said = []
     for sign, text in ((1, f"{models[0]} finds more at"), (-1, f"{models[1]} finds more at"), (0, "neither does at")):
-        places = [f"{n} ({_points(each, sign)})" for n, each in spans.items() if each.sign == sign]
+        points = {n: _points(each, sign) for n, each in spans.items() if each.sign == sign}
+        if led:
+            points = {n: marked(shown, _anchor(part, _averages(part), n)) for n, shown in points.items()}
+        places = [f"{n} ({shown})" for n, shown in points.items()]
         said += [f"{text} {', '.join(places)}"] if places else []
     together = ", all lengths together" if len(spans) > 1 else ""
     return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}."
@@ -200,19 +212,55 @@ def lengths(models: Models, part: Part) -> Table | None:
     found = [effective_length.both(part.rows(which)) for which in (0, 1)]
     rows = tuple((model, *both) for model, both in zip(models, found, strict=True) if both)
     heads = Column("effective length of"), Column("by RULER's rule", number=True), Column("by ours", number=True)
-    return Table(heads, rows) if rows else None
+    return Table(heads, rows, links=(Link(_anchor(part, _averages(part))),) * len(rows)) if rows else None
 
 
 def table(part: Part) -> Table:
     """Both scores and their difference, by task and length."""
-    rows = []
+    rows, links = [], []
     for task in dict.fromkeys(task for task, _ in part.spans):
+        to = _anchor(part, task)
+        links.append(Link(to, back(to), {i: _anchor(part, task, n) for i, n in enumerate(part.cells, start=1)}))
         cells = []
         for length in part.cells:
             found = part.spans.get((task, length))
             cells.append("" if found is None else f"{' | '.join(_scores(part, task, length))}\n{_shown(found)}")
         rows.append((f"average of {len(part.averaged)}" if task == AVERAGE else task, *cells))
-    return Table((Column("task"), *(Column(str(n), number=True) for n in part.cells)), tuple(rows))
+    return Table((Column("task"), *(Column(str(n), number=True) for n in part.cells)), tuple(rows), links=tuple(links))
+
+
+def _averages(part: Part) -> str:
+    """Returns what the averages are called in the table: the task itself where there is but one."""
+    return AVERAGE if len(part.averaged) > 1 else part.averaged[0]
+
+
+def _anchor(part: Part, task: str, length: int | None = None) -> str:
+    """Returns the anchor of a task's list, or of a length's line in it."""
+    return slug("rows", part.name, task, *([f"length={length}"] if length is not None else []))
+
+
+def behind(models: Models, parts: Sequence[Part]) -> str:
+    """Lists what every number is made of, a list for each task with a line for each length, as HTML."""
+    lists = [_list(models, part, task) for part in parts for task in dict.fromkeys(task for task, _ in part.spans)]
+    note = f'<p class="note">{BEHIND} As a file: <a href="differences.csv">differences.csv</a>.</p>'
+    return f'<section id="rows">\n<h2>The rows behind the numbers</h2>\n{note}\n' + "\n".join(lists) + "\n</section>"
+
+
+def _list(models: Models, part: Part, task: str) -> str:
+    lines, names = [], {}
+    for record in (record for record in _records(models, part) if record["task"] == task):
+        length = int(str(record["length"]))
+        gaps = [q.difference for asked in _cells(part, task, length) for q in asked]
+        names[len(lines)] = _anchor(part, task, length)
+        numbers = (f"{float(str(record[name])):.3f}".replace("-", "−") for name in ("difference", "low", "high"))
+        better = (f"{sum(gap > 0 for gap in gaps):,}", f"{sum(gap < 0 for gap in gaps):,}")
+        scores = (str(record[model]) for model in models)
+        lines.append((str(length), f"{len(gaps):,}", *scores, *better, *numbers))
+    heads = ("length", "questions", *(f"{m} (%)" for m in models), *(f"{m} does better on" for m in models))
+    columns = tuple(Column(name, number=True) for name in (*heads, "difference", "low", "high"))
+    anchor, averaged = _anchor(part, task), f" of {', '.join(part.averaged)}" if task == AVERAGE else ""
+    inside = f"<p>{return_link(anchor)}</p>{Table(columns, tuple(lines), names=names).html()}"
+    return list_html(anchor, f"{part.name}: {task}{averaged}", inside)
 
 
 def _cells(part: Part, task: str, length: int) -> list[list[Question]]:
@@ -246,7 +294,7 @@ def _references(models: Models, part: Part) -> str:
     for which, model in enumerate(models):
         for length, cells in effective_length.of_ruler(effective_length.cells_of(part.rows(which))).items():
             own[model][length] = 100 * effective_length.average(cells)[0]
-    return references.section(list(part.cells), own, part.variant)
+    return references.section(list(part.cells), own, part.variant, anchor=_anchor(part, AVERAGE))
 
 
 def apart(models: Models, part: Part) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from browser import program
+from read_page import Page, lines, text
 from toy_reader import SINGLE
 
 from levelfield import published
@@ -98,7 +99,7 @@ class Cells(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.loads += [value for name, value in attrs if name in ("src", "href") and value]
+        self.loads += [value for name, value in attrs if name in ("src", "href") and value and tag != "a"]
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data.strip())
@@ -126,8 +127,34 @@ def test_the_command_writes_pairs_differences_and_who_is_better(
     page = Cells(folder / "report.html")
     assert page.loads == [] and "<no>" in page.texts and "niah_single_2" in page.texts
     assert {path.name for path in folder.glob("*.svg")} == {"groups.svg", "differences.svg"}
+    check_links(Page(folder / "report.html", folder / "differences.csv"))
     app.main(["report", "ruler", "first"])
     assert Path("report/ruler-first/report.html").exists()
+
+
+def check_links(page: Page) -> None:
+    """Follows every number of the table and of the first paragraph to its line, which is that of the file."""
+    assert page.lost() == []
+    (table,) = (each for each in page.root.iter("table") if "average of" in text(each))
+    lists = {each.attrib["id"] for each in page.by_id["rows"].iter("div") if each.get("id")}
+    of_file = {(row["task"], row["length"]): row for row in page.rows}
+    for line in lines(table):
+        task = line.texts["task"].partition(" of ")[0]
+        first, second = (next(line.cells[length].iter("a")) for length in ("1024", "2048"))
+        assert first.attrib["href"][1:] in lists and page.target(next(page.target(first).iter("a"))) is first
+        (listed,) = page.target(first).iter("table")
+        for row, each in zip(listed.iterfind("tbody/tr"), lines(listed), strict=True):
+            own = of_file[task, each.texts["length"]]
+            assert [each.texts[f"{name} (%)"] for name in ("first", "second")] == [own["first"], own["second"]]
+            shown = [float(each.texts[name].replace("−", "-")) for name in ("difference", "low", "high")]
+            assert shown == [float(own[name]) for name in ("difference", "low", "high")]
+            better = [int(each.texts[f"{name} does better on"]) for name in ("first", "second")]
+            assert 100 * (better[0] - better[1]) / int(each.texts["questions"]) == pytest.approx(shown[0], abs=1e-3)
+            assert each.texts["questions"] == own["n"]
+            assert (page.target(second) is row) == (each.texts["length"] == "2048")
+    said = list(next(page.root.iter("header")).iter("a"))
+    assert [text(page.target(link)[0]) for link in said] == ["2048", "1024"], "who finds more, then who does not"
+    assert "66.7" in text(said[0]) and "66.667" in text(page.target(said[0]))
 
 
 def test_two_folders_of_one_name_are_called_by_what_tells_them_apart(
