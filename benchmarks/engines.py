@@ -6,8 +6,8 @@
 
 Slurm is a real one of two nodes, started on this machine (`tests/real_slurm.py`); Ray starts one on this machine.
 The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included; all else is
-given in CPU time. Rows are added to results/speed-engines.csv, each with the load of the machine, which wall times are
-longer by.
+given in CPU time, and of whole commands also the most memory that they took. Rows are added to
+results/speed-engines.csv, each with the load of the machine, which wall times are longer by.
 """
 
 from __future__ import annotations
@@ -37,9 +37,24 @@ from levelfield.runs.claims import claim  # noqa: E402
 from levelfield.runs.results import StudyIndex  # noqa: E402
 
 PAGE = ROOT / "results" / "speed-engines.csv"
-COLUMNS = ("what", "size", "wall_s", "cpu_s", "per_run_s", "load")
+COLUMNS: tuple[str, ...] = ("what", "size", "wall_s", "cpu_s", "per_run_s", "load", "peak_mb")
 RUNS, STEPS, PAUSE, WORKERS = 8, 50, 0.02, 2
 SIZES = (100, 1_000, 10_000, 100_000)
+WITH_PEAK = """
+import sys
+from pathlib import Path
+
+from levelfield.cli.app import main
+
+try:
+    main(sys.argv[2:])
+finally:
+    if (status := Path("/proc/self/status")).exists():
+        words = status.read_text().split()
+        Path(sys.argv[1]).write_text(words[words.index("VmHWM:") + 1])
+"""
+"""A command that leaves its peak memory in KiB, where there is a /proc. What `wait4` says is no less than the memory of
+this process, which a child has until it begins the command."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +72,20 @@ def timed(work: Callable[[], object]) -> Cost:
     return Cost(ended.elapsed - begun.elapsed, sum(ended[:4]) - sum(begun[:4]))
 
 
-def note(what: str, size: int, cost: Cost, per_run: float) -> None:
-    """Adds a row, and prints it. per_run: seconds for each run."""
-    new = not PAGE.exists()
-    row = {"what": what, "size": size, "wall_s": f"{cost.wall:.2f}", "cpu_s": f"{cost.cpu:.2f}"}
-    with PAGE.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row | {"per_run_s": f"{per_run:.6f}", "load": f"{os.getloadavg()[0]:.1f}"})
-    print(f"{what:<28} {size:>7}  {cost.wall:8.2f} s  {cost.cpu:8.2f} s CPU  {per_run:10.6f} s a run", flush=True)
+def note(what: str, size: int, cost: Cost, per_run: float, peak: int | None = None) -> None:
+    """Adds a row, and prints it. per_run: seconds for each run. peak: bytes of memory that a command took at most."""
+    row = {"what": what, "size": str(size), "wall_s": f"{cost.wall:.2f}", "cpu_s": f"{cost.cpu:.2f}"}
+    row |= {"per_run_s": f"{per_run:.6f}", "load": f"{os.getloadavg()[0]:.1f}"}
+    row |= {} if peak is None else {"peak_mb": f"{peak / 1e6:.0f}"}
+    earlier = list(csv.DictReader(PAGE.read_text().splitlines())) if PAGE.exists() else []
+    with PAGE.open("w", newline="") as file:  # whole, for rows of earlier versions have fewer columns
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*earlier, row])
+    memory = "" if peak is None else f"  {peak / 1e6:6.0f} MB"
+    print(
+        f"{what:<28} {size:>7}  {cost.wall:8.2f} s  {cost.cpu:8.2f} s CPU  {per_run:10.6f} s a run{memory}", flush=True
+    )
 
 
 def lease(folder: Path, count: int = 200) -> None:
@@ -116,9 +135,8 @@ def simulated(folder: Path, size: int) -> Path:
     return path
 
 
-def growth(folder: Path, size: int) -> None:
-    """The time of each command that goes over all runs of a study, in a process that has imported everything."""
-    path, out = simulated(folder, size), folder / f"runs{size}"
+def passes(path: Path, out: Path, size: int) -> None:
+    """The time of each pass over all runs of a study, in a process that has imported everything."""
     runs = choose(Source(str(path)).load(), "smoke")
     work: dict[str, Callable[[], object]] = {
         "load the study": lambda: choose(Source(str(path)).load(), "smoke"),
@@ -131,11 +149,24 @@ def growth(folder: Path, size: int) -> None:
     for what, one in work.items():
         cost = timed(one)
         note(what, size, cost, cost.cpu / size)
-    for command in ("plan", "report"):
-        words = [sys.executable, "-m", "levelfield", command, str(path), "--effort", "smoke", "--runs-dir", str(out)]
-        words += ["--report-dir", str(folder / "report")] if command == "report" else ["--data", str(folder / "data")]
-        cost = timed(lambda words=words: _quiet(words, folder, os.environ))
-        note(f"levelfield {command}", size, cost, cost.cpu / size)
+
+
+def commands(path: Path, out: Path, size: int) -> None:
+    """The time and peak memory of the commands that go over all runs of a study, start and imports included."""
+    folder = out.parent
+    study = (str(path), "--effort", "smoke")
+    words = {
+        "plan": (*study, "--data", str(folder / "data")),
+        "status": study,
+        "results": ("SELECT count(*) FROM rows",),
+        "report": (*study, "--report-dir", str(folder / "report")),
+    }
+    kept = folder / "peak"
+    for command, given in words.items():
+        called = [sys.executable, "-c", WITH_PEAK, str(kept), command, *given, "--runs-dir", str(out)]
+        cost = timed(lambda called=called: _quiet(called, folder, os.environ))
+        peak = 1024 * int(kept.read_text()) if kept.exists() else None
+        note(f"levelfield {command}", size, cost, cost.cpu / size, peak)
 
 
 @contextmanager
@@ -172,7 +203,9 @@ def main(words: list[str]) -> None:
         for engine in (word for word in words if not word.isdigit()):
             overhead(engine, folder)
         for size in sizes or SIZES:
-            growth(folder, size)
+            path, out = simulated(folder, size), folder / f"runs{size}"
+            passes(path, out, size)
+            commands(path, out, size)
 
 
 if __name__ == "__main__":
