@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+DOTS = 1_000  # of an arm; more are one picture within the figure, as each dot alone takes 140 bytes of a page
+
+
 @dataclass(frozen=True)
 class Figure:
     """A finished figure. `alt` says in words what it shows, for whoever cannot see it."""
@@ -128,7 +131,8 @@ def _same(arm: Arm, counterparts: Mapping[Arm, Sequence[Counterpart]]) -> list[C
 def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
     values = [s.value for s in cell.scores if s.value is not None]
     url, heights = style.url(cell.anchor), [height] * len(values)
-    axes.plot(values, heights, "o", markersize=5, mfc=shade, mec="none", alpha=0.45, zorder=3, url=url)
+    dots = {"markersize": 5, "mfc": shade, "mec": "none", "alpha": 0.45}
+    axes.plot(values, heights, "o", zorder=3, url=url, rasterized=len(values) > DOTS, **dots)
 
 
 def gap(cells: Cells) -> Figure | None:

@@ -16,7 +16,7 @@ import pytest
 
 from levelfield import report
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress
-from levelfield.report import axis_curves, style, training_curves
+from levelfield.report import axis_curves, plots, style, training_curves
 from levelfield.report.against_printed import PrintedSources, pairs
 from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import SCORED_BY, arms_of, gather
@@ -247,6 +247,21 @@ def test_every_model_has_its_own_colour_and_families_keep_theirs():
     chosen = style.colours(names)
     assert len(set(chosen.values())) == len(names)
     assert chosen["attention"] == style.COLOURS["attention"] and chosen["conv"] == style.COLOURS["conv"]
+
+
+def test_a_figure_of_many_seeds_does_not_grow_with_them() -> None:
+    cells = gather(fixtures.gap()[1])
+    cell = cells.cells[0]
+
+    def drawn(seeds: int) -> str:
+        scores = tuple(replace(cell.scores[0], seed=seed, value=40 + 20 * seed / seeds) for seed in range(seeds))
+        figure = plots.compare(replace(cells, cells=(replace(cell, scores=scores),)), {})
+        assert figure is not None
+        return figure.svg
+
+    few, many = drawn(500), drawn(20_000)
+    assert few.count("<use") > 500 and "<image" not in few
+    assert many.count("<use") < 100 and "<image" in many and len(many) < len(few)
 
 
 def test_labels_are_moved_apart():
