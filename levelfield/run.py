@@ -271,7 +271,15 @@ class _Work:
             resume.restore(state)
             wall = float(resume.extra["wall_s"])
         plan = replace(plan, rank=self.group.rank(net, objective, self.run.task.input))
-        journal = Journal(self.progress, number=number, plan=plan, wall_s=wall, costs=costs, notes=self.notes)
+        journal = Journal(
+            self.progress,
+            number=number,
+            plan=plan,
+            wall_s=wall,
+            costs=costs,
+            notes=self.notes,
+            stopping=lambda: self.group.any(claims.stopping()),
+        )
         journal.open(state.step)
 
         def validate() -> float:

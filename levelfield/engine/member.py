@@ -3,13 +3,15 @@
     python -m levelfield.engine.member JOB RUN_ID           (only torchrun calls this, which `torchrun.execute` starts)
     torchrun ... -m levelfield run STUDY --filter RUN       (`take_part`, for whoever places processes by torchrun)
 
-The exit code is 0 where the run is complete, and where another process has it. Else why it failed lies in its folder,
+The exit code is 0 where the run is complete, where another process has it, and where it was saved and given back, as
+any of the processes may be asked to: by SIGTERM, or by a byte on standard input. Else why it failed lies in its folder,
 unless the process was killed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,8 +22,8 @@ from dataclasses import replace
 from levelfield.engine.find import choose
 from levelfield.engine.worker import Job
 from levelfield.files import made
-from levelfield.runs import store
-from levelfield.runs.claims import Lost, claim
+from levelfield.runs import claims, store
+from levelfield.runs.claims import Lost, Stopped, claim
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Numerics, UserError
 from levelfield.spec.memory import reason
@@ -90,17 +92,24 @@ def work(job: Job, run_id: str) -> bool:
         claim(where) if group.leads else nullcontext() as mine,
     ):
         if group.agreed(mine is not None):
-            execute(run, where, job.data, device, probes, tested=not job.trial, claim=mine, group=group)
+            with suppress(Stopped):  # in all processes, after the same step
+                execute(run, where, job.data, device, probes, tested=not job.trial, claim=mine, group=group)
         return group.agreed(store.complete(where))
 
 
-def _end_with_parent() -> None:
-    """Ends this process when standard input does, which means that the worker is gone."""
+def _heed_parent() -> None:
+    """Ends this process when standard input does, which means that the worker is gone; stops its run at a byte there.
+
+    All processes of a run read the same pipe, so one of them gets the byte. On SIGTERM the run is stopped, too: a
+    scheduler may send it to all, and torchrun passes its own on and waits for 30 s.
+    """
 
     def wait() -> None:
         while os.read(0, 1):
-            pass
+            claims.stop()
         os._exit(1)
+
+    signal.signal(signal.SIGTERM, lambda number, frame: claims.stop())
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -108,12 +117,15 @@ def _end_with_parent() -> None:
 def main() -> None:
     """Works, and leaves why it failed, unless another process failed first: that it ended is why the others fail."""
     job, run_id = Job.from_json(sys.argv[1]), sys.argv[2]
-    _end_with_parent()
+    _heed_parent()
     try:
         work(job, run_id)
     except Lost:
         raise SystemExit(1) from None
     except Exception as error:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if claims.stopping():  # torchrun has sent it, because another process failed or this machine is wanted back
+            raise SystemExit(1) from error
         why = reason(error)
         detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
         if detail:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +55,8 @@ class Journal:
     """What is written about one phase of a run.
 
     number: of the phase, from 0. wall_s: seconds that it was trained for before it was interrupted. costs: of the
-    phases before. notes: what the ledger will say; both travel in checkpoints.
+    phases before. notes: what the ledger will say; both travel in checkpoints. stopping: tells after a step whether the
+    run is to be given back; the processes of a run all ask after the same steps.
     """
 
     def __init__(
@@ -67,9 +68,10 @@ class Journal:
         wall_s: float,
         costs: Sequence[Mapping[str, Any]],
         notes: Sequence[str],
+        stopping: Callable[[], bool] = claims.stopping,
     ) -> None:
         self.progress, self.number, self.plan = progress, number, plan
-        self.costs, self.notes, self.wall_s = list(costs), notes, wall_s
+        self.costs, self.notes, self.wall_s, self.stopping = list(costs), notes, wall_s, stopping
         self.every = max(1, plan.steps // LOG_POINTS)
         self.started = time.monotonic()
         self.shown = self.saved = self.started
@@ -86,23 +88,25 @@ class Journal:
     def note(self, state: State, metrics: Metrics) -> None:
         """Writes what is due after a step.
 
-        Raises UserError on a full disk, and Stopped where this process was asked to stop, after saving a checkpoint.
+        Raises UserError on a full disk, and Stopped where the run is to be given back, after saving a checkpoint.
         """
-        if not self.progress.told:
-            return
         last = metrics.step == self.plan.steps or bool(state.stopped)
+        current = metrics.step == state.step  # or losses were fetched of several steps, and this is not the last
+        stopping = current and not last and self.stopping()
+        if self.progress.told:
+            self._write_due(state, metrics, last=last, saves=current and not last, stopping=stopping)
+        if stopping:
+            raise Stopped(f"{self.progress.where} was saved at step {state.step}, and is free for others.")
+
+    def _write_due(self, state: State, metrics: Metrics, *, last: bool, saves: bool, stopping: bool) -> None:
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             self._log(metrics)
         now = time.monotonic()
         if now - self.shown > SHOW_EVERY_S or last:
             self.shown = now
             self._show(state, metrics, now)
-        current = metrics.step == state.step  # or losses were fetched of several steps, and this is not the last
-        stopping = claims.stopping()
-        if (stopping or now - self.saved > self.pause) and current and not last:
+        if stopping or (saves and now - self.saved > self.pause):
             self._save(state, now)
-            if stopping:
-                raise Stopped(f"{self.progress.where} was saved at step {state.step}, and is free for others.")
 
     def _log(self, metrics: Metrics) -> None:
         record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}

@@ -55,6 +55,14 @@ class Group:
         distributed.broadcast_object_list(told, src=0, device=CPU)
         return told[0]
 
+    def any(self, value: bool) -> bool:
+        """Returns in every process whether the value is true in one of them."""
+        if self.size == 1:
+            return value
+        found = torch.tensor(int(value))
+        distributed.all_reduce(found, op=distributed.ReduceOp.MAX)
+        return bool(found)
+
     def alike(self, net: Network) -> Network:
         """Returns the network with the first process's buffers, such as the statistics of batch normalisation."""
         for table in net.buffers() if self.size > 1 else ():

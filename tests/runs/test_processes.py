@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -21,14 +25,15 @@ from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
-from levelfield.engine import member
+from levelfield.engine import member, pool
 from levelfield.engine.driver import Driver
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
 from levelfield.engine.worker import Job
 from levelfield.files import read_json, read_rows
 from levelfield.run import execute
-from levelfield.runs import store
+from levelfield.runs import claims, store
+from levelfield.runs.claims import Stopped
 from levelfield.runs.processes import joined
 from levelfield.spec import Numerics, Run, UserError
 
@@ -79,9 +84,10 @@ def start(run: Run, out: Path, pace: float = 0.0) -> list[ForkServerProcess]:
 
 def perform(run: Run, out: Path, pace: float, rank: int, port: int) -> None:
     slow_down(pace)
+    signal.signal(signal.SIGTERM, lambda number, frame: claims.stop())
     told = {"RANK": rank, "WORLD_SIZE": run.numerics.nproc, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in told.items()}
-    with joined(run.numerics.nproc, CPU) as group:
+    with joined(run.numerics.nproc, CPU) as group, suppress(Stopped):
         execute(run, store.directory(out, run), out / "data", "cpu", group=group)
 
 
@@ -132,6 +138,55 @@ def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
     assert not store.complete(where)
     finish(run, tmp_path)
     assert contents(where) == contents(wanted)
+
+
+def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
+    where = store.directory(tmp_path, DROPPING)
+    started = start(DROPPING, tmp_path, pace=0.05)
+    wait_for(lambda: (where / store.LOG).exists())
+    started[1].terminate()  # which is not the one that writes
+    for process in started:
+        process.join()
+        assert process.exitcode == 0
+    assert list(where.glob("checkpoint-*")) and not store.complete(where)
+    entry = claims.holder(where)
+    assert entry is not None and entry.kind == "free"
+    finish(DROPPING, tmp_path)
+    assert contents(where) == contents(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("to", ["worker", "all"])
+def test_a_worker_of_a_cluster_that_is_told_of_its_end_has_the_run_saved_and_given_back(
+    tmp_path: Path, to: str
+) -> None:
+    """A worker as Slurm starts it, torchrun and two processes. SIGUSR1 comes to the worker alone, before a time limit;
+    SIGTERM, where a job is preempted, to all."""
+    toys.write(tmp_path / "toys.py", steps=60, pause=0.1)
+    study = Source.of(str(tmp_path / "toys.py"), numerics=Numerics(nproc=2))
+    job = Job(study, "smoke", tmp_path / "runs", tmp_path / "data")
+    (run,) = choose(study.load(), "smoke")
+    where, path = store.directory(job.out, run), tmp_path / "order.json"
+    fingerprint = job.order([run]).fingerprint
+    order = {"fingerprint": fingerprint, "folder": str(tmp_path), "runs": [run.id], "job": job.to_json()}
+    path.write_text(json.dumps(order))
+    words = [sys.executable, "-m", "levelfield.engine.pool", str(path), "touch", str(tmp_path / "requeued")]
+    begin = partial(subprocess.Popen, words, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True)
+    worker = begin()
+    wait_for(lambda: (where / store.LOG).exists(), 200)
+    if to == "worker":
+        worker.send_signal(signal.SIGUSR1)
+    else:
+        os.killpg(worker.pid, signal.SIGTERM)
+    assert worker.wait(100) == 0
+    assert (tmp_path / "requeued").exists() == (to == "worker")
+    entry = claims.holder(where)
+    assert entry is not None and entry.kind == "free" and pool.losses(where, 0) == 0
+    assert list(where.glob("checkpoint-*")) and not (where / store.ERROR).exists() and not store.complete(where)
+    assert begin().wait(300) == 0
+    assert store.complete(where)
+    assert read_json(where / store.LEDGER)["claims"] == 2
 
 
 def test_a_run_of_two_processes_is_refused_by_one(tmp_path: Path) -> None:
