@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from findings import Answer
 
 PICTURES = "image8"
+WIDER = 31  # the kernel that is named beside the short one
+ENOUGH = 100  # expressions of a length, for a score of their own
 
 
 def never_from_scratch(found: Answer) -> Iterator[str]:
@@ -64,16 +66,23 @@ def local(found: Answer) -> Iterator[str]:
     """How long the expressions are beside what the kernels see, and how the arms differ in size."""
     rows = [row for row in found.results.rows if row.get("task") == "listops"]
     counts = {at: row.get("n", 0) for row in rows if (at := row.get("at", "")).startswith("length=") and "," not in at}
-    first, second, *_ = sorted(counts, key=_least)
-    share, seen = counts[first] / sum(counts.values()), shown.steps_seen(rows)[str(SHORT)]
+    first, *_, last = sorted((at for at, count in counts.items() if count >= ENOUGH), key=_least)
+    share, seen = counts[first] / sum(counts.values()), shown.steps_seen(rows)
     by_length = {(key.model, f"length={key.place}"): arm.mean for key, arm in scores(rows, "length").items()}
     yield (
-        f"ListOps tests this little here: {100 * share:.0f} % of its test expressions have {_tokens(first)} tokens, "
-        f"and two layers of kernel {SHORT} see {seen:.0f}. On the {counts[second]:,} expressions of {_tokens(second)} "
-        f"tokens kernel {SHORT} has {by_length[BOUNDED, second]:.1f} %, kernel 31 {by_length['conv31', second]:.1f} % "
-        f"and the gMLP {by_length['gmlp', second]:.1f} %. On pictures the two layers see {seen:.0f} of 64 steps, a "
-        "third; the paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096. That kernels 3, 5 "
-        "and 11 are at one half on marks is proved beforehand ([reach](reach.md))."
+        f"Of the test expressions of ListOps {100 * share:.0f} % have {_tokens(first)} tokens; two layers of kernel "
+        f"{SHORT} see {seen[str(SHORT)]:.0f} and of kernel {WIDER} {seen[str(WIDER)]:.0f}."
+    )
+    for at in (first, last):
+        scored = [f"{by_length[model, at]:.1f} %" for model in (BOUNDED, f"conv{WIDER}", "gmlp")]
+        yield (
+            f"On the {counts[at]:,} of {_tokens(at)} tokens kernel {SHORT} has {scored[0]}, kernel {WIDER} "
+            f"{scored[1]} and the gMLP, which sees everything, {scored[2]}."
+        )
+    yield (
+        f"On pictures two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} of 64 steps, a third; the paper's "
+        "kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096. That kernels 3, 5 and 11 are at one "
+        "half on marks is proved beforehand ([reach](reach.md))."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
     arms = {row.get("model", ""): sizes.get(row.get("run", ""), 0) for row in rows}
@@ -142,7 +151,8 @@ def _least(at: str) -> int:
 
 
 def _tokens(at: str) -> str:
-    return at.partition("=")[2].replace("-", " to ")
+    """Returns "49 to 64" of `length=049-064`."""
+    return " to ".join(f"{int(edge)}" for edge in at.partition("=")[2].split("-"))
 
 
 def _and(words: Iterator[str]) -> str:

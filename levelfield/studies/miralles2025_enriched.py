@@ -6,8 +6,8 @@
 miralles2025 augments the training data and sees attention come close to what is built for long sequences, and finds
 that position encodings decide how far. Here attention with rotary positions and without any, a bounded convolution and
 S4 learn from the plain labels of a task and from its augmented inputs, each until it stops improving. Plain rotary
-attention and S4 on ListOps are the arms from scratch of `amos2025_small`, which gives pictures more patience, and the
-augmented convolution is one of `miralles2025_small`: their runs are the same ones.
+attention and S4 on ListOps are the arms from scratch of `amos2025_small`, which gives pictures more patience, and on
+pictures the augmented convolution is one of `miralles2025_small`: their runs are the same ones.
 """
 
 from __future__ import annotations
