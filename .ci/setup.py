@@ -1,7 +1,7 @@
 """Makes .venv ready to work in: `python3 .ci/setup.py`, which `make` calls before every job.
 
-With `--without-dev`, tests, linters and type checkers are left out, which running levelfield does not need; a later call
-without it adds them.
+With `--without-dev`, tests, linters and type checkers are left out, which running levelfield does not need; a later
+call without it adds them.
 
 The stamp `.venv/.ready` says what the environment was made from: this folder and the interpreter, a hash of
 pyproject.toml and constraints.txt, and what it is for. So a second call returns at once, and a changed file installs
