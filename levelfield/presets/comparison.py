@@ -42,6 +42,7 @@ from levelfield.user.own_data import OwnData
 
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
 PROTOCOLS = ("scratch", "spt_masked")
+LONGEST = 60  # letters of a model's name
 
 
 def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
@@ -138,7 +139,7 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
 def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]:
     """Returns the mixer and its baselines by names that no two of them share: BASELINES, or those that were given.
 
-    A baseline whose name another arm has gets what differs added: "conv.kernel=9" beside "conv.kernel=5". One that is
+    A baseline whose name another arm has gets what differs added: "conv-kernel9" beside "conv-kernel5". One that is
     the mixer itself is left out, and so are BASELINES of its name. Raises UserError for an unknown name.
     """
     usual, own = {each.label: each for each in BASELINES}, own_name(mixer)
@@ -152,17 +153,17 @@ def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]
     for each in given:
         name = own_name(each)
         alike = [other for other in (mixer, *given) if own_name(other) == name]
-        found[name if names[name] == 1 else f"{name}.{_apart(each, alike)}"] = each
+        found[name if names[name] == 1 else _apart(name, each, alike)] = each
     return found
 
 
-def _apart(mixer: MixerConfig, alike: Sequence[MixerConfig]) -> str:
-    """Returns the settings by which a mixer differs from others of its name, as a part of a file name."""
+def _apart(name: str, mixer: MixerConfig, alike: Sequence[MixerConfig]) -> str:
+    """Returns a name with the settings by which a mixer differs from others of that name, as folders may be called."""
     known = [_settings(each) for each in alike]
     own = _settings(mixer)
     differ = [key for key in own if any(other.get(key) != own[key] for other in known)]
-    text = ".".join(f"{key}={own[key]}" for key in differ)
-    return re.sub(r"[^\w.=+-]+", "-", text) or digest(mixer)[:6]
+    text = "-".join([name, *(re.sub(r"[^A-Za-z0-9_.+-]+", "-", f"{key}{own[key]}") for key in differ)])
+    return text if differ and len(text) <= LONGEST else f"{name}-{digest(mixer)[:6]}"
 
 
 def _settings(mixer: MixerConfig) -> dict[str, object]:

@@ -9,6 +9,7 @@ import pytest
 from levelfield.objectives import Masked
 from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options
+from levelfield.runs import store
 from levelfield.spec import UserError
 
 PEEKING = """
@@ -33,15 +34,19 @@ class Scaled(nn.Module):
 
 
 def labels(mixer: str, *baselines: str) -> list[str]:
-    """Returns the names of the arms of a comparison on ListOps, in order."""
+    """Returns the names of the arms of a comparison on ListOps, in order; each can name a folder."""
     options = Options(tasks=("listops",), protocols=("scratch",), baselines=baselines, seeds=1)
-    return [run.model.label for run in comparison.compare(by_name.mixer(mixer), options).runs("smoke")]
+    runs = comparison.compare(by_name.mixer(mixer), options).runs("smoke")
+    for run in runs:
+        store.check_name("model", run.model.label)
+    return [run.model.label for run in runs]
 
 
 def test_a_baseline_of_the_mixers_own_name_is_an_arm_that_says_what_differs() -> None:
-    assert labels("attention(heads=2)", "attention(heads=4)") == ["attention", "attention.heads=4"]
-    assert labels("linear", "conv(kernel=3)", "conv(kernel=9)") == ["linear", "conv.kernel=3", "conv.kernel=9"]
+    assert labels("attention(heads=2)", "attention(heads=4)") == ["attention", "attention-heads4"]
+    assert labels("linear", "conv(kernel=3)", "conv(kernel=9)") == ["linear", "conv-kernel3", "conv-kernel9"]
     assert labels("linear", "linear", "conv") == ["linear", "conv"], "the mixer itself is no baseline"
+    assert labels("attention", "attention(window=9,sinks=2)") == ["attention", "attention-window9-sinks2"]
     with pytest.raises(UserError, match="only baseline of linear is linear itself"):
         labels("linear", "linear")
 
@@ -49,7 +54,7 @@ def test_a_baseline_of_the_mixers_own_name_is_an_arm_that_says_what_differs() ->
 def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PEEKING)
     mine = f"{tmp_path / 'mine.py'}:Scaled"
-    assert labels(f"{mine}(factor=2)", f"{mine}(factor=3)", "conv") == ["scaled", "scaled.factor=3", "conv"]
+    assert labels(f"{mine}(factor=2)", f"{mine}(factor=3)", "conv") == ["scaled", "scaled-factor3", "conv"]
 
 
 def test_tasks_that_tables_call_alike_are_refused() -> None:
