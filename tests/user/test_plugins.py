@@ -13,8 +13,8 @@ import toys
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, find_tasks, listed
 from levelfield.engine.restore import plugged_kinds, restore
-from levelfield.presets import by_name
-from levelfield.presets.comparison import baselines
+from levelfield.presets import by_name, efforts
+from levelfield.presets.comparison import arms
 from levelfield.presets.options import Options
 from levelfield.spec import UserError, describe
 
@@ -118,20 +118,17 @@ def test_what_a_package_adds_is_found_by_name(lab: Path) -> None:
     assert by_name.probe("weights").name == "weights"
     assert "tinystudy" in listed() and Source("tinystudy").load().name == "toys"
     assert Source("tinylab.study").load().name == "toys" == Source.of("tinylab.study").load().name
-    assert [each.label for each in baselines(Options(baselines=("gate", "s4", "tinylab.mixers:Tiny(kernel=5)")))] == [
-        "gate",
-        "s4",
-        "tiny",
-    ]
+    options = Options(baselines=("gate", "s4", "tinylab.mixers:Tiny(kernel=5)"))
+    assert list(arms(by_name.mixer("linear"), options)) == ["linear", "gate", "s4", "tiny"]
     assert Source.of("gate").mixer == "gate" and Source.of("s4").mixer == "s4"
 
 
 def test_tasks_and_baselines_of_others_stand_in_a_comparison(lab: Path) -> None:
     own = "tinylab.tasks:Short(pairs=3)"
-    options = Options((own, "short"), ("scratch",), ("tinylab.mixers:Gate",), batch=4)
+    options = Options((own, "recall"), ("scratch",), ("tinylab.mixers:Gate",), batch=4)
     runs = Source.of("tiny", options=options).load().runs("smoke")
     assert [(run.task, run.model.label) for run in runs] == [
-        (by_name.task(name), label) for name in (own, "short") for label in ("tiny", "gate")
+        (task, label) for task in (by_name.task(own), efforts.task("recall", "smoke")) for label in ("tiny", "gate")
     ]
     with pytest.raises(UserError, match="demo says itself what it runs, so --tasks, --protocols, --baselines, --batch"):
         Source.of("demo", options=options)
