@@ -52,7 +52,7 @@ def ready(packages):
 
 
 def make(packages):
-    """Installs torch first, at its pinned version: whatever asks for torch afterwards finds it there."""
+    """Installs everything in one call, with torch by name: no other release of it, of whatever size, is then taken."""
     moved = stamp() and stamp().splitlines()[0] != wanted(packages).splitlines()[0]
     if UNFINISHED.exists() or moved or not works():
         shutil.rmtree(VENV, ignore_errors=True)
@@ -64,8 +64,7 @@ def make(packages):
     pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
     pip += [] if sys.stdout.isatty() else ["-qq"]
     print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
-    subprocess.check_call([*pip, torch], cwd=str(ROOT))
-    subprocess.check_call([*pip, "-e", packages], cwd=str(ROOT))
+    subprocess.check_call([*pip, torch, "-e", packages], cwd=str(ROOT))
     UNFINISHED.write_text(wanted(packages))
     os.replace(str(UNFINISHED), str(READY))
 
