@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from levelfield import contract, mixers
+from levelfield import contract
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.gated_deltanet import GatedDeltaNet
 from levelfield.mixers.gla import GLA
@@ -28,6 +28,7 @@ from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.s5 import S5
 from levelfield.objectives import default_objective
 from levelfield.presets import by_name, efforts
+from levelfield.presets.comparison import own_name
 from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
 from levelfield.protocols import scratch
@@ -163,7 +164,7 @@ def beside(mixer: MixerConfig) -> Study:
 
     Its runs raise UserError for whatever the contract finds wrong with it, and where it takes no range of the effort.
     """
-    own = f"my_{mixer.label}" if mixer.opaque and mixer.label in mixers.NAMES else mixer.label
+    own = own_name(mixer)
     arms = (mixer, *(each for each in BESIDE if each.label != own))
 
     def made(effort: Effort) -> tuple[Run, ...]:

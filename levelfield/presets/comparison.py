@@ -116,17 +116,17 @@ def _checked(mixers: Sequence[MixerConfig], width: int, protocols: Sequence[str]
     not levelfield's own, and with the first.
     """
     padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
-    unknown = [each for number, each in enumerate(mixers) if each.opaque or not number]
+    examined = [each for number, each in enumerate(mixers) if each.opaque or not number]
     ahead = all("bidirectional" in each.directions for each in mixers)
     wanted = {p == "spt_causal" or of.causal or not ahead for p in protocols for of in given}
-    for mixer in unknown:
+    for mixer in examined:
         for causal in sorted(wanted):
             _check(mixer, width, causal, longest, padded)
     if True in wanted and False not in wanted:
         return not ahead  # else every arm is causal as it is
-    back = any(not contract.looks_ahead(mixer, width) for mixer in unknown)
+    back = any(not contract.looks_ahead(mixer, width) for mixer in examined)
     if back:
-        for mixer in unknown:
+        for mixer in examined:
             _check(mixer, width, True, longest, padded)
     return back
 

@@ -60,8 +60,9 @@ such as the limit of a question."""
 
 def computed(terms: Iterable[tuple[float, str]], over: Iterable[tuple[float, str]] = ()) -> str:
     """Returns the anchor of a weighted sum, or of one sum over another; "" of no terms."""
-    parts = [part for weight, anchor in terms for part in (f"{weight:+g}", anchor or LIMIT)]
-    below = [part for weight, anchor in over for part in (f"{weight:+g}", anchor or LIMIT)]
+    parts, below = (
+        [part for weight, anchor in each for part in (f"{weight:+g}", anchor or LIMIT)] for each in (terms, over)
+    )
     return "~".join([COMPUTED, *parts, *([OVER, *below] if below else [])]) if parts else ""
 
 

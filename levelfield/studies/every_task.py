@@ -81,7 +81,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 def _run(task: Task, name: str, case: Case, effort: Effort) -> Run:
     size = efforts.SIZES[effort]
     model = efforts.model(name, case.mixer, effort)
-    if isinstance(task.output, Unlabelled) or task.causal:
+    if isinstance(task.output, Unlabelled):
         model = replace(model, causal=True)
     if effort == "minutes":
         model = replace(model, depth=case.depth, width=case.width)

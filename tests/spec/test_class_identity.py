@@ -22,6 +22,7 @@ class Mine:
     def forward(self, x):
         return used(x)
 """
+KEEP = "def keep(f):\n    @wraps(f)\n    def g(*a): return f(*a)\n    return g\n"
 EDITS = {  # what the cell defines as `used`, what is edited in it, and what it becomes
     "object": ("class Used:\n    def __init__(self): self.rate = 3\nused = Used()", "rate = 3", "rate = 4"),
     "method of an object": ("class Used:\n    def of(self, x): return x\nused = Used()", "return x", "return -x"),
@@ -38,16 +39,8 @@ EDITS = {  # what the cell defines as `used`, what is edited in it, and what it 
     "partial": ("def inner(a): return a\nused = partial(inner, a=0.1)", "0.1", "0.9"),
     "function in a partial": ("def inner(a): return a\nused = partial(inner, a=0.1)", "return a", "return -a"),
     "lru_cache": ("@lru_cache\ndef used(n): return n * 2", "n * 2", "n * 4"),
-    "behind a decorator": (
-        "def keep(f):\n    @wraps(f)\n    def g(*a): return f(*a)\n    return g\n@keep\ndef used(n): return n * 2",
-        "n * 2",
-        "n * 4",
-    ),
-    "decorator": (
-        "def keep(f):\n    @wraps(f)\n    def g(*a): return f(*a)\n    return g\n@keep\ndef used(n): return n",
-        "return f(*a)",
-        "return -f(*a)",
-    ),
+    "behind a decorator": (f"{KEEP}@keep\ndef used(n): return n * 2", "n * 2", "n * 4"),
+    "decorator": (f"{KEEP}@keep\ndef used(n): return n", "return f(*a)", "return -f(*a)"),
     "attribute of a function": ("def used(x): return x * used.by\nused.by = 2", "by = 2", "by = 3"),
     "array": ("used = np.zeros(5000)\nused[4000] = 1", "4000", "4001"),
     "shape of an array": ("used = np.zeros((2, 3))", "(2, 3)", "(3, 2)"),
