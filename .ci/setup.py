@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,12 +62,22 @@ def make(packages):
     if not works():
         subprocess.check_call([sys.executable, "-m", "venv", str(VENV)])
     torch = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-c", "constraints.txt"]
     pip += [] if sys.stdout.isatty() else ["-qq"]
     print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
     subprocess.check_call([*pip, torch, "-e", packages], cwd=str(ROOT))
+    compile_packages()
     UNFINISHED.write_text(wanted(packages))
     os.replace(str(UNFINISHED), str(READY))
+
+
+def compile_packages():
+    """Writes byte code by all cores, where pip would use one, and not that of packages' tests, which nobody imports.
+
+    A file that is no Python of this version, as some packages have, is left as it is.
+    """
+    quietly = [PYTHON, "-m", "compileall", "-qq", "-j", "0", "-x", r"[/\\]tests?[/\\]"]
+    subprocess.call([*quietly, *glob(str(VENV / "lib" / "python3*" / "site-packages"))])
 
 
 def main(arguments):
