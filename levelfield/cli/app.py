@@ -24,6 +24,7 @@ from levelfield.cli.arguments import (
     COMPARE_OPTIONS,
     EXECUTION,
     NUMERICS,
+    REACH_OPTIONS,
     AnyEffort,
     ClusterOptions,
     CompareOptions,
@@ -34,6 +35,7 @@ from levelfield.cli.arguments import (
     Names,
     Number,
     NumericsOptions,
+    ReachOptions,
     StudyName,
     TaskName,
     Text,
@@ -199,6 +201,7 @@ def compare(
 def reach(
     mixer: Annotated[Positional[str], arg(metavar="MODEL")],
     effort: Effort = "minutes",
+    options: Annotated[ReachOptions, arg(name="")] = REACH_OPTIONS,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
 ) -> None:
@@ -214,7 +217,8 @@ def reach(
     from levelfield.engine.find import REACH, Source
     from levelfield.engine.worker import Job
 
-    job = Job(Source(REACH, mixer), effort, execution.runs_dir, execution.data, device=execution.device)
+    source = Source(REACH, mixer, options.options())
+    job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
     complete = train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker)
     say(train_commands.found(study, effort, job.out))

@@ -222,6 +222,26 @@ class CompareOptions:
 
 
 @dataclass(frozen=True)
+class ReachOptions:
+    """What is asked at every certified range, and how long is trained for it.
+
+    Args:
+        task: the task reach with other marks or filler: reach_parity has three marks, and the filler of
+            "reach(symbols=256, text='book.txt')" is a text (default: two marks among random symbols)
+        seeds: runs of each arm at each range (default: as the effort affords, 3 at minutes)
+        steps: optimizer steps of each run (default: as the effort affords, 800 at minutes)
+    """
+
+    task: Annotated[str | None, arg(metavar="TASK"), NO_HINT] = None
+    seeds: Annotated[int | None, _upto("seeds"), NO_HINT] = None
+    steps: Annotated[int | None, _upto("steps"), NO_HINT] = None
+
+    def options(self) -> Options:
+        """Returns the same as a value of the package. Raises UserError for a number that no run can have."""
+        return Options(tasks=() if self.task is None else (self.task,), seeds=self.seeds, steps=self.steps)
+
+
+@dataclass(frozen=True)
 class NumericsOptions:
     """How runs are computed. What is given stands instead of what the study says, and makes runs of other ids.
 
@@ -245,4 +265,5 @@ class NumericsOptions:
         return Numerics(**vars(self))
 
 
-EXECUTION, COMPARE_OPTIONS, NUMERICS, CLUSTER = Execution(), CompareOptions(), NumericsOptions(), ClusterOptions()
+EXECUTION, COMPARE_OPTIONS, REACH_OPTIONS = Execution(), CompareOptions(), ReachOptions()
+NUMERICS, CLUSTER = NumericsOptions(), ClusterOptions()

@@ -202,7 +202,8 @@ def _is_study(name: str) -> bool:
     """Tells whether a name that stands for tasks is that of a study or of its file."""
     from levelfield import tasks
 
-    if named.is_file(name) and not named.is_named(name) and not own_data.is_word(name):
+    place = by_name.without_settings(name) if name.endswith(")") else name  # else a path, of whatever letters
+    if named.is_file(place) and not named.is_named(name) and not own_data.is_word(name):
         return True
     studies = {*listing("studies"), *plugins.plugins("studies")}
     return name in studies and name not in (*tasks.names(), *plugins.plugins("tasks"))
@@ -347,9 +348,11 @@ def _comparison(source: Source) -> Study:
 
         return audit.study(find_task(source.mixer))
     if source.study == REACH:
-        from levelfield.presets.certified import beside, shipped
+        from levelfield.presets import certified
 
-        return beside(shipped(source.mixer))
+        options = source.options
+        like = find_task(next(iter(options.tasks), REACH))
+        return certified.beside(certified.shipped(source.mixer), certified.asked(like, options.seeds, options.steps))
     from levelfield.presets.comparison import compare
 
     return compare(by_name.mixer(source.mixer), source.options)

@@ -1,7 +1,8 @@
 """Defines the study of certified ranges, of all mixers that ship or of one that is given beside a few of them.
 
-    study("reach", MIXERS)                     what `levelfield run reach` trains
-    beside(load_user_mixer("mine.py:Mine"))    what `levelfield reach mine.py:Mine` trains
+    study("reach", MIXERS)                            what `levelfield run reach` trains
+    beside(load_user_mixer("mine.py:Mine"))           what `levelfield reach mine.py:Mine` trains
+    beside(S5(), Asked(Reach(marks=3), steps=5_000))  other sequences, and longer training
 
 Each model is trained at each range of the effort, equally long, on the task `reach`, whose answer needs more than a
 window of that many steps, by proof (docs/reach.md). All see earlier steps alone, as the recurrences among them do, or
@@ -13,7 +14,7 @@ at which most seeds score 95 %.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from levelfield import contract
@@ -33,7 +34,7 @@ from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
 from levelfield.protocols import scratch
 from levelfield.runs.ledger import match_width, trained
-from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, ReportView, Run, Study, UserError, digest
+from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, ReportView, Run, Study, Task, UserError, digest
 from levelfield.tasks.reach import Reach
 
 OFFSET = 16  # random steps before and after; more would cost time and change nothing that is proved
@@ -78,22 +79,53 @@ SCALES: dict[Effort, Scale] = {
 }
 
 
-def task(apart: int, effort: Effort) -> Reach:
-    """Returns the task at one range, with a curriculum of shorter ones in training."""
-    scale = SCALES[effort]
-    easiest = min(EASIEST, apart)
-    tested = scale.tested if apart <= 1_024 else scale.tested // 4
-    return Reach(apart, offset=OFFSET, easiest=easiest, train=scale.train, val=tested // 4 * 2, test=tested)
+@dataclass(frozen=True)
+class Asked:
+    """What may differ from the usual. like: the task whose marks and filler are taken, while the study sets its range
+    and its counts. steps: of the optimizer. seeds: of every arm; None is what the effort affords."""
+
+    like: Reach = field(default_factory=Reach)
+    steps: int | None = None
+    seeds: int | None = None
+
+    def scale(self, effort: Effort) -> Scale:
+        """Returns the size of the study at an effort."""
+        usual = SCALES[effort]
+        return replace(usual, steps=self.steps or usual.steps, seeds=self.seeds or usual.seeds)
+
+    def task(self, apart: int, effort: Effort) -> Reach:
+        """Returns the task at one range, with a curriculum of shorter ones in training."""
+        scale = SCALES[effort]
+        tested = scale.tested if apart <= 1_024 else scale.tested // 4
+        counts = {"train": scale.train, "val": tested // 4 * 2, "test": tested}
+        whole = {split: count - count % self.like.twins for split, count in counts.items()}
+        return replace(self.like, range=apart, offset=OFFSET, easiest=min(EASIEST, apart), **whole)
+
+
+USUAL = Asked()
+SET = ("range", "offset", "easiest")  # by the study, as are the counts
+
+
+def asked(like: Task, seeds: int | None = None, steps: int | None = None) -> Asked:
+    """Returns what is asked of the sequences of a given task. Raises UserError for another task than `reach`, and for
+    settings of it that are the study's."""
+    if not isinstance(like, Reach):
+        raise UserError(f"{like.name} has no certified range: give reach with its settings, or reach_parity.")
+    if given := [name for name in SET if getattr(like, name) != getattr(Reach(), name)]:
+        raise UserError(f"The effort sets {', '.join(given)} of reach: leave it out of what is given.")
+    return Asked(like, steps, seeds)
 
 
 @cache
-def models(given: tuple[MixerConfig, ...], effort: Effort, causal: bool, first: str | None = None) -> tuple[Model, ...]:
+def models(
+    given: tuple[MixerConfig, ...], effort: Effort, causal: bool, first: str | None = None, asked: Asked = USUAL
+) -> tuple[Model, ...]:
     """Returns the models of the given mixers and three convolutions, at widths with the parameters of the first one.
 
     first: the name of the first model, where it is not its mixer's.
     """
     scale = SCALES[effort]
-    of = task(min(scale.batches), effort)
+    of = asked.task(min(scale.batches), effort)
 
     def count(model: Model) -> int:
         return trained(model, of)
@@ -107,13 +139,15 @@ def models(given: tuple[MixerConfig, ...], effort: Effort, causal: bool, first: 
     return own, *(match_width(model, count, count(own), multiple=8) for model in others)
 
 
-def runs(given: Sequence[MixerConfig], effort: Effort, causal: bool, first: str | None = None) -> tuple[Run, ...]:
+def runs(
+    given: Sequence[MixerConfig], effort: Effort, causal: bool, first: str | None = None, asked: Asked = USUAL
+) -> tuple[Run, ...]:
     """Returns every model at every range it takes, with every seed."""
-    scale = SCALES[effort]
-    shapes = models(tuple(given), effort, causal, first)
+    scale = asked.scale(effort)
+    shapes = models(tuple(given), effort, causal, first, asked)
     made: list[Run] = []
     for apart, batch in scale.batches.items():
-        of = task(apart, effort)
+        of = asked.task(apart, effort)
         size = efforts.Size(scale.width, DEPTH, scale.steps, batch, seeds=scale.seeds, lr=scale.lr)
         protocol = scratch(efforts.recipe("minutes", size), default_objective(of))  # no early end: some learn late
         taken = [model for model in shapes if model.max_length is None or model.max_length >= of.max_length]
@@ -159,7 +193,7 @@ def shipped(name: str) -> MixerConfig:
     return usual.get(name.lower()) or by_name.mixer(name)
 
 
-def beside(mixer: MixerConfig) -> Study:
+def beside(mixer: MixerConfig, asked: Asked = USUAL) -> Study:
     """Returns the study of one mixer, a user's own or one that ships, beside attention, S4 and three convolutions.
 
     Its runs raise UserError for whatever the contract finds wrong with it, and where it takes no range of the effort.
@@ -168,29 +202,30 @@ def beside(mixer: MixerConfig) -> Study:
     arms = (mixer, *(each for each in BESIDE if each.label != own))
 
     def made(effort: Effort) -> tuple[Run, ...]:
-        return runs(arms, effort, _looks_back(mixer, effort), own)
+        return runs(arms, effort, _looks_back(mixer, effort, asked), own, asked)
 
-    found = study(f"reach-{own}-{digest(mixer)[:6]}", arms)
+    name = "-".join(["reach", own, *(digest(each)[:6] for each in (mixer, asked)[: 1 if asked == USUAL else 2])])
+    found = study(name, arms)
     return replace(found, claim=f"Sequences that need it by proof show how far {own} reaches.", runs=made)
 
 
 @cache
-def _looks_back(mixer: MixerConfig, effort: Effort) -> bool:
+def _looks_back(mixer: MixerConfig, effort: Effort, asked: Asked) -> bool:
     """Tells whether the models of a study are causal, as is the mixer where it can be. Raises UserError for whatever is
     wrong with it."""
     scale = SCALES[effort]
-    _require_room(mixer, effort)
+    _require_room(mixer, effort, asked)
     causal = "causal" in mixer.directions and not (mixer.opaque and contract.looks_ahead(mixer, scale.width))
-    lengths = [task(apart, effort).max_length for apart in scale.batches]
+    lengths = [asked.task(apart, effort).max_length for apart in scale.batches]
     longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
     contract.check(mixer, scale.width, causal, longest=longest, padding=False)
     return causal
 
 
-def _require_room(mixer: MixerConfig, effort: Effort) -> None:
+def _require_room(mixer: MixerConfig, effort: Effort, asked: Asked) -> None:
     """Raises UserError where the mixer takes no sequence of the effort's shortest range."""
     shortest = min(SCALES[effort].batches)
-    needed = task(shortest, effort).max_length
+    needed = asked.task(shortest, effort).max_length
     if mixer.max_length is not None and mixer.max_length < needed:
         raise UserError(
             f"{mixer.label} takes at most {mixer.max_length} steps, but range {shortest} needs {needed}: raise its "

@@ -16,6 +16,7 @@ from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
 from levelfield.presets import certified, reach_verdict
+from levelfield.presets.options import Options
 from levelfield.probes.ranges import Ranges
 from levelfield.report import axis_curves
 from levelfield.runs.results import Results
@@ -56,7 +57,7 @@ def test_the_ranges_of_an_effort_lie_on_both_sides_of_what_convolutions_see(effo
     assert (ranges[0] < 65 and ranges[-1] > 9) or effort == "paper"
     assert ranges[-1] == {"smoke": 10, "minutes": 256, "overnight": 4_096, "hours": 16_384, "paper": 65_536}[effort]
     for apart in ranges:
-        task = certified.task(apart, effort)
+        task = certified.USUAL.task(apart, effort)
         assert task.range == apart and task.ranges[0] == 4 and task.ranges[-1] == apart
 
 
@@ -177,6 +178,38 @@ def test_a_mixer_that_ships_is_found_by_name_and_the_tasks_name_stays_the_tasks(
     with pytest.raises(UserError, match="no mixer 'lineer'"):
         Source("reach", "lineer").load()
     assert find_tasks("reach") == [Reach()]
+
+
+def test_marks_filler_and_budget_may_be_asked_for_and_the_rest_is_the_studys(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_bytes(bytes(range(97, 123)) * 40)
+    usual = Source("reach", "linear").load()
+    name = f"reach_parity(symbols=256, text={str(book)!r})"
+    asked = Source("reach", "linear", Options(tasks=(name,), seeds=2, steps=4)).load()
+    assert asked.name.startswith(f"{usual.name}-") and Source("reach", "linear", Options(steps=4)).load() != usual
+    runs = asked.runs("smoke")
+    assert len(runs) == 2 * len(usual.runs("smoke")) and {
+        run.protocol.phases[0].recipe.budget.value for run in runs
+    } == {4}
+    for run in runs:
+        task = run.task
+        assert isinstance(task, Reach) and (task.marks, task.symbols, task.text) == (3, 256, str(book))
+        assert all(count % 6 == 0 for count in (task.train, task.val, task.test))
+    assert {run.task.certified_range for run in runs} == {run.task.certified_range for run in usual.runs("smoke")}
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("listops", "listops has no certified range"),
+        ("reach(range=64)", "The effort sets range of reach"),
+        ("reach(marks=4)", "2 or 3 marks, not 4"),
+        ("reech", "no task 'reech'"),
+    ],
+)
+def test_what_the_study_sets_cannot_be_asked_for(task: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Source("reach", "linear", Options(tasks=(task,))).load()
 
 
 def test_widths_that_match_keep_groups_whole() -> None:
