@@ -7,6 +7,7 @@ page = Page(folder / "report.html", folder / "rows.csv")
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -56,10 +57,10 @@ class Page:
             self.rows = list(csv.DictReader(file))
 
     def target(self, link: Element) -> Element:
-        return self.by_id[link.attrib["href"].removeprefix("#")]
+        return self.by_id[leads(link).removeprefix("#")]
 
     def lost(self) -> list[str]:
-        inner = [link.get("href", "") for link in self.root.iter("a") if link.get("href", "").startswith("#")]
+        inner = [href for link in self.root.iter("a") if (href := leads(link)).startswith("#")]
         return [href for href in inner if href[1:] not in self.by_id]
 
     def scores(self, **names: str) -> dict[str, float]:
@@ -76,6 +77,17 @@ class Line(NamedTuple):
     quiet: bool
     texts: dict[str, str]
     cells: dict[str, Element]
+
+
+def leads(link: Element) -> str:
+    """Where a link leads, of the page or of a figure in it."""
+    return link.get("href") or link.get("xlink:href", "")
+
+
+def lightness(path: Element) -> float:
+    """How light the colour is in which a shape of a figure is filled, from 0 to 255."""
+    colour = re.findall(r"fill: #(\w\w)(\w\w)(\w\w)", path.attrib["style"])[0]
+    return sum(weight * int(part, 16) for weight, part in zip((0.30, 0.59, 0.11), colour, strict=True))
 
 
 def text(element: Element) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,15 @@ def build(
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
     rows = RowIndex.of(by_metric, results)
     measured = _Measured(
-        study, effort, results, tables=rows.marked(by_metric), printed=printed, counterparts=counterparts
+        study,
+        effort,
+        replace(results, rows=rows.rows),
+        tables=rows.marked(by_metric),
+        printed=printed,
+        counterparts=counterparts,
     )
     sections = list(_sections(measured))
-    cost = training_curves.cost(results, by_metric[0])
+    cost = training_curves.cost(results, measured.tables[0])
     search = tuning.figure(results)
     figures = {p.file: p.figure for p in sections if p.figure} | ({"cost": cost} if cost else {})
     figures |= {"tuning": search} if search else {}
@@ -106,7 +111,7 @@ def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Everything that the views of a study are drawn from."""
+    """Everything that the views of a study are drawn from. Rows and cells know where the page lists them."""
 
     study: Study
     effort: Effort

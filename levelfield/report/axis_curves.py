@@ -20,6 +20,7 @@ from levelfield.report import style
 from levelfield.report.against_printed import PrintedSources, pairs, printed_curve
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
+from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure, merged_rules
 from levelfield.report.tables import baseline_name
 from levelfield.runs.results import Results
@@ -44,12 +45,16 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Line:
-    """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones."""
+    """Scores of one arm along an axis: (x, every value measured there) sorted by x, and the printed ones.
+
+    anchors: where a page lists the rows of each point.
+    """
 
     model: str
     protocol: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
     printed: Points = ()
+    anchors: tuple[str, ...] = ()
 
     @property
     def medians(self) -> list[tuple[float, float]]:
@@ -58,10 +63,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel: arms along the axis, the level of arms that have no place on it, and rules that learn nothing."""
+    """One panel: arms along the axis, the level of arms that have no place on it, with the anchor of their rows, and
+    rules that learn nothing."""
 
     along: tuple[Line, ...]
-    level: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    level: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     rules: tuple[Line, ...] = ()
 
 
@@ -119,14 +125,14 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
     of_models, of_phases = (
         any(field_values({"model": spec.get(part, {})}, axis) for spec in specs.values()) for part in ("model", "phase")
     )
-    # (model, protocol) -> x -> run -> value: what a run says of its place beats its description. What a place names
+    # (model, protocol) -> x -> run -> row: what a run says of its place beats its description. What a place names
     # beside the axis, such as a layer, is no further seed: it is part of the line's name.
-    found: dict[tuple[str, str], dict[float | str, dict[str, float]]] = {}
+    found: dict[tuple[str, str], dict[float | str, dict[str, Row]]] = {}
     sample: dict[tuple[str, str], tuple[Arm, str]] = {}
     for row in sorted(rows, key=lambda r: bool(r.get("at"))):
-        run, at, value = row.get("run", ""), row.get("at", ""), row_value(row)
+        run, at = row.get("run", ""), row.get("at", "")
         x = position(row, specs.get(run, {}), axis)
-        if value is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_specs):
+        if row_value(row) is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_specs):
             continue
         if is_baseline(row) and not at:
             continue
@@ -134,7 +140,7 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
         rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
         protocol = _family(row.get("protocol", ""), x) if of_phases and not of_models else row.get("protocol", "")
         name = (", ".join([model, *rest]), protocol)
-        found.setdefault(name, {}).setdefault(x, {})[run] = value
+        found.setdefault(name, {}).setdefault(x, {})[run] = row
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))
     beside = {
@@ -145,28 +151,34 @@ def lines_along(results: Results, task: str, axis: str, metric: str, printed: Pr
 
 
 def _lines(
-    found: Mapping[tuple[str, str], Mapping[float | str, Mapping[str, float]]],
+    found: Mapping[tuple[str, str], Mapping[float | str, Mapping[str, Row]]],
     beside: Mapping[tuple[str, str], Points],
 ) -> Lines:
     """Returns what is found at each place as lines.
 
-    found: (model, protocol) -> x -> run -> value. beside: (model, protocol) -> the printed curve of the same arm, empty
+    found: (model, protocol) -> x -> run -> row. beside: (model, protocol) -> the printed curve of the same arm, empty
     where none is printed; what is not in it is a rule that learns no sequence model.
     """
     along, rules, level = [], [], {}
     for (model, protocol), by_x in found.items():
         numeric = sorted(x for x in by_x if not isinstance(x, str))
-        points = tuple((x, tuple(by_x[x].values())) for x in numeric)
+        points = tuple((x, _scores(by_x[x])) for x in numeric)
+        anchors = {x: common_anchor(by_run.values()) for x, by_run in by_x.items()}
         if (model, protocol) not in beside:
             rules.append(Line(baseline_name(model), protocol, points))
         elif numeric:
-            along.append(Line(model, protocol, points, beside[model, protocol]))
+            led = tuple(anchors[x] for x in numeric)
+            along.append(Line(model, protocol, points, beside[model, protocol], led))
         else:
-            level[model, protocol] = median(by_x["all"].values())
+            level[model, protocol] = median(_scores(by_x["all"])), anchors["all"]
     # A single point is no curve, and what was never varied under a protocol is no yardstick for it.
     varied = {line.protocol for line in along if len(line.points) > 1}
     kept = tuple(line for line in along if line.protocol in varied)
     return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
+
+
+def _scores(by_run: Mapping[str, Row]) -> tuple[float, ...]:
+    return tuple(value for row in by_run.values() if (value := row_value(row)) is not None)
 
 
 def curve(results: Results, cells: Cells, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Figure | None:
@@ -245,9 +257,10 @@ def _panel(
             axes.plot(*zip(*line.printed, strict=True), "D--", color=style.INK, mfc="none", markersize=4.5, lw=0.9)
             ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
         ends.append((line.medians[-1][1], line.model, mine.colour))
-    for name, value in lines.level.items():
-        axes.axhline(value, color=look[name].colour, linewidth=1.3, linestyle=look[name].dashes)
-        ends.append((value, name[0], look[name].colour))
+    for name, (value, anchor) in lines.level.items():
+        mine, url = look[name], style.url(anchor)
+        axes.axhline(value, color=mine.colour, linewidth=1.3, linestyle=mine.dashes, url=url)
+        ends.append((value, name[0], mine.colour))
     for line in lines.rules:
         axes.plot(*zip(*line.medians, strict=True), ":", color=style.FAINT, linewidth=1.2, zorder=0.5)
         ends.append((line.medians[-1][1], line.model, style.FAINT))
@@ -263,9 +276,11 @@ def _draw(axes: Axes, line: Line, look: style.Look) -> None:
     xs, ys = zip(*line.medians, strict=True)
     lows, highs = [min(v) for _, v in line.points], [max(v) for _, v in line.points]
     axes.fill_between(xs, lows, highs, color=look.colour, alpha=0.13, lw=0)
-    axes.plot(xs, ys, color=look.colour, linestyle=look.dashes, marker="o", markersize=4)
-    for x, values in line.points:
-        axes.plot([x] * len(values), values, "o", markersize=3, mfc=look.colour, mec="none", alpha=0.5)
+    axes.plot(xs, ys, color=look.colour, linestyle=look.dashes)
+    for (x, values), middle, anchor in zip(line.points, ys, line.anchors, strict=True):
+        url = style.url(anchor)
+        axes.plot(x, middle, "o", color=look.colour, markersize=4, url=url)
+        axes.plot([x] * len(values), values, "o", markersize=3, mfc=look.colour, mec="none", alpha=0.5, url=url)
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 from levelfield.report import style
 from levelfield.report.against_printed import pairs
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure, score_label
 from levelfield.runs.results import Results
+from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Grid = Mapping[tuple[str, float], Sequence[float]]
-Counts = Mapping[tuple[str, float], int]
+Place = tuple[str, float]  # the value of an axis, and a length
+Grid = Mapping[Place, Sequence[float]]
+Counts = Mapping[Place, int]
+Anchors = Mapping[Place, str]
 Places = tuple[list[str], list[float]]
-NOTHING: Mapping[str, Counts] = {}
+NOTHING: Mapping[str, Mapping[Place, Any]] = {}
 COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
 NUMBERS = 8  # columns up to which cells show their number
 TITLE = 84  # letters of titles that have room side by side
@@ -29,20 +33,29 @@ NAME = 40  # letters of a row's name
 BEYOND = "‡"  # at lengths that the model was not made for
 
 
-def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[tuple[str, float], list[float]]]:
+def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[Place, list[float]]]:
     """(task, model and protocol) -> (value of `axis`, length) -> the values of all seeds."""
+    found = _placed(results, metric, axis)
+    return {
+        name: {place: [value for row in rows if (value := row_value(row)) is not None] for place, rows in grid.items()}
+        for name, grid in found.items()
+    }
+
+
+def _placed(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[Place, list[Row]]]:
+    """(task, model and protocol) -> (value of `axis`, length) -> the rows of all seeds, each with a value."""
     arms = arms_of(results)
     protocols = {arm.protocol for arm in arms.values()}
-    found: dict[tuple[str, str], dict[tuple[str, float], list[float]]] = {}
+    found: dict[tuple[str, str], dict[Place, list[Row]]] = {}
     for row in results.rows:
-        place, value = pairs(row.get("at", "")), row_value(row)
-        if set(place) != {"length", axis} or value is None or is_baseline(row) or not is_test(row):
+        place = pairs(row.get("at", ""))
+        if set(place) != {"length", axis} or row_value(row) is None or is_baseline(row) or not is_test(row):
             continue
         if row.get("metric") == metric:
             arm = arms[row.get("run", "")]
             name = arm.model_label if len(protocols) == 1 else f"{arm.model_label} · {arm.protocol}"
             cell = (place[axis], float(place["length"]))
-            found.setdefault((arm.task, name), {}).setdefault(cell, []).append(value)
+            found.setdefault((arm.task, name), {}).setdefault(cell, []).append(row)
     return found
 
 
@@ -53,8 +66,11 @@ def heat(results: Results, cells: Cells, axis: str) -> Figure | None:
         return None
     tasks = {task for task, _ in found}
     titles = [model if len(tasks) == 1 else f"{model} · {task}" for task, model in found]
+    panels = dict(zip(titles, found.values(), strict=True))
+    placed = dict(zip(titles, _placed(results, cells.metric, axis).values(), strict=True))
+    anchors = {title: {place: common_anchor(rows) for place, rows in grid.items()} for title, grid in placed.items()}
     floor = min((min(rules.values()) for rules in cells.baselines.values() if rules), default=0.0)
-    return draw(dict(zip(titles, found.values(), strict=True)), axis, (min(floor, 100.0), 100.0), score_label(cells))
+    return draw(panels, axis, (min(floor, 100.0), 100.0), score_label(cells), anchors=anchors)
 
 
 def draw(
@@ -64,11 +80,13 @@ def draw(
     label: str,
     counts: Mapping[str, Counts] = NOTHING,
     beyond: float | None = None,
+    anchors: Mapping[str, Anchors] = NOTHING,
 ) -> Figure:
     """Draws one panel for each title.
 
     panels: title -> (value of `axis`, length) -> scores; where values are numbers, all show the same. limits: the
-    scores at the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked."""
+    scores at the ends of the colours. counts: of the examples behind a cell. beyond: lengths over it are marked.
+    anchors: where a page lists the rows of a cell."""
     whole = _places(panels.values())
     places = {title: whole if _numbers(whole[0]) else _places([grid]) for title, grid in panels.items()}
     columns = _columns(len(panels), whole)
@@ -77,7 +95,7 @@ def draw(
         figure, axes = style.panels(make, len(panels), height, columns=columns)
         image: Any = None
         for number, (panel, (title, grid)) in enumerate(zip(axes, panels.items(), strict=True)):
-            image = _panel(panel, grid, places[title], limits, counts.get(title, {}))
+            image = _panel(panel, grid, places[title], limits, counts.get(title, {}), anchors=anchors.get(title, {}))
             _mark_beyond(panel, places[title][1], beyond)
             panel.set_title(style.short(title, TITLE // columns), fontsize=9)
             if number % columns == 0:
@@ -118,6 +136,7 @@ def _panel(
     places: Places,
     limits: tuple[float, float],
     counts: Counts,
+    anchors: Anchors,
 ) -> Any:
     import numpy as np
 
@@ -125,7 +144,9 @@ def _panel(
     scores = np.full((len(values), len(lengths)), np.nan)
     for (value, length), seeds in grid.items():
         scores[values.index(value), lengths.index(length)] = median(seeds)
-    image = axes.pcolormesh(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], rasterized=False)
+    shown = [(values[i], lengths[j]) for i, j in np.argwhere(np.isfinite(scores))]
+    urls = [style.url(anchors.get(place, "")) for place in shown]
+    image = axes.pcolor(scores, cmap=COLOURS, vmin=limits[0], vmax=limits[1], urls=urls)  # a mesh would have no links
     axes.invert_yaxis()
     axes.set_xticks([i + 0.5 for i in range(len(lengths))], [f"{length:g}" for length in lengths])
     axes.set_yticks([i + 0.5 for i in range(len(values))], [style.short(value, NAME) for value in values])

@@ -25,6 +25,8 @@ from collections.abc import Iterable, Set
 from html import escape
 from itertools import pairwise
 
+from levelfield.spec import Row
+
 OPEN, MIDDLE, CLOSE = "\ue000", "\ue001", "\ue002"
 _MARK = re.compile(f"{OPEN}([A-Za-z0-9_.~+-]+){MIDDLE}([^{OPEN}-{CLOSE}]*){CLOSE}")
 _LEFT = re.compile(f"{OPEN}[^{OPEN}-{CLOSE}]*{MIDDLE}|[{OPEN}-{CLOSE}]")
@@ -77,6 +79,13 @@ def sums(anchor: str) -> tuple[Terms, ...]:
         for each in (parts[:cut], parts[cut + 1 :])
         if each
     )
+
+
+def common_anchor(rows: Iterable[Row]) -> str:
+    """Returns where a page has these rows, as its index says in them; "" where it does not, or has them in several
+    places."""
+    found = {str(row.get("anchor", "")) for row in rows}
+    return found.pop() if len(found) == 1 else ""
 
 
 def slug(*names: str) -> str:

@@ -8,7 +8,7 @@ between the arms, what failed, how every number was made, and the rows that it w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -21,7 +21,7 @@ from levelfield.report.cells import Cell, Cells, arms_of, left_out, unequal
 from levelfield.report.links import cited, marked, plain
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
-from levelfield.report.style import inline
+from levelfield.report.style import inline, led
 from levelfield.report.tables import Column, Table, differences_table, main_tables, prose, shown_match
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Study
@@ -95,8 +95,15 @@ def page(data: PageData) -> str:
     study = data.study
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
-    sections.append(row_lists.section(data.rows, cited(data.verdict or "")))
+    sections.append(row_lists.section(data.rows, _cited(data)))
     return document(f"{study.name}, effort {data.effort}", sections, script=script())
+
+
+def _cited(data: PageData) -> Set[str]:
+    """Returns the anchors to which the verdict and the figures lead."""
+    figures = (*(each.figure for each in data.figures), data.cost)
+    drawn = (anchor for figure in figures if figure for anchor in led(figure.svg))
+    return dict.fromkeys([*cited(data.verdict or ""), *drawn]).keys()
 
 
 def document(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:

@@ -58,7 +58,7 @@ def with_links(tables: tuple[Table, Table], index: RowIndex, cells: Cells, task:
 
 
 def section(index: RowIndex, cited: Set[str]) -> str:
-    """Returns all lists. cited: anchors that the verdict leads to, whose lines are never left out."""
+    """Returns all lists. cited: anchors that verdict and figures lead to, whose lines are never left out."""
     runs, places = _bounds(index.lists)
     parts = [f'<p class="note">{READING} All rows: {FILE}.</p>']
     for (task, metric), lists in groupby(index.lists, lambda each: (each.cell.arm.task, each.metric)):
@@ -158,9 +158,12 @@ def exact(value: float | None, unit: str) -> str:
 
 
 def _chosen(each: RowList, most: int, cited: Set[str]) -> Iterator[tuple[Place, Placed]]:
-    """Yields the first places, and those that are cited."""
-    for index, (place, placed) in enumerate(each.elsewhere.items()):
-        if index < most or placed.anchor in cited:
+    """Yields the places that are cited and, as far as there is room, the first of the others."""
+    room = most - sum(placed.anchor in cited for placed in each.elsewhere.values())
+    for place, placed in each.elsewhere.items():
+        led = placed.anchor in cited
+        room -= not led
+        if led or room >= 0:
             yield place, placed
 
 

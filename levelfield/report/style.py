@@ -183,6 +183,11 @@ def url(anchor: str) -> str | None:
     return PAGE + anchor if anchor else None
 
 
+def led(svg: str) -> list[str]:
+    """Returns the anchors to which the marks of a figure lead."""
+    return re.findall(f'xlink:href="{re.escape(PAGE)}([^"]+)"', svg)
+
+
 def render(figure: Figure, name: str) -> tuple[str, bytes]:
     """(SVG text, PNG bytes at 200 dots per inch), the same for the same data."""
     import matplotlib

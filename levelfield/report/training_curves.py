@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from levelfield.report import style
 from levelfield.report.against_printed import pairs
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.cells import NONE, Cell, Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure, score_label
 from levelfield.report.tables import baseline_name, duration, si
 from levelfield.runs.results import Results
@@ -34,6 +35,7 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
     if not columns:
         return None
     colour = style.colours(cells.models)
+    urls = {cell.arm: style.url(cell.anchor) for cell in cells.cells}
     width = style.WIDTH if len(columns) > 1 else 0.6 * style.WIDTH
     with style.canvas() as make:
         figure = make(figsize=(width, 4.4))
@@ -43,8 +45,8 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
             upper, lower = grid[0][place], grid[1][place]
             for run, arm in mine.items():
                 log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
-                _line(upper, log, "loss", colour[arm.model_label])
-                _line(lower, log, "score", colour[arm.model_label])
+                for panel, key in ((upper, "loss"), (lower, "score")):
+                    _line(panel, log, key, colour[arm.model_label], urls.get(arm))
             upper.set_title(title, fontsize=8.5)
             if not lower.lines:  # a phase that is not validated
                 lower.set_visible(False)
@@ -71,23 +73,23 @@ def _phase_title(results: Results, run: str, arm: Arm, phase: int) -> str:
     return f"{style.short(arm.protocol, 24)}\n{number}{style.short(objective, 16)}"
 
 
-def _line(axes: Axes, log: Log, key: str, shade: str) -> None:
+def _line(axes: Axes, log: Log, key: str, shade: str, url: str | None) -> None:
     points = [(r["step"], r[key]) for r in log if r.get(key) is not None]
     if points:
-        axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75)
+        axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75, url=url)
 
 
 def slices(results: Results, cells: Cells, axis: str) -> Figure | None:
     """Score within each slice, such as each root operator: a bar per arm, its seeds as dots."""
     arms = arms_of(results)
-    found: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
+    found: dict[str, dict[str, dict[tuple[str, str], list[Row]]]] = {}
     for row in results.rows:
-        here, value = _slice(row, cells.metric), row_value(row)
-        if here and here[0] == axis and value is not None:
+        here = _slice(row, cells.metric)
+        if here and here[0] == axis and row_value(row) is not None:
             arm, rule = arms.get(row.get("run", "")), baseline_name(row.get("model", ""))
             name = (rule, NONE) if is_baseline(row) or arm is None else (arm.model_label, arm.protocol)
             by_arm = found.setdefault(row.get("task", ""), {}).setdefault(here[1], {})
-            by_arm.setdefault(name, []).append(value)
+            by_arm.setdefault(name, []).append(row)
     found = {task: by_value for task, by_value in found.items() if len(by_value) > 1}
     if not found:
         return None
@@ -145,7 +147,7 @@ def _is_number(text: str) -> bool:
 
 def _slice_panel(
     axes: Axes,
-    by_value: Mapping[str, Mapping[tuple[str, str], list[float]]],
+    by_value: Mapping[str, Mapping[tuple[str, str], Sequence[Row]]],
     look: Mapping[tuple[str, str], style.Look],
 ) -> None:
     height, ticks = 0.0, []
@@ -154,9 +156,10 @@ def _slice_panel(
         mine = [name for name in look if name in by_arm]
         ticks.append((height + (len(mine) - 1) / 2, value))
         for name in mine:
-            scores, shade = by_arm[name], look[name].colour
-            axes.barh(height, median(scores), height=0.78, color=shade, alpha=look[name].alpha, linewidth=0)
-            axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4)
+            shade, url = look[name].colour, style.url(common_anchor(by_arm[name]))
+            scores = [value for row in by_arm[name] if (value := row_value(row)) is not None]
+            axes.barh(height, median(scores), height=0.78, color=shade, alpha=look[name].alpha, linewidth=0, url=url)
+            axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4, url=url)
             height += 1
         height += 1
     axes.set_yticks([t for t, _ in ticks], [style.short(v, 20) for _, v in ticks])
@@ -180,9 +183,11 @@ def cost(results: Results, cells: Cells) -> Figure | None:
         grid = figure.subplots(1, len(MEASURES), sharey=True)
         for panel, (key, title, text) in zip(grid, MEASURES, strict=True):
             for place, cell in enumerate(mine):
-                end = _stacked(panel, place, cell.ledgers, key, colour[cell.arm.model_label])
-                said = text(cell.cost(key))
-                panel.annotate(said, (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+                end = _stacked(panel, place, cell, key, colour[cell.arm.model_label])
+                panel.annotate(
+                    text(cell.cost(key)), (end, place), xytext=(4, 0), textcoords="offset points", va="center",
+                    fontsize=8, url=style.url(cell.anchor),
+                )  # fmt: skip
             panel.set_title(title)
             panel.set_xticks([])
             panel.spines["bottom"].set_visible(False)
@@ -193,14 +198,15 @@ def cost(results: Results, cells: Cells) -> Figure | None:
     return Figure(*drawn, "Training tokens, FLOPs and wall time of one run of every arm.")
 
 
-def _stacked(axes: Axes, place: int, ledgers: Sequence[Mapping[str, Any]], key: str, shade: str) -> float:
+def _stacked(axes: Axes, place: int, cell: Cell, key: str, shade: str) -> float:
     """Draws one bar with a part for each phase, the median over ledgers, and returns where it ends."""
+    ledgers, url = cell.ledgers, style.url(cell.anchor)
     phases = max((len(ledger.get("phases", ())) for ledger in ledgers), default=0)
     parts = [median([float(ledger["phases"][i].get(key, 0)) for ledger in ledgers]) for i in range(phases)]
     parts = parts or [median([float(ledger.get(key, 0)) for ledger in ledgers])]
     left = 0.0
     for index, part in enumerate(parts):
         alpha = 0.85 if index == len(parts) - 1 else 0.35
-        axes.barh(place, part, left=left, height=0.66, color=shade, alpha=alpha, linewidth=0)
+        axes.barh(place, part, left=left, height=0.66, color=shade, alpha=alpha, linewidth=0, url=url)
         left += part
     return left

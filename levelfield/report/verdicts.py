@@ -29,6 +29,7 @@ from levelfield.report.decisions import (
     holm,
     resolution,
 )
+from levelfield.report.links import common_anchor
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
@@ -79,15 +80,9 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     values = tuple(100 * row.get("value", 0.0) for row in rows)
     if metrics != SHARES:
         stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
-        return Seeds(values, stderr=stderr or None, anchor=_anchor(rows))
-    return Seeds(values, examples=min((n for row in rows if (n := row.get("n"))), default=None), anchor=_anchor(rows))
-
-
-def _anchor(rows: Sequence[Row]) -> str:
-    """Returns where a page has these rows, as `RowIndex` says in them; "" where it does not, or has them in several
-    places."""
-    found = {str(row.get("anchor", "")) for row in rows}
-    return found.pop() if len(found) == 1 else ""
+        return Seeds(values, stderr=stderr or None, anchor=common_anchor(rows))
+    examples = min((n for row in rows if (n := row.get("n"))), default=None)
+    return Seeds(values, examples, anchor=common_anchor(rows))
 
 
 def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]:
@@ -97,7 +92,7 @@ def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]
         if _test(row, metrics) and not row.get("at") and row.get("protocol") == "none":
             name = row.get("model", "")
             examples = None if name in GUESSES or metrics != SHARES else row.get("n")
-            score = Seeds((100 * row.get("value", 0.0),), examples, trained=False, anchor=_anchor([row]))
+            score = Seeds((100 * row.get("value", 0.0),), examples, trained=False, anchor=common_anchor([row]))
             found.setdefault(row.get("task", ""), {}).setdefault(name, Rule(name, score))
     return {task: list(rules.values()) for task, rules in found.items()}
 

@@ -296,7 +296,7 @@ def test_numbers_of_the_kept_page_that_are_computed_are_what_their_rows_come_to(
 def test_marks_of_figures_lead_to_the_arm_whose_scores_they_show(gap: Page) -> None:
     """Along the axis of a panel a mark lies where its list says: one line takes all scores to all places."""
     places: dict[str, list[tuple[float, float]]] = {}
-    for link in (link for svg in gap.root.iter("svg") for link in svg.iter("a")):
+    for link in (link for svg in gap.by_id["figures"].iter("svg") for link in svg.iter("a")):
         anchor = link.attrib["xlink:href"].removeprefix("#")
         assert link.get("tabindex") == "-1" and "target" not in link.attrib
         listed = list(lines(next(gap.by_id[anchor].iter("table"))))

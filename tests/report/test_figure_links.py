@@ -1,0 +1,210 @@
+"""Each mark of a figure leads to the rows that it shows: it lies, is coloured or is called as those rows say."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import fixtures_rows as fixtures
+import pytest
+from read_page import Page, leads, lightness, lines, text
+
+from levelfield import report
+from levelfield.report import row_lists
+from levelfield.report.axis_curves import lines_along
+from levelfield.runs.results import Results
+from levelfield.spec import ReportView, Row, Study
+
+LEFT_OUT = "length=800,depth=5"  # a cell of the heat map without rows
+
+
+def drawn(to: Path, study: Study, results: Results) -> Page:
+    report.build(study, "minutes", results, to)
+    page = Page(to / "report.html", to / "rows.csv")
+    assert page.lost() == []
+    assert {link.get("tabindex") for svg in page.root.iter("svg") for link in svg.iter("a")} <= {"-1"}
+    return page
+
+
+def hot() -> tuple[Study, Results]:
+    """The study of lengths, with a needle at several depths."""
+    study, results = fixtures.extrapolation()
+    scores = [r for r in results.rows if r.get("run") and r.get("split") == "test" and not r.get("at")]
+    places = [(length, depth) for length in (200, 400, 800) for depth in (0, 5, 10)]
+    more = [
+        Row(**{**r, "at": at, "value": r.get("value", 0.0) * (1 - length / 2000) * (1 - depth / 25)})
+        for r in scores
+        for length, depth in places
+        if (at := f"length={length},depth={depth}") != LEFT_OUT
+    ]
+    views = (*study.views, ReportView("heat", "By depth", axis="depth"))
+    return replace(study, views=views), replace(results, rows=[*results.rows, *more])
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return drawn(tmp_path_factory.mktemp("placed"), *hot())
+
+
+@pytest.fixture(scope="module")
+def gap(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    study, results = fixtures.gap()
+    return drawn(tmp_path_factory.mktemp("gap"), replace(study, views=(ReportView("training", "Training"),)), results)
+
+
+def links(page: Page, title: str) -> list[Element]:
+    """The links of all figures whose title begins so."""
+    figures = (f for f in page.root.iter("figure") if text(f).lstrip().startswith(title))
+    return [link for figure in figures for link in figure.iter("a")]
+
+
+def scores(page: Page, link: Element) -> list[float]:
+    """What the rows to which a mark leads say, one score for each seed."""
+    target = page.target(link)
+    if target.tag == "tr":
+        return [float(text(cell)) for cell in target[3:]]
+    return [float(line.texts["accuracy %"]) for line in lines(next(target.iter("table")))]
+
+
+def corners(path: Element) -> tuple[list[float], list[float]]:
+    found = [float(number) for number in re.findall(r"-?\d+\.?\d*", path.attrib["d"])]
+    return found[::2], found[1::2]
+
+
+def on_one_line(pairs: Iterable[tuple[float, float]]) -> None:
+    """One line takes all scores to all places."""
+    found = sorted(pairs)
+    (low, left), (high, right) = found[0], found[-1]
+    assert len(found) > 12 and all(
+        place == pytest.approx(left + (score - low) * (right - left) / (high - low), abs=0.05) for score, place in found
+    )
+
+
+def shown(places: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+    """A mark with one place is the median of the scores, any other has a place for each of them."""
+    medians = [statistics.median(values)]
+    return list(zip(medians if len(places) == 1 else values, places, strict=True))
+
+
+def test_points_of_a_curve_lead_to_the_rows_at_their_place(placed: Page) -> None:
+    found, columns, colours = [], {}, Counter()
+    marks = links(placed, "Beyond the training length")
+    assert len(marks) == 3 * 6 * 2, "of each arm at each length the median and the seeds"
+    for link in marks:
+        target = placed.target(link)
+        uses = list(link.iter("use"))
+        found += shown([float(use.attrib["y"]) for use in uses], scores(placed, link))
+        columns.setdefault(float(text(target[0]).removeprefix("length=")), set()).update(u.attrib["x"] for u in uses)
+        colours[leads(link).split("-")[2], re.findall(r"fill: ([^;]*)", uses[0].attrib["style"])[0]] += 1
+    on_one_line(found)
+    assert [len(xs) for xs in columns.values()] == [1] * 6
+    assert sorted(columns) == sorted(columns, key=lambda length: float(min(columns[length])))
+    assert sorted(colours.values()) == [12] * 3, "one colour for each model"
+
+
+def test_marks_of_slices_lead_to_the_rows_of_their_slice(placed: Page) -> None:
+    found = []
+    marks = links(placed, "By root operator")
+    assert len(marks) == 3 * 4 * 2, "of each arm on each slice a bar and the seeds"
+    for link in marks:
+        assert text(placed.target(link)[0]).startswith("root=")
+        bars = [max(corners(path)[0]) for path in link.iter("path") if path.get("clip-path")]
+        found += shown(bars or [float(use.attrib["x"]) for use in link.iter("use")], scores(placed, link))
+    on_one_line(found)
+
+
+def test_cells_of_a_heat_map_lead_to_their_rows_and_are_the_lighter_the_higher_these_are(placed: Page) -> None:
+    marks = links(placed, "By depth")
+    assert len(marks) == 3 * (3 * 3 - 1)
+    light, across, down = [], {}, {}
+    for link in marks:
+        (path,) = link.iter("path")
+        where = dict(part.split("=") for part in text(placed.target(link)[0]).split(","))
+        xs, ys = corners(path)
+        across.setdefault(leads(link).split("-")[2], {}).setdefault(int(where["length"]), set()).add(min(xs))
+        down.setdefault(int(where["depth"]), set()).add(min(ys))
+        light.append((statistics.median(scores(placed, link)), lightness(path)))
+    for columns in across.values():
+        assert [len(columns[length]) for length in (200, 400, 800)] == [1] * 3
+        assert max(columns[200]) < max(columns[400]) < max(columns[800])
+    assert len(down[0]) == 1 and max(down[0]) < max(down[5]) < max(down[10])
+    shades = [shade for _, shade in sorted(light)]
+    assert all(a <= b + 2 for a, b in pairwise(shades)) and shades[-1] > shades[0] + 20
+
+
+def test_points_that_are_arms_and_level_lines_lead_to_their_arms(tmp_path: Path) -> None:
+    study, results = fixtures.locality()
+    page = drawn(tmp_path, study, results)
+    marks = links(page, "How far")
+    assert len(marks) == 2 * (6 * 2 + 2), "on each task six kernels, and two models that see everything"
+    for task in ("listops", "image"):
+        found = []
+        for link in (link for link in marks if f"-{task}-" in leads(link)):
+            uses = [float(use.attrib["y"]) for use in link.iter("use")]
+            lying = {y for path in link.iter("path") if path.get("clip-path") for y in corners(path)[1]}
+            found += shown(uses or list(lying), scores(page, link))
+        on_one_line(found)
+
+
+def test_a_point_of_several_arms_has_no_link() -> None:
+    """There is no list of which one could say that it has the rows of this point."""
+    _, results = fixtures.extrapolation()
+    rows = [Row(**{**row, "anchor": "here"}) for row in results.rows]  # type: ignore[typeddict-unknown-key]
+    parted = [
+        Row(**{**row, "anchor": f"of-{row.get('seed')}"})  # type: ignore[typeddict-unknown-key]
+        if row.get("at") == "length=400" and row.get("model") == "s4"
+        else row
+        for row in rows
+    ]
+    along = lines_along(replace(results, rows=parted), "listops", "length", "accuracy").along
+    assert [line.anchors for line in along] == [("here",) * 6, ("here", "here", "", *("here",) * 3), ("here",) * 6]
+
+
+def test_training_curves_lead_to_the_arm_of_their_run(gap: Page) -> None:
+    _, results = fixtures.gap()
+    expected: Counter[str] = Counter()
+    for run, log in results.curves.items():
+        row = next(row for row in results.rows if row.get("run") == run)
+        phases = {record["phase"] for record in log}
+        names = (row.get(key, "") for key in ("task", "model", "protocol"))
+        expected[f"#rows-{'-'.join(names)}-accuracy"] += 2 * len(phases)  # loss and score
+    marks = links(gap, "Training")
+    assert Counter(map(leads, marks)) == expected
+    strokes = {
+        (leads(link).split("-")[2], re.findall(r"stroke: ([^;]*)", path.attrib["style"])[0])
+        for link in marks
+        for path in link.iter("path")
+    }
+    assert len(strokes) == 3, "one colour for each model"
+
+
+def test_costs_in_the_figure_are_those_of_the_ledger_to_which_they_lead(gap: Page) -> None:
+    marks = links(gap, "One run, median over seeds")
+    ledgers = [t for t in gap.by_id["scores"].iter("table") if t.find("caption") is not None]
+    followed = 0
+    for line in (line for table in ledgers for line in lines(table)):
+        to = leads(next(line.cells["Wall time"].iter("a")))
+        mine = [link for link in marks if leads(link) == to]
+        said = [text(link).strip() for link in mine if link.find("text") is not None]
+        assert said == [line.texts[name] for name in ("Tokens", "FLOPs", "Wall time")]
+        phases = 2 if line.texts["Protocol"] == "spt_masked" else 1
+        assert len(mine) - len(said) == 3 * phases, "a bar for each phase"
+        followed += len(mine)
+    assert followed == len(marks) > 0
+
+
+@pytest.mark.parametrize("most", [1_000, 2])
+def test_what_a_figure_leads_to_is_never_left_out(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where there is room for few lines, they are those."""
+    monkeypatch.setattr(row_lists, "LINES", most)
+    study, results = fixtures.extrapolation()
+    page = drawn(tmp_path, replace(study, views=study.views[:1]), results)
+    assert len({leads(link) for link in links(page, "Beyond")}) == 18
+    listed = [each for each in page.by_id["rows"].iter("tr") if text(each[0]).startswith(("length=", "root="))]
+    assert len(listed) == (30 if most > 2 else 18) and ("more rows of this arm" in text(page.root)) is (most == 2)
