@@ -156,7 +156,7 @@ def _top(data: PageData) -> str:
     parts = re.split(r"(?<=[.!?])\s+(?=On )", rest) if rest else []  # a paragraph for each task
     headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *(f'<p class="lead">{prose(part)}</p>' for part in parts)])
     failed = len(_failed(data))
-    state = f"{done} of {planned} runs finished"
+    state = f'<a href="#rows">{done} of {planned} runs finished</a>'
     state += f', <a href="#failures">{failed} failed or at chance</a>' if failed else ""
     return (
         f'<header>\n<p class="kicker">levelfield · study {escape(study.name)} · effort {escape(data.effort)} · '
@@ -170,12 +170,13 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     found = []
     if 2 * failed > planned:
         words = "What has not learned the task says nothing about its architecture: read the verdict with that in mind."
-        found.append((f"{failed} of {planned} runs failed or ended at chance.", words))
+        head = marked(f"{failed} of {planned} runs failed or ended at chance", "failures")
+        found.append((f"{head}.", words))
     if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
     notes = (unequal(data.tables, data.rows.anchor), left_out(data.results))
-    banners = [f'<p class="banner"><b>{escape(head)}</b> {escape(words)}</p>' for head, words in found]
+    banners = [f'<p class="banner"><b>{prose(head)}</b> {escape(words)}</p>' for head, words in found]
     return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes if words)])
 
 

@@ -115,6 +115,17 @@ def test_rules_lead_to_their_rows_and_failures_to_their_runs(gap: Page) -> None:
         assert ended[text(link).removeprefix("seed ")] in text(item)
 
 
+def test_counts_of_runs_above_the_verdict_lead_to_the_rows_and_to_the_runs_that_failed(tmp_path: Path) -> None:
+    study, results = fixtures.gap()
+    guessing = [Row(**{**r, "value": 0.1}) if r.get("run") and r.get("value") else r for r in results.rows]
+    report.build(replace(study, views=QUIET), "minutes", replace(results, rows=guessing), tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    counts = {text(a): page.target(a) for a in next(page.root.iter("header")).iter("a") if "of 36" in text(a)}
+    failed = "36 of 36 runs failed or ended at chance"
+    assert counts == {"35 of 36 runs finished": page.by_id["rows"], failed: page.by_id["failures"]}
+    assert len(list(page.by_id["failures"].iter("li"))) == 36
+
+
 def test_the_way_back_is_the_number_that_led_there(gap: Page) -> None:
     for _, line in main_tables(gap):
         first = next(link for cell in line.cells.values() for link in cell.iter("a"))
