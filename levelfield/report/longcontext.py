@@ -21,7 +21,7 @@ from levelfield.report.intervals import newcombe
 from levelfield.report.links import marked
 from levelfield.report.longcontext_rows import READING, THINKING, Gaps, averages, led, listed, lists
 from levelfield.report.page import document, script
-from levelfield.report.plain_lists import PlainIndex, list_of, section
+from levelfield.report.plain_lists import PlainIndex, anchor_of, list_of, section
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, prose, to_csv
@@ -41,6 +41,7 @@ GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95
 FIGURES = {"groups": "Scores by group of tasks", "tasks": "Tasks by length", "depth": "Needles by depth and length"}
 Grid = dict[tuple[str, float], list[float]]
 Counts = dict[tuple[str, float], int]
+Anchors = dict[tuple[str, float], str]
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,11 @@ def build(model: str, parts: Sequence[Part], to: Path) -> list[Path]:
 
     Figures that an earlier report left there and that are no longer drawn are removed.
     """
-    drawn = {part.name: part.figures for part in parts}
+    index = listed({part.name: [*part.rows, *part.baselines] for part in parts})
+    placed = list(_placed(parts, index))
+    drawn = {part.name: part.figures for part in placed}
     texts = {
-        "report.html": page(model, parts, drawn),
+        "report.html": page(model, placed, drawn, index),
         "rows.csv": to_csv([dict(row) for part in parts for row in (*part.rows, *part.baselines)]),
         "summary.md": "\n".join(f"## {p.name}\n\n{summary(p)}".removeprefix("## \n\n") for p in parts),
     }
@@ -84,12 +87,14 @@ def build(model: str, parts: Sequence[Part], to: Path) -> list[Path]:
     return write(to, texts, figures, stale)
 
 
-def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]]) -> str:
-    """One document with all tables and figures in it, and at its end the rows to which every number leads."""
-    index = listed({part.name: [*part.rows, *part.baselines] for part in parts})
+def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Figure]], index: PlainIndex) -> str:
+    """One document with all tables and figures in it, and at its end the rows to which every number leads.
+
+    parts: with rows that know where the page lists them.
+    """
     body = [f'<header><p class="kicker">levelfield · RULER</p>\n<h1>{escape(model)}</h1></header>']
     tables, computed = [], []
-    for part in _placed(parts, index):
+    for part in parts:
         table, notes = scores(part.rows, part.baselines)
         made = averages(part.name, part.rows)
         anchor = made.anchor if made else ""
@@ -239,28 +244,38 @@ def _length(row: Row) -> int | None:
 
 def tasks(rows: Sequence[Row]) -> Figure | None:
     """One panel: tasks downwards, lengths to the right."""
-    grid, counts = Grid(), Counts()
+    grid, counts, anchors = Grid(), Counts(), Anchors()
     for row in rows:
         if row.get("metric") == "accuracy" and "value" in row and (length := _length(row)) is not None:
             place = row.get("task", ""), float(length)
             grid.setdefault(place, []).append(row["value"])
-            counts[place] = row.get("n", 0)
+            counts[place], anchors[place] = row.get("n", 0), anchor_of(row)
     model = ", ".join(dict.fromkeys(row.get("model", "") for row in rows))
-    return _drawn({model: grid}, {model: counts}, "task", rows) if grid else None
+    return _drawn({model: grid}, {model: counts}, {model: anchors}, axis="task", rows=rows) if grid else None
 
 
 def depths(rows: Sequence[Row]) -> Figure | None:
     """A panel for each task that hides one needle: depth downwards, lengths to the right."""
     panels: dict[str, Grid] = {}
     counts: dict[str, Counts] = {}
+    anchors: dict[str, Anchors] = {}
     for row in rows:
         at = pairs(row.get("at", ""))
         if row.get("metric") == "accuracy" and set(at) == {"length", "depth"} and "value" in row:
             task, place = row.get("task", ""), (at["depth"], float(at["length"]))
             panels.setdefault(task, {}).setdefault(place, []).append(row["value"])
             counts.setdefault(task, {})[place] = row.get("n", 0)
-    return _drawn(panels, counts, "depth", rows) if panels else None
+            anchors.setdefault(task, {})[place] = anchor_of(row)
+    return _drawn(panels, counts, anchors, axis="depth", rows=rows) if panels else None
 
 
-def _drawn(panels: Mapping[str, Grid], counts: Mapping[str, Counts], axis: str, rows: Sequence[Row]) -> Figure:
-    return heatmaps.draw(panels, axis, (0.0, 100.0), LABEL, counts, positions(rows))
+def _drawn(
+    panels: Mapping[str, Grid],
+    counts: Mapping[str, Counts],
+    anchors: Mapping[str, Anchors],
+    *,
+    axis: str,
+    rows: Sequence[Row],
+) -> Figure:
+    beyond = positions(rows)
+    return heatmaps.draw(panels, axis, (0.0, 100.0), LABEL, counts=counts, beyond=beyond, anchors=anchors)

@@ -9,10 +9,12 @@ A figure of an earlier report, which showed other rows, must not stay beside a p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from levelfield.files import disk_errors
 from levelfield.report.plots import Figure
+from levelfield.report.style import PAGE
 
 
 def write(to: Path, texts: Mapping[str, str], figures: Mapping[str, Figure], stale: Sequence[str] = ()) -> list[Path]:
@@ -30,6 +32,8 @@ def write(to: Path, texts: Mapping[str, str], figures: Mapping[str, Figure], sta
         for name, figure in figures.items():
             path = to / name
             path.parent.mkdir(exist_ok=True)
+            if path.parent == to:  # its marks lead to the page beside it, not above it
+                figure = replace(figure, svg=figure.svg.replace(PAGE, PAGE.removeprefix("../")))
             written += figure.write(path.parent, path.name)
         for path in {path for pattern in stale for path in to.glob(pattern)} - set(written):
             path.unlink()

@@ -6,11 +6,13 @@ import random
 import re
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import pytest
-from read_page import Line, Page, lines, stored, text
+from read_page import Line, Page, leads, lightness, lines, stored, text
 from repository import ROOT
 
 from levelfield.report import longcontext
@@ -186,6 +188,28 @@ def test_tokens_of_thought_lead_to_their_rows(page: Page) -> None:
         (link,) = said.iter("a")
         shown = [float(each["Value"]) for each in listed(page, link)]
         assert len(shown) == 2 and text(link) == f"{statistics.fmean(shown):.0f} tokens"
+
+
+def test_cells_of_heat_maps_lead_to_their_lines_from_the_page_and_from_the_file_beside_it(tmp_path: Path) -> None:
+    rows, baselines = asked(0)
+    longcontext.build("m", [Part("", rows, baselines)], tmp_path)
+    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    assert page.lost() == []
+    for name, title, keys in (("tasks", "Tasks by length", ["length"]), ("depth", "Needles by", ["length", "depth"])):
+        (figure,) = (each for each in page.root.iter("figure") if text(each).startswith(title))
+        marks = list(figure.iter("a"))
+        shown = []
+        for link in marks:
+            (row,) = listed(page, link)
+            assert row["Metric"] == "accuracy" and re.findall(r"(\w+)=", row["Where"]) == keys
+            shown.append((float(row["Value"]), lightness(next(link.iter("path")))))
+        cells = [r for r in page.rows if r["metric"] == "accuracy" and re.findall(r"(\w+)=", r["at"]) == keys]
+        own = [r["value"] for r in cells if r["protocol"] != "none"]
+        assert len(set(map(leads, marks))) == len(marks) == len(own) > 20
+        assert sorted(value for value, _ in shown) == pytest.approx(sorted(map(float, own)), abs=1e-4)
+        shades = [shade for _, shade in sorted(shown)]
+        assert all(a <= b + 2 for a, b in pairwise(shades)) and shades[-1] > shades[0] + 50, "the higher the lighter"
+        assert f'xlink:href="report.html{leads(marks[0])}"' in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_a_list_that_is_too_long_is_cut_and_what_is_cut_leads_to_the_list() -> None:
