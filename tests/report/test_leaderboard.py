@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import fixtures_rows as fixtures
 import pytest
+import read_page
 from browser import program
 from repository import ROOT
 
@@ -123,6 +124,30 @@ def test_the_page_loads_nothing_and_every_cell_leads_to_its_rows(kept: Path) -> 
         f'<th scope=row>{run["run"]}</th><td>val</td><td>accuracy (fraction)</td><td class="number">{run["value"]}<'
         in text
     )
+
+
+def test_a_rule_leads_to_its_line_and_every_list_back_to_its_cell(kept: Path) -> None:
+    page = read_page.Page(kept, ROOT / "results" / "demo-minutes" / "rows.csv")
+    boards = [each for each in page.root.iter("section") if each.get("class") == "board"]
+    cells = [(line, cell) for board in boards for line in board.iter("tr") for cell in line.iter("td")]
+    rules = 0
+    for line, cell in ((line, cell) for line, cell in cells if cell.get("data-value")):
+        (link,) = cell.iter("a")
+        target = page.target(link)
+        if line.get("class") != "quiet":
+            back = [each for each in target.iter("a") if read_page.text(each) == "Back to the table"]
+            assert [page.target(each) for each in back] == [link]
+            continue
+        rules += 1
+        named, _, metric, value = (read_page.text(each) for each in target[:4])
+        factor = 100 if "(fraction)" in metric else 1
+        assert factor * float(value) == pytest.approx(float(cell.attrib["data-value"]))
+        rule = read_page.text(line[0]).removesuffix(" rule").replace(" ", "_")
+        assert named.startswith(f"{cell.attrib['data-task']}, ") and rule in (
+            named.partition(", ")[2],
+            metric.split()[0],
+        )
+    assert rules > 30
 
 
 def test_seeds_that_failed_or_are_missing_are_counted(tmp_path: Path) -> None:
@@ -262,7 +287,8 @@ def test_filters_and_sorting_work_in_a_browser(kept: Path) -> None:
       const boards = all("section.board:not([hidden]) h2").map((each) => each.textContent);
       location.hash = board.querySelector("td a[title]").hash;
       setTimeout(() => { document.title = JSON.stringify([form.querySelector("output").textContent, boards, down, up,
-        document.querySelector(location.hash).parentElement.open]); }, 50);
+        document.querySelector(location.hash).parentElement.open,
+        all("details.rules:not([hidden])").map((each) => each.dataset.effort)]); }, 50);
     """
     probe = kept.with_name("probe.html")
     probe.write_text(kept.read_text().replace("</body>", f"<script>{{{steps}}}</script></body>"))
@@ -271,7 +297,8 @@ def test_filters_and_sorting_work_in_a_browser(kept: Path) -> None:
     shown = subprocess.run(command, capture_output=True, text=True, timeout=90).stdout
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title is not None
-    (count, boards, down, up, opened) = json.loads(title[1].replace("&quot;", '"'))
+    (count, boards, down, up, opened, rules) = json.loads(title[1].replace("&quot;", '"'))
     studies = ("amos2025_small", "miralles2025_enriched", "miralles2025_small")
     assert count == "15 cells" and boards == [f"{study} · overnight" for study in studies] and opened
+    assert set(rules) == {"overnight"}
     assert down == sorted(down, key=lambda text: -float(text)) and up == sorted(up, key=float) and len(up) == 9

@@ -9,7 +9,7 @@ cell is a link to its rows, further down on the page; what it cost is told when 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import count
@@ -19,8 +19,9 @@ from urllib.parse import quote
 
 from levelfield.report import committed
 from levelfield.report.arms import Arm
-from levelfield.report.cells import is_baseline, row_value
+from levelfield.report.cells import is_baseline, row_value, rule_of
 from levelfield.report.leaderboard.reading import Board, Standing
+from levelfield.report.links import back, return_link
 from levelfield.report.page import document
 from levelfield.report.tables import (
     DASH,
@@ -122,7 +123,8 @@ def _table(board: Board, places: Sequence[Place], index: int, at: Path) -> str:
         by_line.setdefault((arm.model_label, arm.protocol), {})[arm.task] = place
     lines = [_line(board, named, mine) for named, mine in by_line.items()]
     rules = dict.fromkeys(rule for by_rule in board.baselines.values() for rule in by_rule)
-    quiet = [_rule(board, rule, index) for rule in rules]
+    anchors = _rule_anchors(board, index)
+    quiet = [_rule(board, rule, anchors) for rule in rules]
     names = "".join(_head(name, "") for name in ("Model", "Protocol"))
     heads = names + "".join(_head(task, _metric(board, task), task) for task in board.tasks)
     runs = len({score.run for place in places for score in place.standing.cell.scores})
@@ -165,7 +167,7 @@ def _cell(place: Place | None, task: str) -> str:
     told = escape(_told(place.board, place.standing), quote=True)
     shown = number(median, decimals(cell.unit))
     return (
-        f'<td class="number"{value}><a href="#{place.anchor}" title="{told}">{shown}</a>'
+        f'<td class="number"{value}><a href="#{place.anchor}" id="{back(place.anchor)}" title="{told}">{shown}</a>'
         f"<small>{escape(_seeds(place.standing))}</small></td>"
     )
 
@@ -214,14 +216,20 @@ def _old_count(standing: Standing) -> bool:
     return standing.cell.cost("flops") is not None and standing.cell.cost("flops_useful") is None
 
 
-def _rule(board: Board, rule: str, index: int) -> str:
+def _rule_anchors(board: Board, index: int) -> dict[tuple[str, str], str]:
+    """Returns (task, rule) -> the anchor of its line among the rows of the simple rules."""
+    places = ((task, rule) for task, by_rule in board.baselines.items() for rule in by_rule)
+    return {place: f"rules-{index}-{line}" for line, place in enumerate(places)}
+
+
+def _rule(board: Board, rule: str, anchors: Mapping[tuple[str, str], str]) -> str:
     """Returns the line of a rule that learns no sequence model."""
     cells = []
     for task in board.tasks:
         value = board.baselines[task].get(rule)
-        shown = f'<a href="#rules-{index}">{number(value, decimals(board.units[task]))}</a>'
-        known = value is not None
-        cells.append(f'<td class="number"{_data(task=task, value=repr(value) if known else "")}>{shown * known}</td>')
+        shown, known = number(value, decimals(board.units[task])), value is not None
+        link = f'<a href="#{anchors[task, rule]}">{shown}</a>' if known else ""
+        cells.append(f'<td class="number"{_data(task=task, value=repr(value) if known else "")}>{link}</td>')
     return (
         f'<tr class="quiet"><th scope="row">{escape(baseline_name(rule))}</th><td>no training</td>{"".join(cells)}</tr>'
     )
@@ -243,22 +251,31 @@ def _rows(place: Place, at: Path) -> str:
     old = f'<p class="note">{OLD_COUNT}</p>' if _old_count(standing) else ""
     return (
         f'<details class="rows"{named}><summary>{escape(_name(board, arm))}: {median}</summary>'
-        f'<div id="{place.anchor}"><p class="note">{escape(words)} From {_link(board, committed.ROWS, at)}.{more}</p>'
+        f'<div id="{place.anchor}"><p class="note">{escape(words)} From {_link(board, committed.ROWS, at)}.{more} '
+        f"{return_link(place.anchor)}</p>"
         f"{_row_table(standing.rows)}{ledger_table([cell]).html()}{old}</div></details>"
     )
 
 
 def _rules(board: Board, index: int, at: Path) -> str:
     named = _data(study=board.study, effort=board.effort)
+    anchors = _rule_anchors(board, index)
+    table = _row_table(board.baseline_rows, lambda row: anchors.pop(_place(board, row), ""))
     return (
         f'<details class="rules"{named}><summary>{escape(f"{board.study} · {board.effort}")}: simple rules</summary>'
         f'<div id="rules-{index}"><p class="note">From {_link(board, committed.ROWS, at)}.</p>'
-        f"{_row_table(board.baseline_rows)}</div></details>"
+        f"{table}</div></details>"
     )
 
 
-def _row_table(rows: Sequence[Row]) -> str:
-    """Returns rows as they are stored, numbers unrounded."""
+def _place(board: Board, row: Row) -> tuple[str, str]:
+    """Returns the task and the rule of which a row is the score."""
+    task = row.get("task", "")
+    return task, rule_of(row, board.tasks.get(task, "")) if row_value(row) is not None else ""
+
+
+def _row_table(rows: Sequence[Row], anchor: Callable[[Row], str] = lambda row: "") -> str:
+    """Returns rows as they are stored, numbers unrounded, each once. anchor: of the line of a row; "" for none."""
     columns = (
         Column("Run"),
         Column("Split"),
@@ -268,8 +285,11 @@ def _row_table(rows: Sequence[Row]) -> str:
         Column("Examples", True),
         Column("Status"),
     )
-    lines = tuple(dict.fromkeys(_row(row) for row in rows))  # a rule is stored again with every run
-    return Table(columns, lines).html() if rows else "<p>No run has finished.</p>"
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        found.setdefault(_row(row), row)  # a rule is stored again with every run
+    names = {line: name for line, row in enumerate(found.values()) if (name := anchor(row))}
+    return Table(columns, tuple(found), names=names).html() if rows else "<p>No run has finished.</p>"
 
 
 def _row(row: Row) -> tuple[str, ...]:
