@@ -103,6 +103,18 @@ def test_every_link_inside_a_page_leads_somewhere(browser: Browser, pages: dict[
         assert browser.js(f"{lost}.length") == 0
 
 
+def test_a_number_written_on_a_cell_of_a_heat_map_does_not_hide_the_link_below_it(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    shown(browser, pages["ruler"])
+    middles = """[...document.querySelectorAll("figure svg text")].filter((text) => /^\\d+$/.test(text.textContent))
+        .map((text) => { text.scrollIntoView({block: "center", inline: "center"});
+            const {left, right, top, bottom} = text.getBoundingClientRect();
+            return document.elementFromPoint((left + right) / 2, (top + bottom) / 2).closest("a"); })"""
+    cells = browser.js("document.querySelectorAll('figure svg a').length")
+    assert browser.js(f"{middles}.filter((link) => link && link.href.baseVal[0] === '#').length") == cells > 20
+
+
 def test_the_leaderboard_is_filtered_and_sorted_by_keys_alone(browser: Browser, pages: dict[str, Path]) -> None:
     shown(browser, pages["board"])
     assert browser.js("document.forms[0].hidden") is False
