@@ -112,7 +112,7 @@ def load_user_mixer(where: str) -> MixerConfig:
         if _is_config(given):
             return _configured(given, name, settings)
         _MAKERS[key] = given
-    return _mixer(_MAKERS[key], place, found.sha256, settings)
+    return _mixer(_MAKERS[key], name, place, found.sha256, settings)
 
 
 def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
@@ -121,11 +121,11 @@ def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) 
         raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
     sha = hashlib.sha256(identity(cls)).hexdigest()
     _MAKERS[sha, cls.__name__] = cls
-    return _mixer(cls, "", sha, settings or {})
+    return _mixer(cls, cls.__name__, "", sha, settings or {})
 
 
-def _mixer(make: Maker, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
-    name = make.__name__
+def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
+    """Returns the mixer that is found again by this name, which the class or function itself may share with others."""
     constructor_arguments(make, 2, False, settings)  # an early complaint about settings
     kept = {key: frozen(value) for key, value in settings.items()}
     try:

@@ -188,6 +188,31 @@ def test_a_batch_second_module_of_ones_own_is_told_which_axes_are_which() -> Non
         check(user_mixer(Mine), 8, causal=True, length=9)
 
 
+def test_classes_and_functions_that_share_an_inner_name_are_each_themselves(tmp_path: Path) -> None:
+    """As those of one factory do, and a function behind functools.wraps."""
+    path = tmp_path / "factory.py"
+    path.write_text(
+        "from functools import wraps\n"
+        "from torch import nn\n"
+        "def make(depth):\n"
+        "    class Stack(nn.Sequential):\n"
+        "        def __init__(self, width):\n"
+        "            super().__init__(*(nn.Linear(width, width) for _ in range(depth)))\n"
+        "    return Stack\n"
+        "Stack, Three = make(1), make(3)\n"
+        "def once(width):\n"
+        "    return Stack(width)\n"
+        "@wraps(once)\n"
+        "def twice(width):\n"
+        "    return nn.Sequential(once(width), once(width))\n"
+    )
+    mixers = {name: load_user_mixer(f"{path}:{name}") for name in ("Stack", "Three", "once", "twice")}
+    layers = {name: sum(isinstance(m, nn.Linear) for m in built(mixer).modules()) for name, mixer in mixers.items()}
+    assert layers == {"Stack": 1, "Three": 3, "once": 1, "twice": 2}
+    assert len(set(map(digest, mixers.values()))) == 4
+    assert [mixer.label for mixer in mixers.values()] == ["stack", "three", "once", "twice"]
+
+
 def test_names_are_split_outside_brackets_only() -> None:
     words = ["a.py:M(x=1, y=(2, 3)),s4", "torch.nn:GRU(bias=False) conv"]
     assert names(words) == ("a.py:M(x=1, y=(2, 3))", "s4", "torch.nn:GRU(bias=False)", "conv")
