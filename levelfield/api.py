@@ -26,7 +26,7 @@ from levelfield.engine import tuning
 from levelfield.engine.find import choose, computed, find_task
 from levelfield.engine.restore import recorded
 from levelfield.presets import audit as audits
-from levelfield.presets import by_name, comparison
+from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
@@ -119,7 +119,8 @@ def compare(
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     config = by_name.mixer(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
-    study = tuning.with_search(comparison.compare(config, _options(tasks, protocols, baselines, choices)), trials)
+    options = _options(tasks, protocols, baselines, choices)
+    study = tuning.with_search(comparison.compare(config, options), trials)
     study = computed(study, choices.get("numerics", PLAIN))
     out = Path(choices.get("out", "runs"))
     run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
@@ -128,7 +129,9 @@ def compare(
         run_all(tuning.trials(study), effort, out / tuning.FOLDER, tested=False)
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
     asked = choose(study, effort)
-    store.write_index(out, StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials), adds=True)
+    sizes = efforts.shared(effort, options.numbers)
+    index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
+    store.write_index(out, index, adds=True)
     run_all(study, effort, out)
     results = store.without_unbegun(store.read(out, study.name, effort), out, [run.id for run in asked])
     study = recorded(study, results.specs, config)

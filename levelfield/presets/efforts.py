@@ -93,6 +93,11 @@ def sized(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
     return replace(SIZES[effort], **numbers)
 
 
+def shared(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
+    """Returns the sizes that all arms of a comparison have alike, which the number of seeds is none of."""
+    return replace(sized(effort, numbers), seeds=0)
+
+
 TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
     "listops": {
         "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),

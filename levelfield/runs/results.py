@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Required, TypedDict
 
-from levelfield.spec import Row, Run, describe
+from levelfield.spec import Row, Run, Task, describe, digest
 
 
 class Done(TypedDict, total=False):
@@ -123,6 +123,7 @@ class Record(TypedDict, total=False):
     runs: Required[dict[str, Described]]
     trials: list[Trial]
     asked_trials: int
+    shared: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ class StudyIndex:
     """The runs that a study at an effort consists of. Its file, a `Record`, is what a report starts from.
 
     runs: run id -> `spec.describe(run)`. trials: the recipes that were tried before, by which the runs were chosen.
-    asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none.
+    asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none. shared: name of a
+    task -> a hash of what all its arms share: its content, sizes, number of trials.
     """
 
     study: str
@@ -138,6 +140,7 @@ class StudyIndex:
     runs: Mapping[str, Mapping[str, Any]]
     trials: Sequence[Mapping[str, Any]] = ()
     asked_trials: int = 0
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -146,10 +149,15 @@ class StudyIndex:
         runs: Sequence[Run],
         trials: Sequence[Mapping[str, Any]] = (),
         asked_trials: int = 0,
+        sizes: Any = None,
     ) -> StudyIndex:
-        """Returns the index of these runs."""
+        """Returns the index of these runs. sizes: what their arms share besides the task, as `spec.digest` takes it."""
         described = {run.id: describe(run) for run in runs}
-        return StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials)
+        tasks: dict[str, list[Task]] = {}
+        for task in dict.fromkeys(run.task for run in runs):
+            tasks.setdefault(task.name, []).append(task)
+        shared = {name: digest([of, sizes, asked_trials])[:10] for name, of in tasks.items()}
+        return StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials, shared=shared)
 
     @property
     def record(self) -> Record:
@@ -157,6 +165,7 @@ class StudyIndex:
         whole: dict[str, Any] = {"study": self.study, "effort": self.effort, "runs": self.runs}
         whole |= {"trials": list(self.trials)} if self.trials else {}
         whole |= {"asked_trials": self.asked_trials} if self.asked_trials else {}
+        whole |= {"shared": self.shared} if self.shared else {}
         return Record(**whole)
 
 

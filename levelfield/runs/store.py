@@ -169,8 +169,8 @@ def write_index(out: Path, index: StudyIndex, adds: bool = False) -> None:
     """Records which runs a study consists of.
 
     adds: keep what other commands recorded. Comparisons of one module do, for each may name other tasks and protocols.
-    Where an arm has other settings now, nothing is kept of what was recorded on its task, since the arms of one task
-    are trained alike.
+    Where an arm has other settings now, or its task other content or sizes, nothing is kept of what was recorded on
+    that task, since the arms of one task are trained alike.
     """
     check_name("study", index.study)
     path = index_file(out, index.study, index.effort)
@@ -192,16 +192,22 @@ def _joined(earlier: StudyIndex | None, new: StudyIndex) -> StudyIndex:
     """Returns the new index with the runs of the earlier one that it does not replace, and with their trials."""
     if earlier is None:
         return new
-    settings = {_arm(run_id): {**spec, "seed": 0} for run_id, spec in new.runs.items()}
+    again = {_without_hash(run_id): run_id for run_id in new.runs}
+    stale = {name for name, was in earlier.shared.items() if new.shared.get(name, was) != was}
     changed: list[Any] = []
     for run_id, spec in earlier.runs.items():
-        other = settings.get(_arm(run_id), {**spec, "seed": 0}) != {**spec, "seed": 0}
+        task = max((name for name in earlier.shared if run_id.startswith(f"{name}-")), key=len, default="")
+        other = again.get(_without_hash(run_id), run_id) != run_id or task in stale
         if other and spec["task"] not in changed:
             changed.append(spec["task"])
     kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
-    runs, again = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
-    tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in again]
-    return replace(new, runs=runs, trials=[*tried, *new.trials])
+    runs, tuned = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
+    tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
+    return replace(new, runs=runs, trials=[*tried, *new.trials], shared={**earlier.shared, **new.shared})
+
+
+def _without_hash(run_id: str) -> str:
+    return run_id.rpartition("-")[0]
 
 
 def _arm(run_id: str) -> str:

@@ -17,7 +17,7 @@ from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run, listing, load_study
 from levelfield.engine.restore import restore
 from levelfield.files import write_json
-from levelfield.presets import comparison
+from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
@@ -50,11 +50,21 @@ def mine(tmp_path: Path) -> str:
     return f"{tmp_path / 'mine.py'}:Mine(gain=[3, 4])"
 
 
-def started(out: Path, mixer: str, tasks: Sequence[str], protocols: Sequence[str] = ("scratch",)) -> list[Run]:
+def started(
+    out: Path,
+    mixer: str,
+    tasks: Sequence[str],
+    protocols: Sequence[str] = ("scratch",),
+    *,
+    steps: int | None = None,
+    seeds: int | None = None,
+) -> list[Run]:
     """As `compare` leaves it when it is killed at once."""
-    study = comparison.compare(load_user_mixer(mixer), Options(tuple(tasks), tuple(protocols)))
+    options = Options(tuple(tasks), tuple(protocols), steps=steps, seeds=seeds)
+    study = comparison.compare(load_user_mixer(mixer), options)
     runs = choose(study, "smoke")
-    store.write_index(out, StudyIndex.of(study.name, "smoke", runs), adds=True)
+    sizes = efforts.shared("smoke", options.numbers)
+    store.write_index(out, StudyIndex.of(study.name, "smoke", runs, sizes=sizes), adds=True)
     for run in runs:
         write_json(store.directory(out, run) / "spec.json", describe(run))
     return runs
@@ -113,6 +123,32 @@ def test_a_run_with_other_settings_takes_the_place_of_the_earlier_one(tmp_path: 
     assert known(tmp_path) == kept | {run.id for run in changed}, "other seeds and arms stay"
     store.write_index(tmp_path, StudyIndex.of(Source.of(mine).load().name, "smoke", fewer))
     assert known(tmp_path) == {run.id for run in fewer}, "a study is what its file says now"
+
+
+def test_runs_on_data_that_were_edited_are_no_seeds_beside_those_on_the_data_of_today(
+    tmp_path: Path, mine: str
+) -> None:
+    path = tmp_path / "reviews.csv"
+    own = repr(levelfield.OwnData(str(path), text="body", label="stars"))
+    rows = [f"words {number},{number % 2}" for number in range(40)]
+    path.write_text("\n".join(["body,stars", *rows]))
+    induction = started(tmp_path, mine, ["induction"])
+    before = started(tmp_path, mine, [own])
+    path.write_text("\n".join(["body,stars", *rows, "more words,1"]))
+    after = started(tmp_path, mine, [own], ["spt_masked"])
+    assert known(tmp_path) == {run.id for run in [*induction, *after]}, "nor arms, where none is the same"
+    path.write_text("\n".join(["body,stars", *rows]))
+    again = started(tmp_path, mine, [own])
+    assert [run.id for run in again] == [run.id for run in before]
+    assert known(tmp_path) == {run.id for run in [*induction, *before]}
+
+
+def test_arms_of_other_sizes_are_not_beside_each_other(tmp_path: Path, mine: str) -> None:
+    started(tmp_path, mine, ["recall"])
+    other = started(tmp_path, mine, ["recall"], ["spt_masked"], steps=12)
+    assert known(tmp_path) == {run.id for run in other}
+    seeds = started(tmp_path, mine, ["recall"], ["scratch"], steps=12, seeds=2)
+    assert known(tmp_path) == {run.id for run in [*other, *seeds]}, "more seeds are no other size"
 
 
 def test_trials_of_both_comparisons_stay(tmp_path: Path, mine: str) -> None:
