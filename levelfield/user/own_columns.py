@@ -10,9 +10,11 @@ and a number that is none are refused.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from levelfield.spec import UserError, closest
 
 MOST_CLASSES = 1_000
 MOST_SYMBOLS = 60_000
+LISTS = (list, tuple, np.ndarray)
+BRACKETS = frozenset("[]()")
 BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
 
 
@@ -78,24 +82,27 @@ def tokenizer_file(where: str) -> Path:
 
 
 def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
-    """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none."""
-    found = (c if isinstance(c, (list, tuple)) else _items(c) for c in cells)
+    """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none.
+
+    Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too.
+    """
+    texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
+    split = _items if all(_items(text) is not None for text in texts) else str.split
+    found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)
     return [[str(item) for item in row[:longest]] or None for row in found]
 
 
-def _items(cell: Any) -> list[Any]:
-    if missing(cell):
-        return []
-    text = str(cell).strip()
-    return [str(item) for item in _parsed(text)] if text.startswith("[") else text.split()
-
-
-def _parsed(text: str) -> list[Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text.translate(BETWEEN).split()
-    return found if isinstance(found, list) else [found]
+def _items(text: str) -> list[Any] | None:
+    """Returns the items of a list as JSON, Python or NumPy writes it; None where text is no such list."""
+    text = text.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            found = read(text)
+            flat = isinstance(found, list) and not any(isinstance(item, (list, tuple, dict, set)) for item in found)
+            return found if flat else None
+    return None if BRACKETS.intersection(text[1:-1]) else text.translate(BETWEEN).split()
 
 
 def numbered(rows: Sequence[Sequence[str] | None], known: Iterable[int]) -> tuple[list[np.ndarray | None], int]:
@@ -112,7 +119,8 @@ def numbered(rows: Sequence[Sequence[str] | None], known: Iterable[int]) -> tupl
 
 def signals(columns: Sequence[Sequence[Any]], longest: int, names: Sequence[str]) -> list[np.ndarray | None]:
     """Returns (steps, channels) float32 for each row, from one cell of numbers for each channel; None where one is
-    missing. Raises UserError for a cell that holds other things, and for channels of different lengths."""
+    missing. Raises UserError for a cell that holds other things, lists of lists among them, and for channels of
+    different lengths."""
     found: list[np.ndarray | None] = []
     for number, cells in enumerate(zip(*columns, strict=True), 1):
         values = [_numbers(cell, name, number) for cell, name in zip(cells, names, strict=True)]
@@ -129,11 +137,18 @@ def signals(columns: Sequence[Sequence[Any]], longest: int, names: Sequence[str]
 def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
     try:
         items = [] if missing(cell) else cell.translate(BETWEEN).split() if isinstance(cell, str) else cell
-        values = np.atleast_1d(np.asarray(items, np.float64)).ravel()
+        values = np.asarray(items, np.float64)
     except (TypeError, ValueError):
         raise UserError(
             f"Row {number} of the column {name} is no list of numbers: give a cell such as '0.1 0.2', or --text."
         ) from None
+    several = sum(size > 1 for size in values.shape) > 1
+    if several or (isinstance(cell, str) and sum(map(cell.count, "[(")) > 1):
+        raise UserError(
+            f"Row {number} of the column {name} has lists within a list: give each channel a column of its own, or a "
+            "folder of arrays, with x.npy of (examples, steps, channels), without --channels."
+        )
+    values = values.ravel()
     if not np.isfinite(values).all():
         raise UserError(
             f"Row {number} of the column {name} has a number that is not finite: fill it in or leave it out."

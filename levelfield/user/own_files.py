@@ -144,8 +144,12 @@ def _csv(path: Path, skip_broken: bool) -> Table:
     with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
         head = file.readline()
         file.seek(0)
-        lines = csv.reader(file, delimiter=_delimiter(head), strict=True)
-        names = [name.strip() for name in next(lines, [])]
+        tabs = path.suffix.lower() == ".tsv" and "\t" in head
+        lines = csv.reader(file, delimiter="\t" if tabs else _delimiter(head), strict=True)
+        try:
+            names = [name.strip() for name in next(lines, [])]
+        except csv.Error as error:
+            raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
         if not any(names):
             raise UserError(f"{path} is empty: give a file whose first line names the columns.")
         if twice := next((name for name in names if names.count(name) > 1), None):
@@ -285,6 +289,9 @@ def _arrays(folder: Path, split: str) -> Part:
     if wrong := next((stem for stem, array in found.items() if array.shape[:1] != (count,)), None):
         raise UserError(f"{folder / wrong}.npy does not have {count} entries as x.npy does: save one for each example.")
     lengths = found.pop("lengths", np.full(count, x.shape[1]))
+    most = x.shape[1]
+    if lengths.shape != (count,) or not np.isin(lengths, np.arange(most + 1)).all():
+        raise UserError(f"{folder / 'lengths.npy'} says no steps of each example: give whole numbers from 0 to {most}.")
     columns: dict[str, list[Any]] = {name: list(array) for name, array in found.items()}
     columns["x"] = [row[: int(length)] for row, length in zip(x, lengths, strict=True)]
     return Part(split, columns)

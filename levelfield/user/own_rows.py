@@ -8,7 +8,7 @@ symbols and the scale of signals, is decided by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from levelfield.spec import SPLITS, Examples, Input, Label, Output, Signal, SplitName, Tokens, UserError, Values
 from levelfield.user import own_columns, own_files, own_splits
-from levelfield.user.own_columns import Cells
+from levelfield.user.own_columns import MOST_CLASSES, Cells
 from levelfield.user.own_folders import SPLIT_NAMES
 
 
@@ -44,8 +44,8 @@ class Settings:
 
     path: str = field(metadata={"identity": False})
     text: str = ""
-    symbols: str = ""
-    channels: tuple[str, ...] = ()
+    symbols: str = field(default="", metadata={"version": 2})  # 1 lost brackets among words
+    channels: tuple[str, ...] = field(default=(), metadata={"version": 2})  # 1 took tables for lists, scaled by float32
     label: str = ""
     target: tuple[str, ...] = ()
     split: str = ""
@@ -109,6 +109,7 @@ def content(task: Settings, identity: str) -> Content:
     if whole.sum() < 3:
         raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
     kept = np.flatnonzero(whole)
+    emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
     groups = [str(cell) for cell in cells.column(task.group, "--group")] if task.group else None
     keys = [_key(sequences.rows[i], groups[i] if groups else None) for i in kept]
     shares = {"test": task.test_share, "val": task.val_share}
@@ -124,7 +125,7 @@ def content(task: Settings, identity: str) -> Content:
         output=output,
         classes=names,
         max_length=longest,
-        notes=tuple(_notes(task, whole, skipped, shared)),
+        notes=(*_notes(task, whole, skipped, shared), *_surprises(task, emptied, split, y[kept], names)),
         shared_groups=shared,
         left_out=int((~whole).sum()) + skipped,
     )
@@ -224,9 +225,10 @@ def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray]
     if not all(np.isfinite(row).all() for row in rows):
         raise UserError("The signals have values that are not finite: fill them in or leave these rows out.")
     seen = np.concatenate([row for row, own in zip(rows, train, strict=True) if own])
-    scale = np.where(seen.std(0) > 0, seen.std(0), 1.0)
+    spread = seen.std(0, np.float64)  # float32 stops counting at 16 million steps
+    scale = np.where(spread > 0, spread, 1.0)
     channels = seen.shape[1]
-    return rows, Signal(channels, tuple(map(float, seen.mean(0))), tuple(map(float, scale)))
+    return rows, Signal(channels, tuple(map(float, seen.mean(0, np.float64))), tuple(map(float, scale)))
 
 
 def _divided(
@@ -249,6 +251,20 @@ def _divided(
         at = np.flatnonzero(split == name)
         made[name] = Examples.of_sequences([rows[i] for i in at], targets[at])
     return made, output
+
+
+def _surprises(
+    task: Settings, emptied: Sequence[str], split: np.ndarray, y: np.ndarray, names: tuple[str, ...]
+) -> Iterator[str]:
+    """Yields what a user may not have meant. emptied: splits whose rows were all left out; split, y: of the others."""
+    for name in emptied:
+        yield f"No row of the split {name} has input and label, so that a share of the training rows takes its place."
+    trained = split == "train"
+    if lost := sorted({int(each) for each in y[~trained]} - {int(each) for each in y[trained]}) if names else []:
+        shown = ", ".join([f"'{names[each]}'" for each in lost[:5]] + (["..."] if len(lost) > 5 else []))
+        yield f"{len(lost):,} of {len(names):,} classes have no row to train on: {shown}."
+    if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
+        yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
 
 
 def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:

@@ -95,7 +95,7 @@ def test_hidden_labels_of_a_test_split_are_none(here: Path) -> None:
     hidden = [row | {"label": -1} for row in rows(range(30, 40))]
     parquet(here / "cola" / "data" / "test-00000-of-00001.parquet", hidden, FEATURES)
     task = OwnData("cola", **TEXT)
-    assert task.classes == NAMES and task.notes == ("10 of 40 rows without input or label were left out.",)
+    assert task.classes == NAMES and task.notes[0] == "10 of 40 rows without input or label were left out."
     with pytest.warns(UserWarning):
         assert set(texts(task, "test")) < set(expected(range(30)))
 

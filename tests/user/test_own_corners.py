@@ -1,0 +1,116 @@
+"""What is easily misread in a user's own file: brackets among symbols, tables in a cell, splits and classes that nobody
+can train on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from levelfield import OwnData
+from levelfield.spec import Signal, UserError
+from levelfield.user import own_columns, own_rows
+
+ROWS = [f"text {number},{number % 2}" for number in range(30)]
+RNG = np.random.default_rng(0)
+
+
+def table(path: Path, rows: list[str], head: str = "x,y") -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return str(path)
+
+
+def arrays(folder: Path, **given: Any) -> str:
+    folder.mkdir()
+    for name, array in given.items():
+        np.save(folder / f"{name}.npy", array)
+    return str(folder)
+
+
+def test_brackets_among_symbols_stay() -> None:
+    """Without them, expressions of different value are the same."""
+    words = ["[MAX 2 [MIN 4 7 ] 0 ]", "[MIN 2 3 ]", "( 5 )", None]
+    expected = ["[MAX", "2", "[MIN", "4", "7", "]", "0", "]"]
+    assert own_columns.symbols(words, 100) == [expected, ["[MIN", "2", "3", "]"], ["(", "5", ")"], None]
+    assert own_columns.symbols(["[ [ ] ]", "[ ]"], 100) == [["[", "[", "]", "]"], ["[", "]"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["[1, 2]", "[]", "[3]"], [["1", "2"], None, ["3"]]),
+        (["['[MAX', 'so, so']", "[']']"], [["[MAX", "so, so"], ["]"]]),  # as pandas writes lists
+        (["[1 2\n 3]", ""], [["1", "2", "3"], None]),  # as NumPy prints arrays
+        ([[1, "[a"], "[2]"], [["1", "[a"], ["2"]]),
+        ([np.arange(1_200)], [[str(number) for number in range(1_200)]]),
+    ],
+)
+def test_a_column_of_lists_is_read_as_its_items(cells: list[Any], expected: list[list[str] | None]) -> None:
+    assert own_columns.symbols(cells, 2_000) == expected
+
+
+def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
+    pairs = [[1, 2], [3, 4], [5, 6]]
+    for cell in (pairs, str(pairs)):
+        lines = [json.dumps({"x": cell, "y": number % 2}) for number in range(20)]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        with pytest.raises(UserError, match="Row 1 of the column x has lists within a list"):
+            OwnData(str(tmp_path / "a.jsonl"), channels=("x",), label="y").build(None)
+    x, y = RNG.normal(size=(20, 7, 3)), np.arange(20) % 2
+    where = arrays(tmp_path / "folder", x=x, y=y)
+    with pytest.raises(UserError, match="lists within a list"):
+        OwnData(where, channels=("x",), label="y").build(None)
+    assert OwnData(where).build(None)["train"].x.shape[1] == 3
+    column = own_columns.signals([[[[1.0], [2.0]]]], 10, ["x"])[0]
+    assert column is not None and column.tolist() == [[1.0], [2.0]], "one number for each step is a list all the same"
+
+
+def test_the_scale_of_very_many_steps_is_that_of_all_of_them() -> None:
+    """Sums of float32 stop growing at 16,777,216 ones."""
+    rows = [np.broadcast_to(np.float32(1), (17_000_000, 2)), np.zeros((1, 2), np.float32)]
+    _, found = own_rows._encoded(own_rows._Sequences(rows, "signal"), np.array([True, False]))
+    assert isinstance(found, Signal) and found.shift == (1.0, 1.0) and found.scale == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("lengths", [np.full(20, -3), np.full(20, 8), np.full(20, np.nan), np.ones((20, 1)), 2.5])
+def test_lengths_that_are_none_are_refused(tmp_path: Path, lengths: Any) -> None:
+    x, y = RNG.integers(0, 9, (20, 7)), np.arange(20) % 2
+    where = arrays(tmp_path / "folder", x=x, y=y, lengths=np.broadcast_to(lengths, np.shape(lengths) or 20))
+    with pytest.raises(UserError, match=r"lengths\.npy says no steps of each example: give whole numbers from 0 to 7"):
+        OwnData(where).build(None)
+
+
+def test_labels_that_are_stored_as_fractions_are_remarked_on(tmp_path: Path) -> None:
+    x, y = RNG.integers(0, 9, (20, 7)), np.arange(20) % 2
+    where = arrays(tmp_path / "folder", x=x, y=y.astype(float))
+    assert any("for classes give --label y" in note for note in OwnData(where).notes)
+    assert OwnData(where, label="y").classes == ("0", "1") and not OwnData(where, label="y").notes
+    assert not OwnData(where, target=("y",)).notes, "whoever asks for numbers means them"
+
+
+def test_a_split_without_a_usable_row_is_remarked_on(tmp_path: Path) -> None:
+    table(tmp_path / "f" / "train.csv", ROWS)
+    table(tmp_path / "f" / "test.csv", [f"words {number}" for number in range(9)], "x")
+    task = OwnData(str(tmp_path / "f"), text="x", label="y")
+    assert any(note.startswith("No row of the split test has input and label") for note in task.notes)
+
+
+def test_classes_that_no_training_row_has_are_remarked_on(tmp_path: Path) -> None:
+    """As where one file has whole numbers and the other, written with a gap in it, fractions."""
+    table(tmp_path / "f" / "train.csv", ROWS)
+    table(tmp_path / "f" / "test.csv", [f"words {number},{number % 2}.0" for number in range(9)])
+    task = OwnData(str(tmp_path / "f"), text="x", label="y")
+    assert "2 of 4 classes have no row to train on: '0.0', '1.0'." in task.notes
+    assert not OwnData(table(tmp_path / "a.csv", ROWS), text="x", label="y").notes
+
+
+def test_the_first_line_is_read_with_care(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"line \d+: .*: mend its quotation marks"):
+        OwnData(table(tmp_path / "a.csv", ROWS, 'x,"y'), text="x", label="y").build(None)
+    rows = [row.replace(",", "\t") for row in ROWS]
+    named = table(tmp_path / "a.tsv", rows, "said, as it is, whole\ty")
+    assert OwnData(named, text="said, as it is, whole", label="y").classes == ("0", "1")
