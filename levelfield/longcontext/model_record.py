@@ -17,14 +17,16 @@ from levelfield.spec import UserError
 MODEL = "model.json"
 ASKED = "asked.json"  # how the questions under each label were put to a server
 BYTES = 1 << 20  # at the beginning and at the end of a file that its fingerprint covers
+SAMPLE, SAMPLES = 1 << 14, 256  # bytes, and how many times so many, between them
 
 
 def fingerprint(path: Path) -> str:
-    """Hashes a model's files: names, sizes, and the first and last megabyte of each."""
+    """Hashes a model's files: names, sizes, the first and last megabyte of each, and after a + what samples of the rest
+    hold, since models that were trained further from one checkpoint may begin and end alike."""
     import hashlib
 
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
+    digest, inside = hashlib.sha256(), hashlib.sha256()
     for file in files:
         size = file.stat().st_size
         digest.update(f"{file.name} {size}\n".encode())
@@ -32,7 +34,10 @@ def fingerprint(path: Path) -> str:
             digest.update(data.read(BYTES))
             data.seek(max(0, size - BYTES))
             digest.update(data.read(BYTES))
-    return digest.hexdigest()[:16]
+            for place in range(BYTES, size - BYTES, max(SAMPLE, (size - 2 * BYTES) // SAMPLES)):
+                data.seek(place)
+                inside.update(data.read(SAMPLE))
+    return f"{digest.hexdigest()[:16]}+{inside.hexdigest()[:16]}"
 
 
 def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
@@ -41,6 +46,9 @@ def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
     path, answers = folder / MODEL, folder / PREDICTIONS
     if path.exists() and answers.exists() and answers.stat().st_size:
         known = read_json(path)
+        if known.get("model") == model.partition("+")[0]:  # as it was recorded before there were samples
+            known |= {"model": model}
+            write_json(path, known)
         changed = [key for key, value in facts.items() if known.get(key) != value]
         if changed:
             there = ", ".join(f"{known.get(key)} there, {facts[key]} here" for key in changed)

@@ -13,6 +13,8 @@ import pytest
 from toy_reader import SINGLE, Saying, asked, knows, run
 
 from levelfield.cli import app, ruler_command
+from levelfield.files import write_json
+from levelfield.longcontext import model_record
 from levelfield.longcontext.answers import Answers, predictions
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import PREDICTIONS, Prediction
@@ -20,7 +22,25 @@ from levelfield.longcontext.rows import by_setting, rows
 from levelfield.report import heatmaps
 from levelfield.report import longcontext as context
 from levelfield.ruler import TEMPLATES, Bytes, Needle, Sources, generate, named
-from levelfield.spec import Row
+from levelfield.spec import Row, UserError
+
+
+def test_models_that_differ_only_far_from_the_ends_of_a_file_are_two(tmp_path: Path) -> None:
+    """As two that were trained further from one checkpoint, without its embedding and head."""
+    whole, marks = bytes(range(256)) * 16_384, []
+    for name, content in (("a", whole), ("b", whole[:1_500_000] + bytes(200_000) + whole[1_700_000:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+        marks.append(model_record.fingerprint(tmp_path / name))
+    assert marks[0] != marks[1] and marks[0] == model_record.fingerprint(tmp_path / "a")
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    (folder / PREDICTIONS).write_text("{}\n")
+    older = marks[0].partition("+")[0]  # as a folder has it that was begun before
+    write_json(folder / model_record.MODEL, {"model": older, "tokenizer": "bytes", "precision": "float32"})
+    model_record.claim(folder, model=marks[0], tokenizer="bytes", precision="float32")
+    with pytest.raises(UserError, match="another model"):
+        model_record.claim(folder, model=marks[1], tokenizer="bytes", precision="float32")
 
 
 def test_answers_to_an_earlier_version_are_marked_until_they_are_asked_again(
