@@ -1,7 +1,7 @@
 """Finds what a user's layer or task is made of, so that another content is another run.
 
-A layer in a file is made of that file and those beside it that it imports; one in a notebook, of what `class_identity`
-finds. A task is made of the code that `own_code` finds and of the data files that it names.
+A layer in a file is made of that file and those of the user's own that it imports; one in a notebook, of what
+`class_identity` finds. A task is made of the code that `own_code` finds and of the data files that it names.
 
     beside("mine.py", source)      # {Path(".../helper.py"): b"..."}
     named_files(Reviews())         # (Path(".../reviews.csv"),)
@@ -11,8 +11,9 @@ finds. A task is made of the code that `own_code` finds and of the data files th
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -24,10 +25,11 @@ PACKAGE = "levelfield"  # its own files are no part of a user's layer
 
 
 def beside(path: str, source: bytes, root: Path | None = None) -> dict[Path, bytes]:
-    """Returns path and content of the files in the same folder that a file imports, directly or through others of them.
+    """Returns path and content of the user's own files that a file imports, directly or through others of them.
 
-    root: the folder below which files count and from which modules are named, where that is another one. They are read
-    off the syntax, so what else has been imported, or whether an import is reached, makes no difference.
+    These are those of the same folder, and modules elsewhere that Python finds and that are not installed. root: the
+    folder below which files count and from which modules are named, where that is another one. They are read off the
+    syntax, so what else has been imported, or whether an import is reached, makes no difference.
     """
     folder = root or Path(path).resolve().parent
     found: dict[Path, bytes] = {}
@@ -42,7 +44,7 @@ def beside(path: str, source: bytes, root: Path | None = None) -> dict[Path, byt
 
 
 def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
-    """Yields the files below the folder that one file's import statements may mean."""
+    """Yields the files that one file's import statements may mean: below the folder; elsewhere where it has none."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -56,13 +58,42 @@ def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
             targets = [(base, ".".join([*module, alias.name])) for alias in node.names]
         else:
             continue
+        relative = isinstance(node, ast.ImportFrom) and node.level
         for base, dotted in targets:
             parts = dotted.split(".")
             if parts[0] == PACKAGE:
                 continue
-            for place in (base.joinpath(*parts[: i + 1]) for i in range(len(parts))):
-                files = (place.with_suffix(".py"), place / "__init__.py")
-                yield from (file for file in files if folder in file.parents and file.is_file())
+            home = folder if folder in at.parents else _home_of(at)
+            found = list(_files(base, parts, home))
+            if not (found or relative) and (elsewhere := _own_place(parts[0])) is not None:
+                found = list(_files(elsewhere, parts, elsewhere))
+            yield from found
+
+
+def _files(base: Path, parts: Sequence[str], home: Path) -> Iterator[Path]:
+    """Yields the files below `home` that the dotted name of these parts may mean, seen from `base`."""
+    for place in (base.joinpath(*parts[: i + 1]) for i in range(len(parts))):
+        files = (place.with_suffix(".py"), place / "__init__.py")
+        yield from (file for file in files if home in file.parents and file.is_file())
+
+
+def _home_of(file: Path) -> Path:
+    """Returns the folder above the outermost package that a file is in."""
+    return next(each for each in file.parents if not (each / "__init__.py").is_file())
+
+
+def _own_place(name: str) -> Path | None:
+    """Returns the folder from which Python imports a module; None for one that is installed, and for none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or name in sys.stdlib_module_names:
+        return None
+    if spec.submodule_search_locations:
+        first = Path(next(iter(spec.submodule_search_locations)))
+        return None if is_installed_file(str(first / "__init__.py")) else first.parent
+    return Path(spec.origin).parent if spec.origin and not is_installed_file(spec.origin) else None
 
 
 NOTED = ("annotations_cache", "dict", "doc", "firstlineno", "module", "slotnames", "static_attributes", "weakref")

@@ -7,8 +7,8 @@
 
 The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in `layer.WIDTHS`, or as its
 first required parameter) and, where it has one, `causal`. A class attribute or setting `max_length` says that it takes
-no longer sequences. The hash of the source is a field, so another source is another run: of a file, with the files of
-its folder that it imports; of a class, with what it refers to; of an installed module, its name and version.
+no longer sequences. The hash of the source is a field, so another source is another run: of a file, with all that it
+imports and that is not installed; of a class, with what it refers to; of an installed module, its name and version.
 """
 
 from __future__ import annotations

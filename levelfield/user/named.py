@@ -62,9 +62,9 @@ def is_file(place: str) -> bool:
 def source(place: str) -> Source:
     """Reads what a place consists of. Raises UserError where there is no such file or module.
 
-    Of a file that is its content and that of the files of its folder that it imports; of a module of one's own, the
-    same within the folder of its outermost package. An installed module is identified by its name, and the name and
-    version of what installed it.
+    Of a file that is its content and that of the files that it imports, of its folder and of modules that are not
+    installed; of a module of one's own, the same from the folder of its outermost package. An installed module is
+    identified by its name, and the name and version of what installed it.
     """
     if is_file(place):
         content = _read(place)
@@ -138,10 +138,13 @@ def _imported(name: str, found: Source) -> ModuleType:
 
 
 def _forget(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Drops the modules of these files below a folder, so that they are imported anew."""
-    for file in files:
+    """Drops the modules of these files, below a folder and elsewhere, so that they are imported anew."""
+    elsewhere = {str(file) for file in files if folder not in file.parents}
+    names = [name for name, module in sys.modules.items() if getattr(module, "__file__", None) in elsewhere]
+    for file in (each for each in files if folder in each.parents):
         place = file.relative_to(folder).with_suffix("")
-        name = ".".join(place.parts[:-1] if place.name == "__init__" else place.parts)
+        names.append(".".join(place.parts[:-1] if place.name == "__init__" else place.parts))
+    for name in names:
         if name in sys.modules and not is_installed(sys.modules[name]):
             del sys.modules[name]
 

@@ -213,6 +213,27 @@ def test_classes_and_functions_that_share_an_inner_name_are_each_themselves(tmp_
     assert [mixer.label for mixer in mixers.values()] == ["stack", "three", "once", "twice"]
 
 
+def test_what_a_file_imports_from_elsewhere_is_part_of_it_unless_it_is_installed(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PYTHONPATH and editable installations have it; a relative import within it is followed too."""
+    installed = tmp_path / "site-packages"
+    (installed / "apart").mkdir(parents=True)
+    (installed / "apart" / "__init__.py").write_text("SIZE = 1\n")
+    (tmp_path / "experiments").mkdir()
+    mine = tmp_path / "experiments" / "mine.py"
+    mine.write_text("import apart\nfrom ownpackage.models import Mine as Inner\nclass Mine(Inner):\n    pass\n")
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first = load_user_mixer(f"{mine}:Mine")
+    assert built(first).inner.gain == 2
+    (package / "helper.py").write_text("GAIN = 7.0\n")
+    second = load_user_mixer(f"{mine}:Mine")
+    assert built(second).inner.gain == 7 and digest(second) != digest(first)
+    (installed / "apart" / "__init__.py").write_text("SIZE = 2\n")
+    assert digest(load_user_mixer(f"{mine}:Mine")) == digest(second)
+
+
 def test_names_are_split_outside_brackets_only() -> None:
     words = ["a.py:M(x=1, y=(2, 3)),s4", "torch.nn:GRU(bias=False) conv"]
     assert names(words) == ("a.py:M(x=1, y=(2, 3))", "s4", "torch.nn:GRU(bias=False)", "conv")
