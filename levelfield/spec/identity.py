@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
+_marked = cache(lambda kind: tuple(f for f in _fields(kind) if f.metadata))
 
 
 class ReadsFiles:
@@ -39,18 +40,17 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     if value is None or type(value) in (str, int, float, bool):  # nearly all are, and other questions take longer
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        head: dict[str, Any] = {"kind": type(value).__name__}
-        if isinstance(version := getattr(type(value), "version", None), int):
-            head["version"] = version
-        fields = _fields(type(value))
-        shown = {f.name: getattr(value, f.name) for f in fields}
+        version = getattr(type(value), "version", None)
+        head = {"kind": type(value).__name__, **({"version": version} if isinstance(version, int) else {})}
+        shown = {f.name: getattr(value, f.name) for f in _fields(type(value))}
         if identity:
             head |= value.own_parts if isinstance(value, ReadsFiles) else {}
-            shown |= {f.name: None for f in fields if not f.metadata.get("identity", True)}
-            later = {f.name for f in fields if f.metadata.get("added") and shown[f.name] == f.default}
-            shown = {name: v for name, v in shown.items() if name not in later}
-            changed = [f for f in fields if "version" in f.metadata and shown[f.name] != f.default]
-            shown |= {f"{f.name}.version": f.metadata["version"] for f in changed}
+            for f in _marked(type(value)):
+                shown[f.name] = shown[f.name] if f.metadata.get("identity", True) else None
+                if f.metadata.get("added") and shown[f.name] == f.default:
+                    del shown[f.name]
+                elif "version" in f.metadata and shown[f.name] != f.default:
+                    shown[f"{f.name}.version"] = f.metadata["version"]
         return head | {name: describe(v, identity=identity) for name, v in shown.items()}
     if isinstance(value, (list, tuple)):
         return [describe(v, identity=identity) for v in value]
