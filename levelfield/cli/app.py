@@ -247,7 +247,7 @@ def report(
     from levelfield.longcontext.survey import Survey
 
     source = Source.of(study, trials, numerics.numerics())
-    if isinstance(loaded := source.find(), Survey):
+    if isinstance(loaded := source.find(ids=False), Survey):
         from levelfield.cli import survey_commands
 
         survey_commands.write_report(loaded, runs_dir, report_dir, say)

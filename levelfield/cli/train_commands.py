@@ -155,7 +155,10 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
 
     effort, runs_dir = place.effort, place.runs_dir
     kept = committed.find(runs_dir, study.name, effort)
-    results = committed.read(kept, study, effort) if kept else store.read(runs_dir, study.name, effort, str(source))
+    if kept:
+        results = committed.read(kept, source.load(), effort)  # which asks for the ids of the study's runs
+    else:
+        results = store.read(runs_dir, study.name, effort, str(source))
     results = store.without_unbegun(results, runs_dir, asked) if source.mixer and not kept else results
     study = source.recorded(study, results.specs)
     made(place.report_dir, "--report-dir")

@@ -93,22 +93,24 @@ class Source:
         study, mixer = ("compare", name) if compared else (name, "")
         return Source(study, mixer, options, trials, numerics)
 
-    def find(self) -> Study | Survey:
+    def find(self, ids: bool = True) -> Study | Survey:
         """Returns a study, which trains models, or a survey, which asks models that exist.
 
+        ids: have `runs` make the id of every run, which takes most of its time, so that one that cannot be made is told
+        here; a report of stored rows asks for none.
         Raises UserError, in one sentence, for an unknown name, a broken file or a file without either; so do the `runs`
         and `probes` of the study for whatever goes wrong in them.
         """
         if self.mixer:
             study = _guarded(
-                _comparison(self), self.mixer, named.split(self.mixer)[0] if named.is_named(self.mixer) else ""
+                _comparison(self), self.mixer, named.split(self.mixer)[0] if named.is_named(self.mixer) else "", ids
             )
             return self._asked(study)
         module = _module(self.study)
         found = _declared(module, self.study)
         if isinstance(found, Survey):
             return found
-        return self._asked(_guarded(found, self.study, module.__file__ or ""))
+        return self._asked(_guarded(found, self.study, module.__file__ or "", ids))
 
     def _asked(self, study: Study) -> Study:
         """Returns the study as the other fields ask for it. Another name keeps what it measures apart."""
@@ -325,13 +327,13 @@ def _declared(module: ModuleType, name: str) -> Study | Survey:
     raise UserError(f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`.")
 
 
-def _guarded(study: Study, name: str, file: str) -> Study:
-    """Returns the study with functions of which every failure, even of a run's id, is one sentence."""
+def _guarded(study: Study, name: str, file: str, ids: bool) -> Study:
+    """Returns the study with functions of which every failure is one sentence, with `ids` even that of a run's id."""
     check_name("study", study.name)
 
     def runs(effort: Effort) -> tuple[Run, ...]:
         with user_errors(name, file):
-            return tuple(run for run in study.runs(effort) if run.id)  # an id that cannot be made fails here
+            return tuple(run for run in study.runs(effort) if not ids or run.id)  # one that cannot be made fails here
 
     def probes(run: Run) -> tuple[Probe, ...]:
         with user_errors(name, file):

@@ -19,7 +19,7 @@ from typing import Any
 from levelfield.report import axis_curves, divergence, heatmaps, plots, scorecard, tables, training_curves, tuning
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, gather, is_baseline, left_out, metrics_of, unequal
+from levelfield.report.cells import Cells, is_baseline, left_out, tables_of, unequal
 from levelfield.report.page import FigureSection, PageData, page
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
@@ -43,7 +43,7 @@ def build(
     if not any(not is_baseline(row) for row in results.rows):
         failed = next((f" One of {len(results.failures)} failures: {why}" for why in results.failures.values()), "")
         raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.{failed}")
-    by_metric = [gather(results, metric) for metric in metrics_of(results)]
+    by_metric = tables_of(results)
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
     rows = RowIndex.of(by_metric, results)
@@ -83,7 +83,7 @@ def build(
 def remarks(results: Results) -> list[str]:
     """Returns what whoever reads scores in a terminal must know too: which arms diverged, whether parameter counts are
     unequal, and which arms are left out."""
-    measured = [gather(results, metric) for metric in metrics_of(results)]
+    measured = tables_of(results)
     found = unequal(measured)
     return [*divergence.sentences(results, measured), *filter(None, (found, left_out(results)))]
 

@@ -114,9 +114,20 @@ def _family(name: str, x: float | str) -> str:
     return bare.rstrip("-_= ") or name
 
 
-def lines_along(results: Results, task: str, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Lines:
-    """Everything that one task's panel shows. Places with more keys than needed are left to other views."""
-    arms = arms_of(results)
+def lines_along(
+    results: Results,
+    task: str,
+    axis: str,
+    metric: str,
+    printed: PrintedSources = NOTHING,
+    *,
+    arms: Mapping[str, Arm] | None = None,
+) -> Lines:
+    """Everything that one task's panel shows. Places with more keys than needed are left to other views.
+
+    arms: what `arms_of` has returned, where it has been asked before.
+    """
+    arms = arms_of(results) if arms is None else arms
     rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
     placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
     fewest = min(placed, default=0)
@@ -184,7 +195,8 @@ def _scores(by_run: Mapping[str, Row]) -> tuple[float, ...]:
 def curve(results: Results, cells: Cells, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Figure | None:
     """A panel per task, with the training length marked on an axis of lengths."""
     tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
-    found = {t: lines for t in tasks if (lines := lines_along(results, t, axis, metric, printed)).along}
+    panels = {t: lines_along(results, t, axis, metric, printed, arms=cells.arms) for t in tasks}
+    found = {t: lines for t, lines in panels.items() if lines.along}
     if not found:
         return None
     names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]
@@ -199,7 +211,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
             if axis == "range":
                 _certified(panel, lines, _seen(results), look)
             _panel(panel, lines, rules, look)
-            trained = _training_length(results, task) if axis == "length" else None
+            trained = _training_length(results, cells.arms, task) if axis == "length" else None
             if trained:
                 _mark(panel, trained, "training length")
             panel.set_title(style.short(task, 26), pad=18 if trained else None)
@@ -210,11 +222,11 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
     return Figure(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
 
 
-def _training_length(results: Results, task: str) -> float | None:
+def _training_length(results: Results, arms: Mapping[str, Arm], task: str) -> float | None:
     """Returns the training length of a task, if all its runs have the same one."""
     lengths = {
         float(value)
-        for run, arm in arms_of(results).items()
+        for run, arm in arms.items()
         if arm.task == task
         for value in field_values({"task": results.specs.get(run, {}).get("task", {})}, "length")
     }

@@ -114,12 +114,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Cells:
-    """Everything the main table holds, in the order of the study's runs."""
+    """Everything the main table holds, in the order of the study's runs. arms: as `arms_of` has them, of all runs."""
 
     metric: str
     unit: str
     cells: tuple[Cell, ...]
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    arms: Mapping[str, Arm] = field(default_factory=dict)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -237,10 +238,19 @@ def baselines_of(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]
     return {task: dict(sorted(rules.items(), key=lambda r: (r[0] != "chance", r[1]))) for task, rules in found.items()}
 
 
-def gather(results: Results, metric: str = "accuracy") -> Cells:
-    """Cells of the main table: test scores measured at no particular place. Raises UserError for a missing ledger."""
-    check_ledgers(results)
+def tables_of(results: Results) -> list[Cells]:
+    """Returns the main tables of a report, one for each metric. Raises UserError for a missing ledger."""
     arms = arms_of(results)
+    return [gather(results, metric, arms) for metric in metrics_of(results)]
+
+
+def gather(results: Results, metric: str = "accuracy", arms: Mapping[str, Arm] | None = None) -> Cells:
+    """Cells of the main table: test scores measured at no particular place. Raises UserError for a missing ledger.
+
+    arms: what `arms_of` has returned, where it has been asked before, for it takes long over many runs.
+    """
+    check_ledgers(results)
+    arms = arms_of(results) if arms is None else arms
     baselines = baselines_of(results.rows, metric)
     rows = [r for r in results.rows if not is_baseline(r) and is_test(r) and not r.get("at")]
     by_run = {r.get("run", ""): r for r in rows if r.get("metric") == metric}
@@ -259,7 +269,7 @@ def gather(results: Results, metric: str = "accuracy") -> Cells:
     metrics = _metrics(arms, results)
     other = {run for run in arms if metric not in (metrics[run] or {metric})}
     cells = [c for c in cells if any(s.value is not None or s.run not in other for s in c.scores)]
-    return Cells(metric, unit, tuple(cells), baselines)
+    return Cells(metric, unit, tuple(cells), baselines, arms)
 
 
 def _metrics(arms: Mapping[str, Arm], results: Results) -> dict[str, set[str]]:

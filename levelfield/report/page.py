@@ -17,7 +17,7 @@ from levelfield import published
 from levelfield.report import row_lists, tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
-from levelfield.report.cells import Cell, Cells, arms_of, left_out, unequal
+from levelfield.report.cells import Cell, Cells, left_out, unequal
 from levelfield.report.links import cited, marked, plain
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
@@ -93,7 +93,7 @@ class PageData:
 def page(data: PageData) -> str:
     """The whole document."""
     study = data.study
-    sections = [_top(data), _scores(data), _figures(data.figures), _arms(data.results)]
+    sections = [_top(data), _scores(data), _figures(data.figures), _arms(data)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
     sections.append(row_lists.section(data.rows, _cited(data)))
     return document(f"{study.name}, effort {data.effort}", sections, script=script())
@@ -240,21 +240,21 @@ def _figures(sections: Sequence[FigureSection]) -> str:
     return _section("figures", "Figures", *drawn) if drawn else '<section id="figures"></section>'
 
 
-def arm_specs(results: Results) -> dict[str, dict[Arm, Mapping[str, object]]]:
+def _arm_specs(data: PageData) -> dict[str, dict[Arm, Mapping[str, object]]]:
     """One description per arm, of its first seed, task by task; a task without any description has no arms."""
     specs: dict[str, dict[Arm, Mapping[str, object]]] = {}
-    for run, arm in arms_of(results).items():
+    for run, arm in data.tables[0].arms.items():
         of_task = specs.setdefault(arm.task, {})
-        if run in results.specs:
-            of_task.setdefault(arm, results.specs[run])
+        if run in data.results.specs:
+            of_task.setdefault(arm, data.results.specs[run])
     return specs
 
 
-def _arms(results: Results) -> str:
+def _arms(data: PageData) -> str:
     """What differs, once for all tasks whose arms differ in the same way."""
     alike: dict[str, list[str]] = {}
     common: dict[str, list[str]] = {}
-    for task, specs in arm_specs(results).items():
+    for task, specs in _arm_specs(data).items():
         parts = shared(list(specs.values()))
         if parts:
             columns = (Column("All arms share"), Column("Settings", wrap=True))

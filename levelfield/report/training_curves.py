@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from levelfield.report import style
 from levelfield.report.against_printed import pairs
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cell, Cells, arms_of, is_baseline, is_test, row_value
+from levelfield.report.cells import NONE, Cell, Cells, is_baseline, is_test, row_value
 from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure, score_label
 from levelfield.report.tables import baseline_name, duration, si
@@ -27,7 +27,7 @@ Log = Sequence[Mapping[str, Any]]
 
 def training(results: Results, cells: Cells, task: str) -> Figure | None:
     """Loss above, validation score below, one column per protocol and phase; a thin line per seed."""
-    arms = {run: arm for run, arm in arms_of(results).items() if arm.task == task and results.curves.get(run)}
+    arms = {run: arm for run, arm in cells.arms.items() if arm.task == task and results.curves.get(run)}
     columns: dict[tuple[str, int], str] = {}
     for run, arm in arms.items():
         for phase in sorted({int(record.get("phase", 0)) for record in results.curves[run]}):
@@ -81,12 +81,11 @@ def _line(axes: Axes, log: Log, key: str, shade: str, url: str | None) -> None:
 
 def slices(results: Results, cells: Cells, axis: str) -> Figure | None:
     """Score within each slice, such as each root operator: a bar per arm, its seeds as dots."""
-    arms = arms_of(results)
     found: dict[str, dict[str, dict[tuple[str, str], list[Row]]]] = {}
     for row in results.rows:
         here = _slice(row, cells.metric)
         if here and here[0] == axis and row_value(row) is not None:
-            arm, rule = arms.get(row.get("run", "")), baseline_name(row.get("model", ""))
+            arm, rule = cells.arms.get(row.get("run", "")), baseline_name(row.get("model", ""))
             name = (rule, NONE) if is_baseline(row) or arm is None else (arm.model_label, arm.protocol)
             by_arm = found.setdefault(row.get("task", ""), {}).setdefault(here[1], {})
             by_arm.setdefault(name, []).append(row)

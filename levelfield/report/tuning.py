@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 
 def by_arm(results: Results) -> dict[Arm, list[Record]]:
     """Every arm's trials, its own recipe first."""
-    arms, found = arms_of(results), dict[Arm, list[Record]]()
+    arms, found = arms_of(results) if results.trials else {}, dict[Arm, list[Record]]()
     for record in results.trials:
         found.setdefault(arms[record["arm"]], []).append(record)
     return found

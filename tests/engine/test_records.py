@@ -238,3 +238,13 @@ def test_a_report_folder_holds_the_files_of_one_report(tmp_path: Path) -> None:
     second = report.build(fewer, "minutes", results, tmp_path)
     assert set(second) < set(first)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*second, tmp_path / "notes.txt"}
+
+
+def test_a_study_says_in_one_sentence_that_an_id_cannot_be_made_unless_no_id_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "toys.py"
+    toys.write(path)
+    path.write_text(path.read_text().replace('Trap(TRAPS.get(seed, ""))', "Trap(object())"))
+    with pytest.raises(UserError, match="object cannot be part of a run"):
+        Source(str(path)).load().runs("smoke")
+    found = Source(str(path)).find(ids=False)
+    assert isinstance(found, Study) and [run.task.name for run in found.runs("smoke")] == ["toy"]

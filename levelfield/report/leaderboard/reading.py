@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from levelfield.report import committed
 from levelfield.report.arms import Arm
-from levelfield.report.cells import NONE, Cell, Cells, gather, is_baseline, is_score, metrics_of
+from levelfield.report.cells import NONE, Cell, Cells, is_baseline, is_score, tables_of
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
@@ -155,7 +155,7 @@ def read(folder: Path, specs: Specs = nothing_known) -> Board:
         raise UserError(f"{folder / committed.ROWS} holds rows of {several}: keep one study and effort in a folder.")
     ((study, effort),) = named
     results = _results(folder, rows, specs)
-    tables = _by_task([gather(results, metric) for metric in metrics_of(results)])
+    tables = _by_task(tables_of(results))
     standings = [_standing(cell, rows) for task, cells in tables.items() for cell in cells.of(task)]
     for standing in standings:
         _check(folder, standing, tables[standing.cell.arm.task].metric)
