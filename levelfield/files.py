@@ -283,13 +283,14 @@ def read_log(path: Path) -> list[Any]:
     return _lines(path, text[: text.rfind("\n") + 1])
 
 
-def read_json(path: Path, advice: str = "") -> Any:
+def read_json(path: Path, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Returns the value of a JSON file. Raises UserError on a damaged one.
 
-    advice: what mends it; by default, removing the folder that it lies in.
+    advice: what mends it; by default, removing the folder that it lies in. made: returns what stands for an object, the
+    inner ones first; by default the object itself.
     """
     advice = advice or remedy(path.parent)
-    return _parsed(path, read_text(path, advice), advice)
+    return _parsed(path, read_text(path, advice), advice, made)
 
 
 def remedy(where: Path) -> str:
@@ -302,8 +303,8 @@ def _lines(path: Path, text: str) -> list[Any]:
     return [_parsed(path, line, remedy(path.parent)) for line in lines if line]
 
 
-def _parsed(path: Path, text: str, advice: str) -> Any:
+def _parsed(path: Path, text: str, advice: str, made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_hook=made)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): {advice}.") from error
