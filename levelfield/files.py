@@ -26,12 +26,13 @@ from importlib import import_module
 from pathlib import Path
 from stat import S_ISDIR
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
-import numpy as np
-
 from levelfield.spec.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 try:
     import fcntl
@@ -235,6 +236,8 @@ def save_array(path: Path, array: np.ndarray) -> None:
     NumPy gives that error no number and says how little it wrote. Errors of other packages, such as of a network, have
     no number either, so only here is it taken for a full disk.
     """
+    import numpy as np
+
     with path.open("wb") as file:
         try:
             np.save(file, array)

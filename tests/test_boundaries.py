@@ -207,6 +207,40 @@ assert "torch" not in sys.modules
     assert done.stdout
 
 
+COMPUTING = ("torch", "numpy", "numba", "matplotlib", "duckdb", "safetensors")
+
+
+@pytest.mark.parametrize("module", ["", ".spec", ".files", ".presets.options", ".engine.placement", ".cli.app"])
+def test_importing_what_the_command_line_needs_loads_nothing_that_computes(module: str) -> None:
+    code = f"import sys, levelfield{module}; assert not set({COMPUTING!r}) & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+def test_no_page_of_help_loads_anything_that_computes() -> None:
+    code = f"""
+import sys
+from levelfield.cli.app import COMMANDS, main
+from levelfield.cli.dispatch import Group
+
+def pages(group, before=()):
+    yield [*before, "--help"]
+    for name, command in group.commands.items():
+        words = (*before, name)
+        yield from pages(command, words) if isinstance(command, Group) else [[*words, "--help"]]
+
+for words in pages(COMMANDS):
+    try:
+        main(words)
+    except SystemExit as stop:
+        assert not stop.code, words
+    assert not set({COMPUTING!r}) & set(sys.modules), words
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120, capture_output=True, text=True
+    )
+    assert done.stdout.count("usage: levelfield") > 20
+
+
 def test_no_constructor_swallows_keywords() -> None:
     names = {"__init__", "__new__", "__post_init__", "build"}
     found = [

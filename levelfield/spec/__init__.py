@@ -8,16 +8,17 @@ printing it is the whole truth, and its id is a hash of every field:
     run.id          # "listops-attention-spt_masked-0-5f0c9a1e2b"
 
 Nothing here imports torch at run time, so that plans, reports and the command line stay quick. Every name
-of the files of this folder can be had from here.
+of the files of this folder can be had from here; `Examples`, the one that needs numpy, is loaded on first use.
 Letters in shapes: B batch, T length, D width, C channels, N examples.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from levelfield.spec.archive import Archive as Archive
 from levelfield.spec.errors import UserError as UserError
 from levelfield.spec.errors import closest as closest
-from levelfield.spec.examples import Examples as Examples
 from levelfield.spec.identity import ReadsFiles as ReadsFiles
 from levelfield.spec.identity import derive_seed as derive_seed
 from levelfield.spec.identity import describe as describe
@@ -59,3 +60,15 @@ from levelfield.spec.task import Progress as Progress
 from levelfield.spec.task import SplitName as SplitName
 from levelfield.spec.task import Task as Task
 from levelfield.spec.task import no_progress as no_progress
+
+if TYPE_CHECKING:
+    from levelfield.spec.examples import Examples as Examples
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs numpy on first use (PEP 562): a page of help does not wait for it."""
+    if name != "Examples":
+        raise AttributeError(f"module 'levelfield.spec' has no attribute {name!r}")
+    from levelfield.spec.examples import Examples
+
+    return Examples

@@ -6,10 +6,9 @@ Search(trials=6, lr=(0.1, 10))
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
-
-import numpy as np
 
 from levelfield.spec.errors import UserError
 from levelfield.spec.identity import derive_seed
@@ -25,7 +24,7 @@ class Duration:
     unit: Unit
 
     def __post_init__(self) -> None:
-        if not 0 <= self.value < np.inf:
+        if not 0 <= self.value < math.inf:
             raise UserError(f"A duration of {self} cannot be: give 0 or more.")
 
     def resolve(self, *, batch: int, examples: int, tokens_per_example: float, flops_per_step: float = 0.0) -> int:
@@ -39,7 +38,7 @@ class Duration:
         }[self.unit]
         if per_step <= 0:
             raise UserError(f"A duration of {self} cannot be resolved to steps here: its cost per step is unknown.")
-        return max(0, int(np.ceil(round(self.value / per_step, 9))))
+        return max(0, math.ceil(round(self.value / per_step, 9)))
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.unit}"
@@ -84,11 +83,11 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
-        if not 0 < self.lr < np.inf:
+        if not 0 < self.lr < math.inf:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
         if self.cuts < 0 or (self.cuts and (self.patience is None or self.schedule != "constant")):
             raise UserError(f"A recipe with cuts={self.cuts} needs a patience and schedule='constant'.")
-        if not 0 <= self.least_gain < np.inf or (self.least_gain and self.patience is None):
+        if not 0 <= self.least_gain < math.inf or (self.least_gain and self.patience is None):
             raise UserError(
                 f"A recipe with least_gain={self.least_gain} needs a patience, and a finite gain of 0 or more."
             )
@@ -121,17 +120,17 @@ class Search:
         if not 0 < self.share <= 1:
             raise UserError(f"A search with share={self.share} trains its trials for no time or too long: give 0 to 1.")
         for name, (low, high) in {"lr": self.lr, "weight_decay": self.weight_decay}.items():
-            if not 0 < low <= high < np.inf:
+            if not 0 < low <= high < math.inf:
                 raise UserError(f"{name}=({low}, {high}) is no range of factors: give two above 0, the lower first.")
         if self.lr[0] == self.lr[1] and self.weight_decay[0] == self.weight_decay[1]:
             raise UserError("A search whose ranges are one factor each tries one recipe: widen lr or weight_decay.")
 
     def factors(self) -> list[tuple[float, float]]:
         """What to multiply lr and weight_decay by, trial by trial; the first leaves both as they are."""
-        rates, decays = (self._others(*span) for span in (self.lr, self.weight_decay))
+        import numpy as np
+
+        parts = (np.arange(self.trials) + 0.5) / self.trials
+        middles = [low * (high / low) ** parts for low, high in (self.lr, self.weight_decay)]
+        rates, decays = (np.delete(each, np.abs(np.log(each)).round(9).argmin()) for each in middles)
         order = np.random.default_rng(derive_seed(0, "search")).permutation(len(decays))
         return [(1.0, 1.0), *((float(a), float(b)) for a, b in zip(rates, decays[order], strict=True))]
-
-    def _others(self, low: float, high: float) -> np.ndarray:
-        middles = low * (high / low) ** ((np.arange(self.trials) + 0.5) / self.trials)
-        return np.delete(middles, np.abs(np.log(middles)).round(9).argmin())

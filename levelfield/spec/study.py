@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypedDict, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, final
 
-from levelfield.spec.examples import Examples
 from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task
+
+if TYPE_CHECKING:
+    from levelfield.spec.examples import Examples
 
 Effort = Literal["smoke", "minutes", "overnight", "hours", "paper"]
 

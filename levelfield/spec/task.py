@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-
 from levelfield.spec.archive import Archive
 from levelfield.spec.contents import contents
 from levelfield.spec.errors import UserError
-from levelfield.spec.examples import Examples
 from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.io_types import Input, Label, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
 from levelfield.spec.user_source import named_files
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Generator, Tensor
+
+    from levelfield.spec.examples import Examples
 
 
 SplitName = Literal["train", "val", "test"]
@@ -158,6 +158,8 @@ class Task(ABC, ReadsFiles):
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
         """Rule -> whether it is right about each test example, (N,) bool: the label prior, and a greedy rule where one
         exists. Empty where an example has no single label. `Slices` says where such a rule scores."""
+        import numpy as np
+
         if not isinstance(self.output, Label):
             return {}
         values, counts = np.unique(train.y, return_counts=True)
@@ -165,6 +167,8 @@ class Task(ABC, ReadsFiles):
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
         """Scores of rules that learn no sequence model: those of `hits`, and others that are not of single examples."""
+        import numpy as np
+
         if isinstance(self.output, Values | Label):
             return {rule: float(np.mean(right)) for rule, right in self.hits(train, test).items()}
         known, asked = (e.x if isinstance(self.output, Unlabelled) else e.y[e.y >= 0] for e in (train, test))
