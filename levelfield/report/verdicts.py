@@ -123,7 +123,7 @@ class Table:
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
         marked = {}
         for key, arm in found.cells.items():
-            outcomes = {found._beats(key.task, value, arm) for value in arm.values}
+            outcomes = {found._beats(found.rule(key.task), value, arm) for value in arm.values}
             close = max(arm.values) - min(arm.values) <= CLOSE
             marked[key] = replace(arm, steady=close or len(outcomes) == 1)
         return replace(found, cells=marked)
@@ -146,13 +146,14 @@ class Table:
         rule = self.rule(task, GUESSES)
         return rule.score if rule else Seeds((0.0,), trained=False)
 
-    def learnt(self, key: Key) -> bool:
-        """Whether every seed beats the best simple rule beyond the noise of the test examples."""
-        arm = self.cells.get(key)
-        return arm is not None and all(self._beats(key.task, value, arm) for value in arm.values)
+    def learnt(self, key: Key, only: Sequence[str] = ()) -> bool:
+        """Whether every seed beats the best simple rule, of all or of those named, beyond the noise of the test
+        examples."""
+        arm, rule = self.cells.get(key), self.rule(key.task, only)
+        return arm is not None and all(self._beats(rule, value, arm) for value in arm.values)
 
-    def _beats(self, task: str, value: float, arm: Seeds) -> bool:
-        rule = self.rule(task)
+    @staticmethod
+    def _beats(rule: Rule | None, value: float, arm: Seeds) -> bool:
         own = replace(arm, values=(value,), trained=False, steady=True)
         return rule is None or difference(own, rule.score).decide(2 * ALPHA) > 0
 

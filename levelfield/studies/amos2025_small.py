@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, Question, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.report.verdicts import GUESSES, Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER, mixers, protocols, task
 
@@ -58,31 +58,36 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Questions with all of their cells. Of a model that has not learnt, nothing is asked."""
+    """Questions with all of their cells. Of a model that does not beat guessing, nothing is asked; where it does not
+    beat the best simple rule, the answer says so."""
     places = {(model, p): Key(name, model, p) for model in (TRANSFORMER, SSM) for p in (SCRATCH, LONGER, SPT)}
     arms = {place: table.cells[key] for place, key in places.items() if key in table.cells}
-    whole = {model: all((model, p) in arms for p in (SCRATCH, LONGER, SPT)) for model in (TRANSFORMER, SSM)}
-    able = {m: whole[m] and any(table.learnt(places[m, p]) for p in (LONGER, SPT)) for m in (TRANSFORMER, SSM)}
     scatter, rule = table.scatter(name), f" It did not beat the best simple rule, {table.rule(name)}."
 
-    def asked(model: str, question: Question, facts: str) -> Claim:
-        return Claim(question, facts) if able[model] else Claim(None, facts + rule)
+    def beats(model: str, rules: Sequence[str] = ()) -> bool:
+        return any(table.learnt(places[model, p], rules) for p in (LONGER, SPT))
 
-    if whole[TRANSFORMER]:
-        before, longer, after = (arms[TRANSFORMER, p] for p in (SCRATCH, LONGER, SPT))
-        lift, equal = difference(after, before, 0.0, scatter), difference(after, longer, 0.0, scatter)
-        facts = f"On {name}, {TRANSFORMER} has {before} from scratch, {longer} with added steps, {after} pretrained."
-        yield "self-pretraining lifts the Transformer", asked(TRANSFORMER, lift, facts)
-        yield "and at equal steps", asked(TRANSFORMER, equal, f"At equal steps that is {equal.shown} points.")
-    if whole[SSM]:
-        own = difference(arms[SSM, SPT], arms[SSM, SCRATCH], 0.0, scatter)
-        facts = f"On {name}, {SSM} has " + ", ".join(str(arms[SSM, p]) for p in (SCRATCH, LONGER, SPT)) + "."
-        yield "self-pretraining lifts S4", asked(SSM, own, facts)
-    if all(whole.values()):
+    def whole(model: str, *others: str) -> bool:
+        return all((model, protocol) in arms for protocol in (SPT, *others))
+
+    def asked(model: str, question: Question, facts: str) -> Claim:
+        return Claim(question if beats(model, GUESSES) else None, facts if beats(model) else facts + rule)
+
+    for model, lifted in ((TRANSFORMER, "the Transformer"), (SSM, "S4")):
+        if whole(model, SCRATCH):
+            three = [(SCRATCH, " from scratch"), (LONGER, " with added steps"), (SPT, " pretrained")]
+            shown = ", ".join(f"{arms[model, p]}{how}" for p, how in three if (model, p) in arms)
+            lift = difference(arms[model, SPT], arms[model, SCRATCH], 0.0, scatter)
+            yield f"self-pretraining lifts {lifted}", asked(model, lift, f"On {name}, {model} has {shown}.")
+        if model == TRANSFORMER and whole(model, LONGER):
+            equal = difference(arms[model, SPT], arms[model, LONGER], 0.0, scatter)
+            yield "and at equal steps", asked(model, equal, f"At equal steps that is {equal.shown} points.")
+    if whole(TRANSFORMER, SCRATCH) and whole(SSM, SCRATCH):
         ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (SCRATCH, SPT)]
         gaps = [difference(s4, transformer).shown for transformer, s4 in ends]
         facts = f"{SSM} is {gaps[0]} points from the Transformer at first and {gaps[1]} pretrained."
-        yield "the gap narrows", Claim(Narrower(ends[0], ends[1], scatter) if all(able.values()) else None, facts)
+        able = beats(TRANSFORMER, GUESSES) and beats(SSM, GUESSES)
+        yield "the gap narrows", Claim(Narrower(ends[0], ends[1], scatter) if able else None, facts)
 
 
 study = Study(

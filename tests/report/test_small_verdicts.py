@@ -54,7 +54,19 @@ def test_what_is_asked_of_a_model_needs_its_own_cells_alone() -> None:
     asked = {finding.subject.partition(" (")[0] for finding in amos2025_small.findings(rows)}
     assert asked == set(QUESTIONS[:2])
     rows = [row for row in small(0.0) if row.get("protocol") != "scratch_matched"]
+    asked = {finding.subject.partition(" (")[0] for finding in amos2025_small.findings(rows)}
+    assert asked == {*QUESTIONS} - {"and at equal steps"}
+    rows = [row for row in small(0.0) if row.get("protocol") != "spt_masked"]
     assert amos2025_small.findings(rows) == []
+
+
+def test_a_lift_below_the_best_simple_rule_is_one_and_says_so_and_at_guessing_nothing_is_asked() -> None:
+    rule = Row(task="text", protocol="none", metric="accuracy", split="test", value=0.99, n=LARGE)
+    lift = "self-pretraining lifts the Transformer (text)"
+    found = {each.subject: each for each in amos2025_small.findings([*small(0.0), rule | Row(model="words")])}
+    assert found[lift].decided == 1 and "did not beat the best simple rule, words" in found[lift].facts
+    found = {each.subject: each for each in amos2025_small.findings([*small(0.0), rule | Row(model="chance")])}
+    assert found[lift].decided == found[lift].seen == 0
 
 
 def test_pictures_are_given_more_patience_and_the_other_tasks_as_much_as_before() -> None:
