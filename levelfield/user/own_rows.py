@@ -35,9 +35,10 @@ class Settings:
 
     split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
     `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
-    whose rows then stay together. longest: steps beyond which a sequence is cut. skip_broken: leave out rows that
-    cannot be read, where the default is to name the first one. tokenizer: a tokenizer.json, or a folder with one, whose
-    pieces of the `text` are read instead of its bytes; like the data it is known by its content.
+    whose rows then stay together; a row without a group is one of its own. longest: steps beyond which a sequence is
+    cut. skip_broken: leave out rows that cannot be read, where the default is to name the first one. tokenizer: a
+    tokenizer.json, or a folder with one, whose pieces of the `text` are read instead of its bytes; like the data it is
+    known by its content.
 
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """
@@ -49,7 +50,7 @@ class Settings:
     label: str = ""
     target: tuple[str, ...] = ()
     split: str = ""
-    group: str = ""
+    group: str = field(default="", metadata={"version": 2})  # 1 took all rows without a group for one
     test_share: float = 0.2
     val_share: float = 0.1
     longest: int = 4_096
@@ -110,13 +111,14 @@ def content(task: Settings, identity: str) -> Content:
         raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
     kept = np.flatnonzero(whole)
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
-    groups = [str(cell) for cell in cells.column(task.group, "--group")] if task.group else None
-    keys = [_key(sequences.rows[i], groups[i] if groups else None) for i in kept]
+    of = cells.column(task.group, "--group") if task.group else [None] * len(whole)
+    groups = ["" if own_columns.missing(of[i]) else str(of[i]) for i in kept]
+    keys = [_key(sequences.rows[i], group) for i, group in zip(kept, groups, strict=True)]
     shares = {"test": task.test_share, "val": task.val_share}
     split = own_splits.completed(given[kept], keys, shares, task.seed)
     rows, spec = _encoded(sequences._replace(rows=[sequences.rows[i] for i in kept]), split == "train")
     splits, output = _divided(rows, y[kept], split, names)
-    shared = own_splits.shared(split.tolist(), [groups[i] for i in kept]) if groups else {}
+    shared = own_splits.shared(split.tolist(), groups) if task.group else {}
     longest = max(len(row) for row in rows)
     skipped = sum(part.skipped for part in parts)
     return Content(
@@ -203,9 +205,9 @@ def _known(y: np.ndarray) -> np.ndarray:
     return y >= 0 if y.ndim == 1 else np.all(np.isfinite(y), axis=1)
 
 
-def _key(row: Any, group: str | None) -> bytes:
-    """Returns what keeps rows together: their group, else their input."""
-    if group is not None:
+def _key(row: Any, group: str) -> bytes:
+    """Returns what keeps rows together: their group, where they have one, else their input."""
+    if group:
         return group.encode()
     return row.tobytes() if isinstance(row, np.ndarray) else " ".join(map(str, row)).encode()
 

@@ -59,6 +59,6 @@ def completed(given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, flo
 
 
 def shared(split: Sequence[str], groups: Sequence[str]) -> dict[str, int]:
-    """Counts groups with rows in both of two splits: {"train+test": 3, ...}."""
-    of = {name: {g for g, s in zip(groups, split, strict=True) if s == name} for name in SPLITS}
+    """Counts groups with rows in both of two splits: {"train+test": 3, ...}. A row of the group "" has none."""
+    of = {name: {g for g, s in zip(groups, split, strict=True) if g and s == name} for name in SPLITS}
     return {f"{a}+{b}": len(of[a] & of[b]) for a, b in combinations(SPLITS, 2)}

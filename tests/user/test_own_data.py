@@ -86,6 +86,17 @@ def test_a_hash_of_the_key_decides_and_keys_stay_together() -> None:
     assert (own_splits.carve(keys, {"test": 0.2, "val": 0.1}, seed=1) != split).any()
 
 
+def test_rows_without_a_group_are_no_group(here: Path) -> None:
+    """Half of two hundred rows have none: as one group they would all be in one split."""
+    rows = [{"x": f"{i} a", "y": i % 2, "who": "" if i % 2 else i // 10} for i in range(200)]
+    own = OwnData(write(here / "a.csv", rows), text="x", label="y", group="who")
+    counts = [
+        len([x for x in range(len(part)) if int(bytes(part.sequence(x)).split()[0]) % 2])
+        for part in own.build(None).values()
+    ]
+    assert sum(counts) == 100 and min(counts) > 2 and set(own.shared_groups.values()) == {0}
+
+
 def test_groups_and_given_splits(here: Path) -> None:
     rows = [{"x": f"{i} a", "y": i % 2, "who": i // 5, "part": "test" if i >= 40 else "train"} for i in range(60)]
     path = write(here / "a.csv", rows)
