@@ -80,7 +80,7 @@ class Line(NamedTuple):
 
 
 def leads(link: Element) -> str:
-    """Where a link leads, of the page or of a figure in it."""
+    """The place to which a link leads, of the page or of a figure in it."""
     return link.get("href") or link.get("xlink:href", "")
 
 

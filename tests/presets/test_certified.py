@@ -19,6 +19,7 @@ from levelfield.presets import certified, reach_verdict
 from levelfield.presets.options import Options
 from levelfield.probes.ranges import Ranges
 from levelfield.report import axis_curves
+from levelfield.report.cells import arms_of
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Row, Run, UserError, describe, digest
 from levelfield.studies.reach import study
@@ -151,7 +152,7 @@ def test_the_figure_has_a_line_at_half_from_what_a_convolution_sees(monkeypatch:
     found = results()
     lines = axis_curves.lines_along(found, "reach", "range", "accuracy")
     assert {line.model: line.medians for line in lines.along}["s4"] == [(16, 100), (64, 100), (256, 100)]
-    cells: Any = SimpleNamespace(metric="accuracy", baselines={})
+    cells: Any = SimpleNamespace(metric="accuracy", baselines={}, arms=arms_of(found))
     assert axis_curves.curve(found, cells, "range", "accuracy") is not None
     assert spans == [(17, 256, 50), (17, 17, 50)]
 
