@@ -150,9 +150,9 @@ INTRODUCTION = """\
 `python docs/findings.py` writes this page from the rows in [results](../results/README.md); a test checks that it is
 theirs. Every answer comes from a rule in the code of its study, which is applied to all rows alike
 ([verdicts](verdicts.md), with [what was changed after looking](verdicts.md#what-was-changed-after-looking)). It holds
-for the tasks and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 79 steps
-and fewer. Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that size by
-one command.
+for the tasks and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 256
+steps and fewer. Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that
+size by one command.
 
 ![](figures/findings.png)
 """

@@ -70,7 +70,7 @@ def _names(tasks: Iterable[str]) -> str:
 def counted(seeds: Sequence[int]) -> str:
     """Returns "3 seeds", or "3 to 5 seeds" where marks have different numbers of them."""
     least, most = min(seeds), max(seeds)
-    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return ("one seed" if most == 1 else f"{most} seeds") if least == most else f"{least} to {most} seeds"
 
 
 def _by_answer(findings: Iterable[Finding]) -> dict[str, list[str]]:

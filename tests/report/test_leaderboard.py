@@ -100,7 +100,8 @@ def test_cells_are_the_medians_of_the_committed_rows(kept: Path) -> None:
     for folder in find([ROOT / "results"]).folders:
         expected |= medians(folder)
     cells = Page(kept).cells
-    assert {key: value for key, (value, _) in cells.items()} == pytest.approx(expected, rel=1e-12)
+    shown = {key: value for key, (value, _) in cells.items() if value == value}  # an arm may be planned and not begun
+    assert shown == pytest.approx(expected, rel=1e-12)
     told = cells["demo", "minutes", "reach", "conv17", "scratch"][1]
     assert (
         "Parameters: 103 k" in told and "Steps: " in told and "FLOPs: 614 G" in told and "Seeds: 0, 1, 2, 3, 4" in told
