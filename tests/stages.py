@@ -56,8 +56,11 @@ class Stage:
     def runs(self) -> list[Run]:
         return choose(self.job.source.load(), "smoke")
 
-    def execute(self, engine: Engine | None = None, screen: Screen | None = None) -> Outcome:
-        return Driver(self.job, engine or Local(["cpu"]), screen or self.heard).execute(self.runs())
+    def execute(
+        self, engine: Engine | None = None, screen: Screen | None = None, runs: Sequence[Run] | None = None
+    ) -> Outcome:
+        planned = self.runs() if runs is None else runs
+        return Driver(self.job, engine or Local(["cpu"]), screen or self.heard).execute(planned)
 
     def where(self, seed: int) -> Path:
         return store.directory(self.job.out, self.runs()[seed])

@@ -73,9 +73,10 @@ def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_
     stage.where(1).mkdir(parents=True)
     (stage.where(1) / "error.txt").write_text("It failed before.\n")
     outcomes: list[Outcome] = []
-    command = threading.Thread(target=lambda: outcomes.append(stage.execute()))
+    runs = stage.runs()  # here, as two threads of one process would import the study at once, which no two commands do
+    command = threading.Thread(target=lambda: outcomes.append(stage.execute(runs=runs)))
     command.start()
-    outcomes.append(stage.execute(screen=Heard()))
+    outcomes.append(stage.execute(screen=Heard(), runs=runs))
     command.join()
     assert [len(o.done) for o in outcomes] == [4, 4]
     for seed in range(4):
