@@ -44,7 +44,7 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
         yield (
             f"On {shown.TASKS[lift.task]} the arm with added steps has no runs yet, so it is open what more steps do "
             f"alone: the Transformer has {means[0]} self-pretrained and {means[1]} from scratch, "
-            f"{after.mean - before.mean:+.1f} points{theirs}. Its pretraining stood at its cap."
+            f"{after.mean - before.mean:+.1f} points{theirs}."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
     for task in equal:
