@@ -56,7 +56,6 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
 
     declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
-    from levelfield.presets import efforts
     from levelfield.run import check, pick_device
     from levelfield.runs.numerics import check_device
 
@@ -76,7 +75,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     tuned = declared.search_at(job.effort) is not None and not job.trial
     records = tuning.trial_records(declared, job.effort, job.out) if tuned else ()
     every, trials = choose(study, job.effort), job.source.trials
-    sizes = efforts.shared(job.effort, job.source.options.numbers)
+    sizes = job.source.sizes(job.effort)
     index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials, sizes=sizes)
     told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
     with told, run_screen.screen(Console()) as screen:

@@ -125,6 +125,12 @@ class Source:
             )
         return found
 
+    def sizes(self, effort: Effort) -> Any:
+        """Returns what the arms of a comparison share besides their task, as its record keeps it."""
+        from levelfield.presets import efforts
+
+        return efforts.shared(effort, self.options.numbers)
+
     def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
         """Returns the study with all runs recorded for it: a comparison may have been run with other tasks too."""
         if not self.mixer or self.study == REACH:

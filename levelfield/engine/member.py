@@ -22,7 +22,6 @@ from dataclasses import replace
 from levelfield.engine.find import choose
 from levelfield.engine.worker import Job
 from levelfield.files import made
-from levelfield.presets import efforts
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Lost, Stopped, claim
 from levelfield.runs.results import StudyIndex
@@ -65,7 +64,7 @@ def take_part(job: Job) -> bool:
     check(runs[0])
     if os.environ["RANK"] == "0":
         made(job.out, "--runs-dir")
-        every, sizes = choose(study, job.effort), efforts.shared(job.effort, job.source.options.numbers)
+        every, sizes = choose(study, job.effort), job.source.sizes(job.effort)
         index = StudyIndex.of(study.name, job.effort, every, asked_trials=job.source.trials, sizes=sizes)
         store.write_index(job.out, index, adds=bool(job.source.mixer))
     device = pick_device("auto").type if job.device == "auto" else job.device

@@ -35,11 +35,11 @@ BEYOND = "‡"  # at lengths that the model was not made for
 
 def grids(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[Place, list[float]]]:
     """(task, model and protocol) -> (value of `axis`, length) -> the values of all seeds."""
-    found = _placed(results, metric, axis)
-    return {
-        name: {place: [value for row in rows if (value := row_value(row)) is not None] for place, rows in grid.items()}
-        for name, grid in found.items()
-    }
+    return {name: _values(grid) for name, grid in _placed(results, metric, axis).items()}
+
+
+def _values(grid: Mapping[Place, Sequence[Row]]) -> dict[Place, list[float]]:
+    return {place: [value for row in rows if (value := row_value(row)) is not None] for place, rows in grid.items()}
 
 
 def _placed(results: Results, metric: str, axis: str) -> dict[tuple[str, str], dict[Place, list[Row]]]:
@@ -61,13 +61,13 @@ def _placed(results: Results, metric: str, axis: str) -> dict[tuple[str, str], d
 
 def heat(results: Results, cells: Cells, axis: str) -> Figure | None:
     """A panel per task and model; the median of the seeds in every cell."""
-    found = grids(results, cells.metric, axis)
+    found = _placed(results, cells.metric, axis)
     if not found:
         return None
     tasks = {task for task, _ in found}
     titles = [model if len(tasks) == 1 else f"{model} · {task}" for task, model in found]
-    panels = dict(zip(titles, found.values(), strict=True))
-    placed = dict(zip(titles, _placed(results, cells.metric, axis).values(), strict=True))
+    placed = dict(zip(titles, found.values(), strict=True))
+    panels = {title: _values(grid) for title, grid in placed.items()}
     anchors = {title: {place: common_anchor(rows) for place, rows in grid.items()} for title, grid in placed.items()}
     floor = min((min(rules.values()) for rules in cells.baselines.values() if rules), default=0.0)
     return draw(panels, axis, (min(floor, 100.0), 100.0), score_label(cells), anchors=anchors)
