@@ -91,6 +91,7 @@ class UserMixer(MixerConfig):
         return _MAKERS[self.source_sha256, self.name]
 
 
+@named.alone()
 def load_user_mixer(where: str) -> MixerConfig:
     """Loads the mixer of "file.py:Name" or "package.module:Name(setting=value, ...)" with literal values.
 

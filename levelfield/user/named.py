@@ -7,7 +7,8 @@
 
 A file is executed as these very bytes, under a name of its own, as a package whose path is its folder: `import helper`
 and `from .helper import ...` both find the file beside it. A module is searched for in the current folder too, as
-`python -m` does. Nothing here imports torch.
+`python -m` does. One thread at a time: Python's path and its modules, which loading changes, are the whole process's.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,16 @@ from levelfield.spec.user_source import beside, is_installed, is_installed_file
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
 _LOADED: dict[str, str] = {}  # importable module of a user -> hash of the source that it was imported from
+
+
+_ALONE = threading.RLock()  # the same thread again may, as a user's file may load another
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keeps every other thread from reading and loading what users name meanwhile."""
+    with _ALONE:
+        yield
 
 
 class Source(NamedTuple):
@@ -59,6 +71,7 @@ def is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place or os.sep in place
 
 
+@alone()
 def source(place: str) -> Source:
     """Reads what a place consists of. Raises UserError where there is no such file or module.
 
@@ -82,6 +95,7 @@ def source(place: str) -> Source:
     return Source(content, others, hashlib.sha256(b"\0".join(parts)).hexdigest())
 
 
+@alone()
 def load(place: str, found: Source) -> ModuleType:
     """Executes the file or imports the module. Raises whatever its code raises."""
     if not is_file(place):
@@ -140,7 +154,7 @@ def _imported(name: str, found: Source) -> ModuleType:
 def _forget(folder: Path, files: Mapping[Path, bytes]) -> None:
     """Drops the modules of these files, below a folder and elsewhere, so that they are imported anew."""
     elsewhere = {str(file) for file in files if folder not in file.parents}
-    names = [name for name, module in sys.modules.items() if getattr(module, "__file__", None) in elsewhere]
+    names = [name for name, module in list(sys.modules.items()) if getattr(module, "__file__", None) in elsewhere]
     for file in (each for each in files if folder in each.parents):
         place = file.relative_to(folder).with_suffix("")
         names.append(".".join(place.parts[:-1] if place.name == "__init__" else place.parts))

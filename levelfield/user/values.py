@@ -28,6 +28,7 @@ def value(where: str, kind: type[T]) -> T:
     return value_in(loaded(named.split(where)[0]), where, kind)
 
 
+@named.alone()
 def loaded(place: str) -> ModuleType:
     """Loads a place once for each of its contents, so that the same name is the same class throughout a process."""
     key = (str(Path(place).resolve()) if named.is_file(place) else place, named.source(place).sha256)

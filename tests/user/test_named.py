@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ from torch import Generator, Tensor, nn
 from levelfield.contract import check
 from levelfield.presets.options import names
 from levelfield.spec import MixerConfig, UserError, digest
-from levelfield.user import named
+from levelfield.user import named, values
 from levelfield.user.mixer import UserMixer, load_user_mixer, user_mixer
 from levelfield.user.values import user_errors
 
@@ -232,6 +236,42 @@ def test_what_a_file_imports_from_elsewhere_is_part_of_it_unless_it_is_installed
     assert built(second).inner.gain == 7 and digest(second) != digest(first)
     (installed / "apart" / "__init__.py").write_text("SIZE = 2\n")
     assert digest(load_user_mixer(f"{mine}:Mine")) == digest(second)
+
+
+@pytest.mark.parametrize(
+    ("load", "times"),
+    [
+        (lambda file: values.loaded(file), 1),
+        (lambda file: load_user_mixer(f"{file}:Mine"), 1),
+        (lambda file: values.module(file), 2),
+    ],
+)
+def test_two_threads_that_load_a_file_at_once_do_so_one_after_the_other(
+    load: Callable[[str], object], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file waits for the other thread to be in it too, and goes on by itself where it is kept out meanwhile."""
+    said: list[str] = []
+    both = threading.Barrier(2, timeout=0.5)
+
+    def meet() -> None:
+        said.append("in")
+        try:
+            both.wait()
+        except threading.BrokenBarrierError:
+            said.append("out, alone")
+        else:
+            said.append("out, met")
+
+    meeting = ModuleType("meeting")
+    meeting.__dict__["meet"] = meet
+    monkeypatch.setitem(sys.modules, "meeting", meeting)
+    file = tmp_path / "study.py"
+    own = HELPED.replace("from .helper import GAIN", "GAIN = 2.0")
+    file.write_text(f"# {load}\nimport meeting\nmeeting.meet()\n{own}")
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(load, [str(file)] * 2)
+    assert said == ["in", "out, alone"] * times
+    assert (first == second) is (times == 1)
 
 
 def test_names_are_split_outside_brackets_only() -> None:
