@@ -36,7 +36,7 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Numerics, Row, Study, Task, no_progress
 from levelfield.spec.numerics import PLAIN
 from levelfield.user.mixer import user_mixer
-from levelfield.user.own_data import OwnData
+from levelfield.user.own_data import OwnData, report_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -135,7 +135,8 @@ def compare(
     run_all(study, effort, out)
     results = store.without_unbegun(store.read(out, study.name, effort), out, [run.id for run in asked])
     study = recorded(study, results.specs, config)
-    files = report.build(study, effort, results, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
+    name = report_name(study.name, effort, {run.task for run in study.runs(effort)})
+    files = report.build(study, effort, results, Path(choices.get("to", "report")) / name)
     return Comparison(results.rows, results.ledgers, files)
 
 
@@ -200,5 +201,5 @@ def audit(source: Task | str, effort: Effort = "minutes", **choices: Unpack[Choi
     auditing.measure(task, effort, place, no_progress)
     _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
     rows = auditing.collect(task, effort, place)
-    files = page.build(rows, Path(choices.get("to", "report")) / f"{study.name}-{effort}")
+    files = page.build(rows, Path(choices.get("to", "report")) / report_name(study.name, effort, [task]))
     return Audit(words.lead(Reading.of(rows)), rows, files)

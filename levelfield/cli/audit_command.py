@@ -62,6 +62,7 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     from levelfield.report.audit import page, words
     from levelfield.report.audit.reading import Reading
     from levelfield.run import pick_device
+    from levelfield.user.own_data import report_name
 
     pick_device(job.device)
     place = auditing.Place(job.out, job.data)
@@ -77,7 +78,7 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     found = Reading.of(rows)
     for sentence in (words.lead(found), *words.details(found)):
         say(sentence)
-    for path in page.build(rows, report_dir / f"{study.name}-{job.effort}"):
+    for path in page.build(rows, report_dir / report_name(study.name, job.effort, [task])):
         if path.suffix != ".png":
             say(f"Wrote {path}")
     return complete

@@ -28,6 +28,7 @@ from levelfield.report import committed
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Run, Study, UserError
+from levelfield.user.own_data import report_name
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ def found(study: Study, effort: Effort, runs_dir: Path) -> str:
     return study.verdict(store.read(runs_dir, study.name, effort).rows)
 
 
+def _folder(source: Source, study: Study, effort: Effort) -> str:
+    """Returns the name of the folder of a report; the name of a study that is a file already says what its data are."""
+    return report_name(study.name, effort, {run.task for run in study.runs(effort)} if source.mixer else ())
+
+
 def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[str] = ()) -> None:
     """Writes the report of what has been measured so far of the study that the source declares.
 
@@ -162,7 +168,8 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     study = source.recorded(study, results.specs)
     made(place.report_dir, "--report-dir")
     printed = references(study.published)
-    for path in report.build(study, effort, results, place.report_dir / f"{study.name}-{effort}", printed):
+    to = place.report_dir / _folder(source, study, effort)
+    for path in report.build(study, effort, results, to, printed):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
     for remark in report.remarks(results):

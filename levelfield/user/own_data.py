@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,6 +101,16 @@ class OwnData(Settings, Task):
         for note in made.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
         return made.splits
+
+
+def report_name(study: str, effort: str, tasks: Iterable[Task]) -> str:
+    """Returns the name of the folder of a study's report: "audit-own_reviews-minutes-3f2a91".
+
+    tasks: those that the report is of. A part of the hash of each that reads files of the user's own tells data of one
+    name apart, such as a/reviews.csv and b/reviews.csv, or the same file with another label.
+    """
+    own = dict.fromkeys(digest(task)[:6] for task in tasks if task.reads)
+    return "-".join([study, effort, *sorted(own)])
 
 
 def is_word(text: str) -> bool:

@@ -52,11 +52,13 @@ def test_an_audit_runs_to_its_report_and_continues(here: Path, capfd: pytest.Cap
     main([*shlex.split(line)[1:], "--jobs", "1"])
     said = capfd.readouterr().out
     assert "Without a sequence model" in said and "7 of 7 runs complete" in said
-    at = here / "report" / "audit-own_reviews-smoke"
+    (at,) = (here / "report").glob("audit-own_reviews-smoke-??????")
+    assert f"Wrote {at.relative_to(here)}/report.html" in said
     assert all((at / name).exists() for name in ("report.html", "rows.csv", "badge.svg", "datasheet.md"))
     before = (at / "rows.csv").read_bytes()
     main(shlex.split(line)[1:])
     assert (at / "rows.csv").read_bytes() == before
+    assert list(at.parent.iterdir()) == [at]
 
 
 def rows(task: str, learnable: bool, shares: dict[int, float], best: float = 0.95) -> list[Row]:

@@ -1,6 +1,6 @@
 """Writes an audit: the page, its rows, the figures, the badge and the paragraph for a datasheet, from rows alone.
 
-build(rows, Path("report/audit-own_reviews-minutes"))     # report.html, rows.csv, badge.svg, datasheet.md, figures
+build(rows, Path("report/audit-listops-minutes"))     # report.html, rows.csv, badge.svg, datasheet.md, figures
 """
 
 from __future__ import annotations
