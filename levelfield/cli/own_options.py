@@ -14,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import ColumnNames, Number, Share, Text
+from levelfield.cli.arguments import Cells, ColumnNames, Number, Share, Text
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -38,6 +38,7 @@ class OwnColumns:
         longest: steps beyond which a sequence is cut
         split_seed: of the hash that carves splits
         skip_broken: leave out rows that cannot be read
+        missing: what stands for an empty cell in the columns of label, target and group, such as nan
     """
 
     text: Text = ""
@@ -53,6 +54,7 @@ class OwnColumns:
     longest: Number = 4_096
     split_seed: Number = 0
     skip_broken: bool = False
+    missing: Cells = ()
 
     def word(self, path: str) -> str:
         """Returns what stands for the file in text. Raises UserError for settings that cannot be, and for whatever is

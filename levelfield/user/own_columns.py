@@ -4,16 +4,17 @@
     pieces(cells.column("body", "--text"), 4_096, tokenizer_file("gpt2"))            # its pieces, by a tokenizer
     classes(cells.column("stars", "--label"), "stars")          # (("1", "2", ..., "5"), class of each row)
 
-A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only
-and a number that is none are refused.
+A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only,
+one that says "nan" and a number that is none are refused.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from levelfield.spec import UserError, closest
 MOST_CLASSES = 1_000
 MOST_SYMBOLS = 60_000
 LISTS = (list, tuple, np.ndarray)
+NOTHING = frozenset({"nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL"})
+"""What programs write for a missing value."""
 BRACKETS = frozenset("[]()")
 BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
 
@@ -37,11 +40,15 @@ class Cells:
     where: str
     columns: dict[str, list[Any]]
 
-    def column(self, name: str, flag: str) -> list[Any]:
-        """Returns a column. Raises UserError where there is none of that name; flag: what named it."""
+    def column(self, name: str, flag: str, empty: Collection[str] = ()) -> list[Any]:
+        """Returns a column. Raises UserError where there is none of that name; flag: what named it.
+
+        empty: texts for which cells are None instead.
+        """
         if name not in self.columns:
             raise UserError(f"{self.where} has no column '{name}' for {flag}: {closest(name, list(self.columns))}")
-        return self.columns[name]
+        found = self.columns[name]
+        return [None if isinstance(c, str) and c.strip() in empty else c for c in found] if empty else found
 
 
 def missing(cell: Any) -> bool:
@@ -159,8 +166,8 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
 def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Returns the names of the classes, sorted, and the class of each row, (N,), -1 where it is missing.
 
-    Raises UserError for a single class, for so many that the column cannot be one of classes, and for several in a
-    cell.
+    Raises UserError for a single class, for so many that the column cannot be one of classes, for several in a cell,
+    and for one of NOTHING, of which it cannot be told whether it is a class.
     """
     if any(isinstance(cell, (list, tuple, dict)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
         raise UserError(
@@ -168,6 +175,12 @@ def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarra
             "each, such as whether a certain one is among them."
         )
     texts = [None if missing(cell) else _label(cell) for cell in cells]
+    if said := {text: count for text, count in Counter(texts).items() if text in NOTHING}:
+        counts = " and ".join(f"'{text}' in {count:,}" for text, count in said.items())
+        raise UserError(
+            f"The label {name} is {counts} of {len(texts):,} rows, as missing labels are often written: leave such "
+            f"rows out with --missing {shlex.join(said)}, or keep them as a class by another word in the file."
+        )
     there = sorted({text for text in texts if text is not None}, key=_by_number)
     if len(there) < 2:
         only = f"only '{there[0]}'" if there else "nothing"
@@ -211,6 +224,7 @@ def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray
                 found[row, at] = np.nan if missing(cell) else float(cell)
             except (TypeError, ValueError):
                 raise UserError(
-                    f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label."
+                    f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label, "
+                    "or what stands for a missing number with --missing."
                 ) from None
     return found

@@ -38,7 +38,8 @@ class Settings:
     whose rows then stay together; a row without a group is one of its own. longest: steps beyond which a sequence is
     cut. skip_broken: leave out rows that cannot be read, where the default is to name the first one. tokenizer: a
     tokenizer.json, or a folder with one, whose pieces of the `text` are read instead of its bytes; like the data it is
-    known by its content.
+    known by its content. missing: texts that stand for none in the columns of `label`, `target` and `group`, as an
+    empty cell does, such as "nan".
 
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """
@@ -57,6 +58,7 @@ class Settings:
     seed: int = 0
     skip_broken: bool = False
     tokenizer: str | None = field(default=None, metadata={"identity": False, "added": True})
+    missing: tuple[str, ...] = field(default=(), metadata={"added": True})
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
@@ -111,7 +113,7 @@ def content(task: Settings, identity: str) -> Content:
         raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
     kept = np.flatnonzero(whole)
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
-    of = cells.column(task.group, "--group") if task.group else [None] * len(whole)
+    of = cells.column(task.group, "--group", task.missing) if task.group else [None] * len(whole)
     groups = ["" if own_columns.missing(of[i]) else str(of[i]) for i in kept]
     keys = [_key(sequences.rows[i], group) for i, group in zip(kept, groups, strict=True)]
     shares = {"test": task.test_share, "val": task.val_share}
@@ -181,7 +183,7 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[
     classes: column -> the names of its classes, where the files have them.
     """
     if task.target:
-        columns = [cells.column(name, "--target") for name in task.target]
+        columns = [cells.column(name, "--target", task.missing) for name in task.target]
         return own_columns.values(columns, task.target), ()
     arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
     if arrays and not task.label:
@@ -194,7 +196,7 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[
             f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes) or --target "
             f"(numbers); it has {', '.join(cells.columns)}."
         )
-    column = cells.column(name, "--label")
+    column = cells.column(name, "--label", task.missing)
     if name in classes:
         return own_columns.numbered_classes(column, len(classes[name])), classes[name]
     names, y = own_columns.classes(column, name)

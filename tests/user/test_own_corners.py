@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from levelfield import OwnData
-from levelfield.spec import Signal, UserError
+from levelfield.spec import Signal, UserError, digest
 from levelfield.user import own_columns, own_rows
 
 ROWS = [f"text {number},{number % 2}" for number in range(30)]
@@ -106,6 +107,32 @@ def test_classes_that_no_training_row_has_are_remarked_on(tmp_path: Path) -> Non
     task = OwnData(str(tmp_path / "f"), text="x", label="y")
     assert "2 of 4 classes have no row to train on: '0.0', '1.0'." in task.notes
     assert not OwnData(table(tmp_path / "a.csv", ROWS), text="x", label="y").notes
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_labels_that_say_nothing_are_no_class_unless_they_are_renamed(tmp_path: Path, ending: str) -> None:
+    rows = [
+        {"x": f"text {n}", "y": ("1", "2", "nan", " n/a", "")[n % 5], "t": ("1.5", "2", "NA")[n % 3]} for n in range(60)
+    ]
+    file = tmp_path / f"a{ending}"
+    if ending == ".csv":
+        table(file, [",".join(row.values()) for row in rows], "x,y,t")
+    elif ending == ".jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        listed = ", ".join(f"('{row['x']}', '{row['y']}', '{row['t']}')" for row in rows)
+        duckdb.sql(f"COPY (SELECT * FROM (VALUES {listed}) AS a(x, y, t)) TO '{file}' (FORMAT parquet)")
+    said = (
+        r"is 'nan' in 12 and 'n/a' in 12 of 60 rows, .* with --missing nan n/a, or keep them as a class by another word"
+    )
+    with pytest.raises(UserError, match=said):
+        OwnData(str(file), text="x", label="y").build(None)
+    task = OwnData(str(file), text="x", label="y", missing=("nan", "n/a"))
+    assert task.classes == ("1", "2") and task.notes == ("36 of 60 rows without input or label were left out.",)
+    assert digest(task) != digest(OwnData(str(file), text="x", label="y"))
+    with pytest.raises(UserError, match=r"no number \('NA'\): .* with --missing"):
+        OwnData(str(file), text="x", target=("t",)).build(None)
+    assert OwnData(str(file), text="x", target=("t",), missing=("NA",)).left_out == 20
 
 
 def test_the_first_line_is_read_with_care(tmp_path: Path) -> None:
