@@ -58,6 +58,17 @@ def missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
+def require_text(cells: Sequence[Any], name: str) -> None:
+    """Raises UserError for a cell that holds several things, which has no text of its own."""
+    for number, cell in enumerate(cells, 1):
+        if isinstance(cell, (*LISTS, dict)):
+            raise UserError(
+                f"Row {number} of the column {name} is a {'record' if isinstance(cell, dict) else 'list'} and no text: "
+                "name lists of words or symbols with --symbols, lists of measured numbers with --channels, or give "
+                "--text a column of text."
+            )
+
+
 def texts(cells: Sequence[Any], longest: int) -> list[np.ndarray | None]:
     """Returns the UTF-8 bytes of each cell, at most `longest`; None where there are none."""
     encoded = (None if missing(c) else str(c).encode("utf-8", "replace")[:longest] for c in cells)

@@ -152,12 +152,13 @@ def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> 
 
 
 def _sequences(task: Settings, cells: Cells) -> _Sequences:
-    if task.text and task.tokenizer:
-        file = own_columns.tokenizer_file(task.tokenizer)
-        rows, count = own_columns.pieces(cells.column(task.text, "--text"), task.longest, file)
-        return _Sequences(rows, "pieces", count)
     if task.text:
-        return _Sequences(own_columns.texts(cells.column(task.text, "--text"), task.longest), "bytes")
+        column = cells.column(task.text, "--text")
+        own_columns.require_text(column, task.text)
+        if not task.tokenizer:
+            return _Sequences(own_columns.texts(column, task.longest), "bytes")
+        rows, count = own_columns.pieces(column, task.longest, own_columns.tokenizer_file(task.tokenizer))
+        return _Sequences(rows, "pieces", count)
     if task.symbols:
         return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "symbols")
     if task.channels:

@@ -70,6 +70,22 @@ def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
     assert column is not None and column.tolist() == [[1.0], [2.0]], "one number for each step is a list all the same"
 
 
+@pytest.mark.parametrize("kind", ["list", "record"])
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_a_list_or_a_record_is_no_text(tmp_path: Path, kind: str, ending: str) -> None:
+    """Written as Python writes it, it would be quotation marks and brackets for the most part."""
+    cells = [None, *({"said": f"{n}"} if kind == "record" else ["a", f"{n}"] for n in range(20))]
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(json.dumps({"x": cell, "y": number % 2}) for number, cell in enumerate(cells)))
+    if ending == ".parquet":
+        file, lines = tmp_path / "a.parquet", file
+        duckdb.sql(f"COPY (SELECT * FROM read_json('{lines}')) TO '{file}' (FORMAT parquet)")
+    with pytest.raises(UserError, match=f"Row 2 of the column x is a {kind} and no text: .*--symbols.*--channels"):
+        OwnData(str(file), text="x", label="y").build(None)
+    if kind == "list":
+        assert OwnData(str(file), symbols="x", label="y").max_length == 2
+
+
 def test_the_scale_of_very_many_steps_is_that_of_all_of_them() -> None:
     """Sums of float32 stop growing at 16,777,216 ones."""
     rows = [np.broadcast_to(np.float32(1), (17_000_000, 2)), np.zeros((1, 2), np.float32)]
