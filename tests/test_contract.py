@@ -193,6 +193,26 @@ def test_idle_parameters_are_only_a_warning() -> None:
         check(Idle(sound), 16, causal=True)
 
 
+def beside_others(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+    return (x - x.mean((0, 1)) if layer.training else x) @ layer.weight
+
+
+def draws(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Dropout, and a count of calls in training that changes the output, neither of which reads other sequences."""
+    layer.count += layer.training
+    return nn.functional.dropout(x @ layer.weight, 0.5, layer.training) * (1 + layer.count)
+
+
+def test_seeing_batch_neighbours_in_training_alone_is_only_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    for rule in (sound, draws):
+        check(Broken(rule), 16, causal=False)
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"broken lets the sequences of a batch see each other in training, .* batch size"
+    ):
+        check(Broken(beside_others), 16, causal=False)
+
+
 def test_padding_can_be_left_out_for_tasks_of_one_length() -> None:
     def ignores(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
         return (x @ x.transpose(1, 2)).softmax(-1) @ x @ layer.weight

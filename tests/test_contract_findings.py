@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,44 @@ def test_a_fault_of_the_outputs_is_told_once_under_its_own_rule(made: type[nn.Mo
 def test_outputs_that_are_not_finite_show_no_look_ahead() -> None:
     assert not looks_ahead(user_mixer(NotFinite), 8)
     assert looks_ahead(user_mixer(Overflows), 8), "as initialised it does, and only noise hides it"
+
+
+class BatchNormed(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.map, self.norm = nn.Linear(width, width), nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.map(x).transpose(1, 2)).transpose(1, 2)
+
+
+class BatchCentred(nn.Linear):
+    """Its outputs depend on the batch in eval mode too, which is a fault and no note."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().forward(x - x.mean(0))
+
+
+def test_what_mixes_sequences_in_training_alone_is_told_and_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {each.rule for each in findings.examine(user_mixer(BatchNormed), 8, causal=False) if each.fault} == {
+        findings.IN_TRAINING
+    }
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(BatchCentred), 8, causal=False)}
+    assert found[findings.IN_TRAINING] == findings.NOT_REACHED
+    monkeypatch.chdir(tmp_path)
+    lines = inspect.getsource(BatchNormed)
+    Path("mine.py").write_text(f"from torch import Tensor, nn\n{lines}")
+    main(["check", "mine.py:BatchNormed", "--width", "8"])
+    shown = capsys.readouterr().out
+    said = (
+        "note   sequences of a batch do not see each other in training: batchnormed lets the sequences of a batch see"
+    )
+    assert said in shown and "FAULT" not in shown and shown.endswith("All of it holds.\n")
 
 
 def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(

@@ -37,9 +37,9 @@ def check(
     mode, no memory between calls, sequences of one step, independence of batch neighbours, no future in the causal
     direction, with `padding` no influence of padded steps on real ones, declared lengths that are true, and weights
     that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
-    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
-    warning only. A check takes well under a second on a CPU, plus six passes at `longest`; `device` is for modules
-    that run nowhere else.
+    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient, and batch
+    neighbours that see each other in training alone, raise a warning only. A check takes well under a second on a CPU,
+    plus six passes at `longest`; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -48,7 +48,7 @@ def check(
         bound = config.max_length
         length, longest = min(length, bound or length), longest and min(longest, bound or longest)
         with fitting(f"{config.label} at width {width:,}, called on up to {longest or length:,} steps,", SHORTER):
-            idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+            idle, mixes = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
@@ -56,6 +56,8 @@ def check(
     if idle:
         names = ", ".join(sorted(idle))
         warnings.warn(f"{config.label} has parameters that get no gradient: {names}; remove or use them.", stacklevel=2)
+    if mixes:
+        warnings.warn(f"{config.label} {rules.MIXES}", stacklevel=2)
 
 
 def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
@@ -96,20 +98,23 @@ class Examination:
     length: int
     longest: int | None
 
-    def run(self) -> set[str]:
-        """Applies every rule twice; returns the names of parameters that never get a gradient."""
+    def run(self) -> tuple[set[str], bool]:
+        """Applies every rule twice; returns the names of parameters that never get a gradient, and whether the
+        sequences of a batch see each other in training."""
         layer, generator = self.built(), Generator().manual_seed(1)
         rules.holds_tensors_alone(layer, self.config.label)
         with torch.random.fork_rng(rules.devices(self.device)):
             idle = self._rules(layer, generator)
+            mixes = rules.mixes_in_training(self.subject(layer, generator))
             self.declared_lengths(layer, generator)
             self._long_sequence(layer, generator)
             rules.add_noise(layer, generator)
             if torch.isfinite(layer(self._normal(2, self.length, generator), None)).all():  # noise may overflow
                 idle &= self._rules(layer, generator)
+                mixes |= rules.mixes_in_training(self.subject(layer, generator))
                 self._long_sequence(layer, generator)
             rules.same_after_loading(self.subject(layer, generator), self.built())
-        return idle
+        return idle, mixes
 
     def built(self) -> nn.Module:
         return _build(self.config, self.width, self.causal).to(self.device)

@@ -24,7 +24,7 @@ NOT_REACHED = "not reached, for the fault above"
 
 
 class Finding(NamedTuple):
-    """A rule in words, and what breaks it in one sentence; "" where nothing does."""
+    """A rule in words, and what breaks it in one sentence; "" where nothing does. A rule of NOTES may be broken."""
 
     rule: str
     fault: str = ""
@@ -42,6 +42,7 @@ class _Case(NamedTuple):
         return self.subject.layer
 
 
+IN_TRAINING = "sequences of a batch do not see each other in training"
 FINITE = "outputs are finite and have the shape of the input"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
@@ -52,12 +53,14 @@ RULES: dict[str, Callable[[_Case], object]] = {
     "no step sees a later one": lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     "padding is not seen": lambda c: rules.blind_to_padding(c.subject),
     "gradients are finite": lambda c: _gradients(c),
+    IN_TRAINING: lambda c: _apart_in_training(c),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
     "stored weights make the same layer again": lambda c: rules.same_after_loading(c.subject, c.examination.built()),
 }
 """What must hold, in the order of what explains most."""
 
 CAUSAL = "no step sees a later one"
+NOTES = {IN_TRAINING}  # rules that good mixers may break: whoever trains one should know
 TRACKED = {"gradients are finite", "declared lengths are true"}  # rules that look at gradients
 
 
@@ -109,6 +112,13 @@ def _overflows(subject: rules.Subject) -> bool:
         return not bool(torch.isfinite(subject(subject.x)).all())
     except (UserError, SystemExit):
         return False
+
+
+def _apart_in_training(case: _Case) -> None:
+    """Raises UserError where outputs depend on the batch in training; where in eval mode too, that rule's own."""
+    rules.independent_of_batch(case.subject)
+    if rules.mixes_in_training(case.subject):
+        raise UserError(f"{case.subject.name} {rules.MIXES}")
 
 
 def _gradients(case: _Case) -> None:

@@ -23,6 +23,10 @@ from levelfield.spec.memory import is_shortage
 
 TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
 NOISE = 0.05  # standard deviation of what `add_noise` adds to every parameter
+MIXES = (
+    "lets the sequences of a batch see each other in training, as nn.BatchNorm1d does, and in eval mode not: what it "
+    "learns depends on the batch size. If that is not meant, normalise each sequence by itself, as nn.LayerNorm does."
+)
 MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
 
 
@@ -128,6 +132,24 @@ def independent_of_batch(subject: Subject) -> None:
                 f"{subject.name} lets the sequences of a batch see each other: check that the axes are (batch, length, "
                 "width) and that nothing is averaged over the batch."
             )
+
+
+@torch.no_grad()
+def mixes_in_training(subject: Subject) -> bool:
+    """Tells whether, in training mode, what a sequence gives depends on the others of its batch.
+
+    A layer that gives another output when it is called again, with the same draws, shows nothing.
+    """
+    changed = 3 * subject.other
+    changed[1] = subject.x[1]  # between two others, in a batch of three
+    subject.layer.train()
+    outputs = []
+    for x in (subject.x, subject.x, changed):
+        with torch.random.fork_rng(devices(x.device)):
+            outputs.append(subject(x)[1])
+    subject.layer.eval()
+    first, again, beside_others = outputs
+    return differ(first, beside_others) and not differ(first, again)
 
 
 def blind_to_the_future(subject: Subject, steps: Iterable[int]) -> None:
