@@ -5,7 +5,7 @@ WORKERS ?= auto
 no_python = '$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=...
 set_up = command -v "$(PYTHON)" >/dev/null || { echo "$(no_python)"; exit 1; }; "$(PYTHON)" .ci/setup.py
 
-.PHONY: help setup demo test slow lint format types check pages docs clean
+.PHONY: help setup demo test slow peers lint format types check pages docs clean
 
 help:  ## what this file can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,10 @@ test: setup  ## the ordinary tests
 slow: setup  ## the slow tests too
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not browser" --timeout 1200
 
+peers:  ## the tests beside other packages, such as transformers, Ray and lm-eval, in an environment of their own
+	@$(set_up) --peers
+	@.venv-peers/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "peers and not gpu"
+
 lint: setup  ## style, as CI checks it
 	@$(RUN) ruff check
 	@$(RUN) ruff format --check
@@ -34,7 +38,7 @@ format: setup  ## mend what ruff can mend
 types: setup  ## static types
 	@$(RUN) pyright
 
-check: test lint types  ## all that CI checks
+check: test lint types  ## what CI checks with the tools of .venv
 
 pages: setup  ## the report that is kept in docs, from the rows that are kept in results
 	@$(RUN) levelfield report demo --runs-dir results --report-dir build
@@ -44,4 +48,4 @@ docs:  ## the documentation as a site, build/site/index.html; needs nothing of .
 	@"$(PYTHON)" docs/website.py
 
 clean:  ## remove the environment and the caches; runs and data stay
-	rm -rf .venv .venv-docs .setup.lock .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-docs .setup.lock .pytest_cache .ruff_cache .hypothesis

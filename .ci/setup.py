@@ -1,11 +1,12 @@
 """Makes .venv ready to work in: `python3 .ci/setup.py`, which `make` calls before every job.
 
 With `--without-dev`, tests, linters and type checkers are left out, which running levelfield does not need; a later
-call without it adds them.
+call without it adds them. With `--peers`, the environment is .venv-peers, which has the packages of others too that
+some tests compare with or ask.
 
-The stamp `.venv/.ready` says what the environment was made from: this folder and the interpreter, a hash of
-pyproject.toml and constraints.txt, and what it is for. So a second call returns at once, and a changed file installs
-again. While packages are being installed `.venv/.unfinished` stands there; an environment that still has it was killed
+The stamp `.ready` in the environment says what it was made from: this folder and the interpreter, a hash of
+pyproject.toml and of the constraints, and what it is for. So a second call returns at once, and a changed file installs
+again. While packages are being installed `.unfinished` stands there; an environment that still has it was killed
 half-way and is made anew. Two calls at once wait for each other.
 
 Nothing here may be newer than Python 3.6, whose users are told in one sentence that theirs is too old.
@@ -20,12 +21,13 @@ from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+PEERS = "--peers" in sys.argv
+VENV = ROOT / (".venv-peers" if PEERS else ".venv")
 PYTHON = str(VENV / "bin" / "python")
 READY = VENV / ".ready"
 UNFINISHED = VENV / ".unfinished"
-CONSTRAINTS = ROOT / "constraints.txt"
-WHOLE, RUN_ONLY = ".[dev]", "."
+CONSTRAINTS = ROOT / ("constraints-peers.txt" if PEERS else "constraints.txt")
+WHOLE, RUN_ONLY = ".[dev,peers]" if PEERS else ".[dev]", "."
 
 
 def wanted(packages):
@@ -62,11 +64,12 @@ def make(packages):
     if not works():
         subprocess.check_call([sys.executable, "-m", "venv", str(VENV)])
     torch = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-c", "constraints.txt"]
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-c", CONSTRAINTS.name]
     pip += [] if sys.stdout.isatty() else ["-qq"]
-    print(f"Installing {torch} and the rest into .venv: minutes now, a moment next time.", flush=True)
+    print(f"Installing {torch} and the rest into {VENV.name}: minutes now, a moment next time.", flush=True)
     subprocess.check_call([*pip, torch, "-e", packages], cwd=str(ROOT))
-    compile_packages()
+    if not PEERS:  # most of what those bring is never imported
+        compile_packages()
     UNFINISHED.write_text(wanted(packages))
     os.replace(str(UNFINISHED), str(READY))
 

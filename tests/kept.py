@@ -33,7 +33,7 @@ Tensors = dict[str, Tensor]
 FOLDER = Path(__file__).with_name("reference")
 SCALE = 0.3  # standard deviation of weights: many would start at values, such as 0, that hide a fault
 
-modes = pytest.mark.parametrize("mode", ["kept", pytest.param("live", marks=pytest.mark.slow)])
+modes = pytest.mark.parametrize("mode", ["kept", pytest.param("live", marks=[pytest.mark.slow, pytest.mark.peers])])
 
 
 @dataclass(frozen=True)

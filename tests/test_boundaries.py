@@ -351,7 +351,8 @@ def test_nothing_committed_names_a_machine() -> None:
     assert [f for f in found if not f.startswith("tests/test_boundaries.py")] == []
 
 
-def test_constraints_are_names_and_versions_only() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-peers.txt"])
+def test_constraints_are_names_and_versions_only(name: str) -> None:
+    lines = (ROOT / name).read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
     assert "torch==2.13.0" in lines

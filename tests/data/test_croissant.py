@@ -85,6 +85,7 @@ def test_splits_and_settings_are_rows(kept: Path) -> None:
     assert prepared.folder(again, kept.parent) == kept and about["name"] == kept.name
 
 
+@pytest.mark.peers
 @pytest.mark.filterwarnings("ignore")  # of the packages that the reader reads JSON-LD with
 def test_the_standards_own_reader_takes_it(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed: pip install mlcroissant")

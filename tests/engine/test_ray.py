@@ -60,6 +60,7 @@ def contents(stage: Stage, seed: int) -> dict[str, bytes]:
 
 
 @needs_ray
+@pytest.mark.peers
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_worker_and_driver_are_killed_and_the_bytes_are_those_of_undisturbed_runs(stage: Stage) -> None:
@@ -84,6 +85,7 @@ def test_worker_and_driver_are_killed_and_the_bytes_are_those_of_undisturbed_run
 
 
 @needs_ray
+@pytest.mark.peers
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_of_two_raylets_one_is_killed_then_a_worker_then_the_driver(
@@ -131,6 +133,7 @@ def alive(stage: Stage, seed: int) -> bool:
 
 
 @needs_ray
+@pytest.mark.peers
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_cluster_that_is_away_or_too_small_is_one_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +152,7 @@ def test_a_cluster_that_is_away_or_too_small_is_one_sentence(stage: Stage, monke
 
 
 @needs_ray
+@pytest.mark.peers
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_copies_of_a_language_model_answer_as_one_process_does(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,7 @@ def test_the_commands_write_tasks_and_a_report(
 LM_EVAL = all(importlib.util.find_spec(name) for name in ("lm_eval", "datasets", "transformers"))
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(not LM_EVAL, reason="lm-evaluation-harness is not installed: pip install lm_eval")
 @pytest.mark.timeout(300)
 def test_lm_eval_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +243,7 @@ def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_sampl
             imported.read(log)
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(not INSPECT, reason="Inspect is not installed: pip install inspect_ai")
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies

@@ -30,6 +30,7 @@ from levelfield.spec import UserError
 NEEDED = ("httpx2", "transformers", "tokenizers", "fastapi", "uvicorn", "accelerate")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 pytestmark = [
+    pytest.mark.peers,
     pytest.mark.skipif(bool(MISSING), reason=f"transformers serve cannot run: {', '.join(MISSING)} not installed"),
     pytest.mark.timeout(300),
 ]

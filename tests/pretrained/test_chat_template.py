@@ -68,6 +68,7 @@ def test_templates_are_found_where_models_have_them(where: str, tmp_path: Path) 
     assert read_chat_template(tmp_path / "elsewhere", {}) is None
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("source", [CHATML, LLAMA.replace("{{ strftime_now('%Y') }}", "")])
 @pytest.mark.parametrize("system", ["", "Be brief."])
 def test_it_renders_as_transformers_does(source: str, system: str, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_without_lm_eval_the_remedy_is_said(capsys: pytest.CaptureFixture[str]) 
     assert "pip install 'levelfield[harness]'" in capsys.readouterr().err
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(not LM_EVAL, reason="lm-evaluation-harness is not installed: pip install lm_eval")
 @pytest.mark.timeout(300)
 def test_lm_eval_asks_the_model_by_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

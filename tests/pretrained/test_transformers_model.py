@@ -17,6 +17,7 @@ from levelfield.pretrained.native_model import NativeModel
 from levelfield.pretrained.transformers_model import TransformersModel
 from levelfield.spec import UserError
 
+pytestmark = pytest.mark.peers
 T: Any = pytest.importorskip("transformers", reason="compares with transformers' own models")
 SIZES = {
     "vocab_size": 61,

@@ -65,6 +65,7 @@ def expected(numbers: Iterable[int]) -> dict[str, float]:
     return {row["text"]: float(row["label"]) for row in rows(numbers)}
 
 
+@pytest.mark.peers
 def test_a_saved_dict_of_splits_is_read_as_it_was_saved(here: Path) -> None:
     saved(here / "imdb" / "train", rows(range(20)), rows(range(20, 30)))
     saved(here / "imdb" / "test", rows(range(30, 40)))
@@ -78,6 +79,7 @@ def test_a_saved_dict_of_splits_is_read_as_it_was_saved(here: Path) -> None:
     assert (task.classes, task.output) == (NAMES, Label(3)), "names and numbers are those of the dataset"
 
 
+@pytest.mark.peers
 def test_one_saved_split_is_carved_and_its_content_is_the_identity(here: Path) -> None:
     saved(here / "a", rows(range(30)))
     saved(here / "b", rows(range(30)))

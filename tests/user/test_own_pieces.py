@@ -15,6 +15,7 @@ from levelfield.engine.restore import restore
 from levelfield.spec import SPLITS, Tokens, UserError, describe, digest
 from levelfield.user import own_data
 
+pytestmark = pytest.mark.peers
 TEXTS = [f"film {i} was {'good, so good' if i % 3 else 'bad'}" for i in range(30)]
 NUMBERS = {str(i): 10 + i for i in range(30)}
 WORDS = {"[UNK]": 0, "film": 1, "was": 2, "good": 3, "bad": 4, ",": 5, "so": 9} | NUMBERS

@@ -22,7 +22,10 @@ from levelfield.cli.app import main
 from levelfield.runs.trackers import open_sink
 from levelfield.runs.trackers.replay import Replayer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of these packages, which are not ours
+pytestmark = [
+    pytest.mark.peers,
+    pytest.mark.filterwarnings("ignore"),  # of these packages, which are not ours
+]
 Points = dict[str, list[tuple[int, float]]]
 SEVEN = 7  # a record that no power of two or phase begins with
 
