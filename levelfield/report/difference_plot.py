@@ -3,7 +3,7 @@
     draw(("mamba2-2.7b", "transformerpp-2.7b"), {("vt", 4096): Span(0.06, 0.01, 0.11)})
 
 What lies right of zero is the first model's. Where an interval does not hold zero, it has the colour of the model that
-finds more, otherwise it is grey.
+finds more, otherwise it is grey. A mark leads to the line of the page that has both models' scores there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
 
 Spans = Mapping[tuple[str, int], Span]
+NOTHING: Mapping[tuple[str, int], str] = {}
 COLUMNS = 4
 LABEL = "difference (points)"
 
 
-def draw(models: tuple[str, str], spans: Spans) -> Figure | None:
-    """Returns the figure; None without a difference. spans: by task and length, differences as shares."""
+def draw(models: tuple[str, str], spans: Spans, anchors: Mapping[tuple[str, int], str] = NOTHING) -> Figure | None:
+    """Returns the figure; None without a difference.
+
+    spans: by task and length, differences as shares. anchors: where a page lists them, by task and length.
+    """
     if not spans:
         return None
     tasks = list(dict.fromkeys(task for task, _ in spans))
@@ -37,7 +41,8 @@ def draw(models: tuple[str, str], spans: Spans) -> Figure | None:
         figure, axes = style.panels(make, len(lengths), 0.95 + 0.19 * len(tasks), columns=COLUMNS)
         for number, (panel, length) in enumerate(zip(axes, lengths, strict=True)):
             found = {task: spans[task, length] for task in tasks if (task, length) in spans}
-            _panel(panel, tasks, found, (shade[models[0]], shade[models[1]]))
+            urls = {task: style.url(anchors.get((task, length), "")) for task in found}
+            _panel(panel, tasks, found, (shade[models[0]], shade[models[1]]), urls)
             panel.set_xlim(-1.08 * reach, 1.08 * reach)
             panel.set_title(tokens(length))
             named = number % COLUMNS == 0
@@ -58,15 +63,21 @@ def _legend(figure: Drawn, models: Sequence[str], shade: Mapping[str, str]) -> N
     style.legend(figure, handles, names)
 
 
-def _panel(axes: Axes, tasks: Sequence[str], found: Mapping[str, Span], shades: tuple[str, str]) -> None:
+def _panel(
+    axes: Axes,
+    tasks: Sequence[str],
+    found: Mapping[str, Span],
+    shades: tuple[str, str],
+    urls: Mapping[str, str | None],
+) -> None:
     axes.axvline(0, color=style.FAINT, linewidth=0.8, zorder=0.5)
     for place, task in enumerate(tasks):
         if task not in found:
             continue
         mean, low, high = (100 * end for end in found[task])
         shade = {1: shades[0], -1: shades[1], 0: style.FAINT}[found[task].sign]
-        axes.plot([low, high], [place, place], color=shade, linewidth=1.4)
-        axes.plot(mean, place, "o", color=shade, markersize=4)
+        axes.plot([low, high], [place, place], color=shade, linewidth=1.4, url=urls[task])
+        axes.plot(mean, place, "o", color=shade, markersize=4, url=urls[task])
     if "average" in found:
         axes.axhline(0.5, color=style.GRID, linewidth=0.7, zorder=0.4)
     axes.set_ylim(len(tasks) - 0.5, -0.5)

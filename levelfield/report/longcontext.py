@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from itertools import islice
 from pathlib import Path
@@ -18,10 +19,21 @@ from levelfield.report import effective_length, failures, group_curves, heatmaps
 from levelfield.report.against_printed import pairs
 from levelfield.report.failures import Failure as Failure
 from levelfield.report.intervals import newcombe
-from levelfield.report.links import marked
-from levelfield.report.longcontext_rows import READING, THINKING, Gaps, averages, led, listed, lists
+from levelfield.report.links import marked, slug
+from levelfield.report.longcontext_rows import (
+    AVERAGES,
+    READING,
+    THINKING,
+    Gaps,
+    average_list,
+    deciding,
+    led,
+    listed,
+    lists,
+    means,
+)
 from levelfield.report.page import document, script
-from levelfield.report.plain_lists import PlainIndex, anchor_of, list_of, section
+from levelfield.report.plain_lists import PlainIndex, PlainList, anchor_of, list_of, section
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, prose, to_csv
@@ -60,9 +72,24 @@ class Part:
     variant: str = ""
 
     @property
+    def model(self) -> str:
+        return next((row.get("model", "") for row in self.rows), "")
+
+    @cached_property
+    def averages(self) -> tuple[list[PlainList], group_curves.Anchors]:
+        """What is computed of the rows for the page alone, and where each point of the curves by group leads."""
+        own = {row.get("task", ""): list_of(row) for row in self.rows if row.get("metric") == "accuracy"}
+        panels = [*deciding(self.model, self.rows), *group_curves.panels({self.model: self.rows})]
+        return means(self.name, panels, own)
+
+    @property
+    def printed(self) -> str:
+        """What the anchors of printed averages begin with; "" where the page has none: no task is RULER's."""
+        return slug("printed", self.name) if effective_length.lines(self.rows) else ""
+
+    @property
     def figures(self) -> dict[str, Figure]:
-        model = next((row.get("model", "") for row in self.rows), "")
-        found = {"groups": group_curves.curves({model: self.rows})}
+        found = {"groups": group_curves.curves({self.model: self.rows}, self.averages[1], self.printed)}
         found |= {"tasks": tasks(self.rows), "depth": depths(self.rows)}
         return {name: figure for name, figure in found.items() if figure is not None}
 
@@ -96,10 +123,9 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
     tables, computed = [], []
     for part in parts:
         table, notes = scores(part.rows, part.baselines)
-        made = averages(part.name, part.rows)
-        anchor = made.anchor if made else ""
+        anchor = average_list(part.name, AVERAGES)
         tables.append(table)
-        computed += [made] if made else []
+        computed += part.averages[0]
         body += [f"<h2>{escape(part.name or 'Scores')}</h2>", f'<p class="note">{LEAD}</p>', table.html()]
         body += [f'<p class="note">{prose(note)}</p>' for note in part_notes(part.rows, notes, anchor)]
         for name, figure in drawn[part.name].items():
@@ -124,11 +150,12 @@ def _placed(parts: Sequence[Part], index: PlainIndex) -> Iterator[Part]:
 
 def printed(model: str, part: Part) -> str:
     """Returns printed averages as references where tasks of RULER were asked, folded away; "" where none was."""
-    if not effective_length.lines(part.rows):
+    if not part.printed:
         return ""
     lengths = sorted({length for row in part.rows if (length := _length(row)) is not None})
     own = next((list_of(row) for row in part.rows if row.get("task") == references.AVERAGE), "")
-    return references.section(lengths, {model: references.averages(part.rows)}, part.variant, anchor=own)
+    averages = {model: references.averages(part.rows)}
+    return references.section(lengths, averages, part.variant, anchor=own, named=part.printed)
 
 
 def summary(part: Part) -> str:

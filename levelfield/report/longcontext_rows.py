@@ -4,17 +4,20 @@
     led([row, None, other])                       # Link("rows-official-base-vt", ...): where a line of a table leads
     lists(index, {"official base": gaps})         # what `plain_lists.section` draws
 
-There is a list for each task, one for each baseline, and one for the averages that decide effective lengths: those are
-computed for the page alone, and say of which rows.
+There is a list for each task, one for each baseline, one for the averages that decide effective lengths, and one for
+each panel of the curves by group: averages are computed for the page alone, and say of which rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from levelfield.report import effective_length, references
 from levelfield.report.against_printed import pairs
+from levelfield.report.effective_length import Cells
+from levelfield.report.group_curves import Anchors, Panel
 from levelfield.report.links import back, marked, slug
 from levelfield.report.plain_lists import Place, PlainIndex, PlainList, anchor_of, list_of
 from levelfield.report.tables import Link
@@ -25,6 +28,7 @@ READING = (
     "it names no depth and no kind of question, it is of all questions of this length."
 )
 THINKING = "thinking_tokens"
+AVERAGES = "averages"
 Share = tuple[float, int]
 Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
 """By task and length: match in the outer thirds of the text and in the middle one, each with its samples."""
@@ -58,20 +62,44 @@ def led(cells: Sequence[Row | None], named: bool = False) -> Link:
     return Link(to, back(to) if named and to else "", lines)
 
 
-def averages(part: str, rows: Sequence[Row]) -> PlainList | None:
-    """Returns the averages over RULER's tasks by length, with their intervals; None where no such task was asked."""
+def deciding(model: str, rows: Sequence[Row]) -> list[Panel]:
+    """Returns what decides the effective length, as a panel; [] where no task of RULER was asked."""
     kept = effective_length.of_ruler(effective_length.cells_of(rows))
-    tasks = list(next(iter(kept.values()), {}))
-    if not tasks:
-        return None
-    own = {row.get("task", ""): list_of(row) for row in rows if row.get("metric") == "accuracy"}
-    links = ", ".join(marked(task, own[task]) for task in tasks)
-    told = (f"Computed from the match of {links}; the interval is joined from Wilson's interval of each task.",)
-    made = []
-    for length, cells in kept.items():
-        for ending, value in zip(("", " low", " high"), effective_length.interval(cells), strict=True):
-            made.append(Row(at=f"length={length}", metric=f"average{ending}", unit="percent", value=100 * value))
-    return PlainList(slug("computed", part, "averages"), " ".join(filter(None, (part, "averages"))), made, told)
+    return [Panel(AVERAGES, {model: kept})] if next(iter(kept.values()), {}) else []
+
+
+def average_list(part: str, *names: str) -> str:
+    """Returns the anchor of the averages that are so called."""
+    return slug("computed", part, *names)
+
+
+def means(part: str, panels: Iterable[Panel], own: Mapping[str, str]) -> tuple[list[PlainList], Anchors]:
+    """Returns the averages of all panels with their intervals, a list for each model, and where each point leads.
+
+    Panels of the same tasks and lengths share a list. own: where the page lists each task.
+    """
+    made, anchors = dict[object, PlainList](), dict[tuple[str, str, int], str]()
+    for panel in panels:
+        for model, by in panel.models.items():
+            tasks = list(next(iter(by.values())))
+            names = [panel.title, model] if len(panel.models) > 1 else [panel.title]
+            mine = made.setdefault((model, *tasks, *by), _averages(part, names, by, [marked(t, own[t]) for t in tasks]))
+            anchors |= {(panel.title, model, n): _line(mine.anchor, n) for n in by}
+    return list(made.values()), anchors
+
+
+def _averages(part: str, names: Sequence[str], by: Mapping[int, Cells], tasks: Sequence[str]) -> PlainList:
+    anchor, rows = average_list(part, *names), []
+    for length, cells in by.items():
+        row = Row(at=f"length={length}", metric="average", unit="percent")
+        ends = zip(("value", "low", "high"), effective_length.interval(cells), strict=True)
+        rows.append(cast("Row", {**row, "anchor": _line(anchor, length)} | {name: 100 * end for name, end in ends}))
+    told = f"Computed from the match of {', '.join(tasks)}; the interval is joined from Wilson's interval of each task."
+    return PlainList(anchor, " ".join(filter(None, (part, *names))), rows, (told,))
+
+
+def _line(anchor: str, length: int) -> str:
+    return slug(anchor, f"length={length}")
 
 
 def lists(index: PlainIndex, gaps: Mapping[str, Gaps], made: Sequence[PlainList]) -> Iterator[PlainList]:

@@ -26,13 +26,15 @@ HEADS = {
     "at": "Where",
     "metric": "Metric",
     "value": "Value",
+    "low": "95 % from",
+    "high": "to",
     "stderr": "Standard error",
     "n": "Examples",
     "split": "Split",
     "unit": "Unit",
     "status": "Status",
 }
-NUMBERS = ("value", "stderr", "n")
+NUMBERS = ("value", "low", "high", "stderr", "n")
 
 
 class Place(NamedTuple):
@@ -103,11 +105,12 @@ def section(lists: Iterable[PlainList], reading: str, tables: Iterable[Table]) -
     """
     names = {link.name for table in tables for link in table.links}
     parts = [f'<p class="note">{reading} All rows: {FILE}.</p>']
-    parts += [_list(each, led=back(each.anchor) in names) for each in lists]
+    parts += [plain_list(each, led=back(each.anchor) in names) for each in lists]
     return '<section id="rows">\n<h2>The rows behind the numbers</h2>\n' + "\n".join(parts) + "\n</section>"
 
 
-def _list(each: PlainList, led: bool) -> str:
+def plain_list(each: PlainList, led: bool = False) -> str:
+    """Returns one list as HTML. led: whether a table leads to it, to which it leads back."""
     said = [return_link(each.anchor), *map(prose, each.told)] if led else [*map(prose, each.told)]
     inside = "".join(f"<p>{text}</p>" for text in said) + _table(each.rows).html()
     if each.more:

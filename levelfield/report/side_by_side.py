@@ -20,8 +20,10 @@ from levelfield.report import difference_plot, effective_length, group_curves, r
 from levelfield.report.effective_length import BAR, TASKS
 from levelfield.report.failures import chosen, folded, shown_answer
 from levelfield.report.links import back, list_html, marked, return_link, slug
+from levelfield.report.longcontext_rows import means
 from levelfield.report.page import document, script
 from levelfield.report.paired import ALPHA, Span, span
+from levelfield.report.plain_lists import PlainList, plain_list
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Link, Table, number, prose, signed, to_csv
@@ -113,11 +115,23 @@ class Part:
             for task, asked in by_task.items()
         }
 
+    @property
+    def printed(self) -> str:
+        """What the anchors of printed averages begin with; "" where the page has none: a task of RULER is missing."""
+        return slug("printed", self.name) if self.averaged == list(TASKS) else ""
+
+    def averages(self, models: Models) -> tuple[list[PlainList], group_curves.Anchors]:
+        """What is listed of each model's averages by group, and where each point of the curves leads."""
+        panels = group_curves.panels({models[0]: self.rows(0), models[1]: self.rows(1)})
+        return means(self.name, panels, {task: _anchor(self, task) for task, _ in self.spans})
+
     def figures(self, models: Models) -> dict[str, Figure]:
         """The figures that there is enough for, by name."""
+        rows = {models[0]: self.rows(0), models[1]: self.rows(1)}
+        places = {place: _anchor(self, *place) for place in self.spans}
         found = {
-            "groups": group_curves.curves(dict(zip(models, (self.rows(0), self.rows(1)), strict=True))),
-            "differences": difference_plot.draw(models, self.spans),
+            "groups": group_curves.curves(rows, self.averages(models)[1], self.printed),
+            "differences": difference_plot.draw(models, self.spans, places),
         }
         return {name: figure for name, figure in found.items() if figure is not None}
 
@@ -242,6 +256,7 @@ def _anchor(part: Part, task: str, length: int | None = None) -> str:
 def behind(models: Models, parts: Sequence[Part]) -> str:
     """Lists what every number is made of, a list for each task with a line for each length, as HTML."""
     lists = [_list(models, part, task) for part in parts for task in dict.fromkeys(task for task, _ in part.spans)]
+    lists += [plain_list(each) for part in parts for each in part.averages(models)[0]]
     note = f'<p class="note">{BEHIND} As a file: <a href="differences.csv">differences.csv</a>.</p>'
     return f'<section id="rows">\n<h2>The rows behind the numbers</h2>\n{note}\n' + "\n".join(lists) + "\n</section>"
 
@@ -288,13 +303,13 @@ def _size(part: Part) -> str:
 
 
 def _references(models: Models, part: Part) -> str:
-    if part.averaged != list(TASKS):
+    if not part.printed:
         return ""
     own: dict[str, dict[int, float]] = {model: {} for model in models}
     for which, model in enumerate(models):
         for length, cells in effective_length.of_ruler(effective_length.cells_of(part.rows(which))).items():
             own[model][length] = 100 * effective_length.average(cells)[0]
-    return references.section(list(part.cells), own, part.variant, anchor=_anchor(part, AVERAGE))
+    return references.section(list(part.cells), own, part.variant, anchor=_anchor(part, AVERAGE), named=part.printed)
 
 
 def apart(models: Models, part: Part) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from browser import program
-from read_page import Page, lines, text
+from read_page import Page, leads, lines, text
 from toy_reader import SINGLE
 
 from levelfield import published
@@ -127,7 +127,9 @@ def test_the_command_writes_pairs_differences_and_who_is_better(
     page = Cells(folder / "report.html")
     assert page.loads == [] and "<no>" in page.texts and "niah_single_2" in page.texts
     assert {path.name for path in folder.glob("*.svg")} == {"groups.svg", "differences.svg"}
-    check_links(Page(folder / "report.html", folder / "differences.csv"))
+    drawn = Page(folder / "report.html", folder / "differences.csv")
+    check_links(drawn)
+    check_marks(drawn)
     app.main(["report", "ruler", "first"])
     assert Path("report/ruler-first/report.html").exists()
 
@@ -155,6 +157,28 @@ def check_links(page: Page) -> None:
     said = list(next(page.root.iter("header")).iter("a"))
     assert [text(page.target(link)[0]) for link in said] == ["2048", "1024"], "who finds more, then who does not"
     assert "66.7" in text(said[0]) and "66.667" in text(page.target(said[0]))
+
+
+def check_marks(page: Page) -> None:
+    """Follows every mark of both figures: it lies where the line to which it leads says."""
+    groups, differences = (list(figure.iter("a")) for figure in page.root.iter("figure"))
+    marks = dict[str, list[float]]()
+    for link in differences:
+        path = [float(x) for each in link.iter("path") for x in re.findall(r"[ML] (\S+)", each.attrib["d"])]
+        marks.setdefault(leads(link), []).extend([float(use.attrib["x"]) for use in link.iter("use")] or path)
+    assert len(marks) == 6 and len(differences) == 12, "of three tasks at two lengths an interval and its middle"
+    scales = []
+    for to, (left, right, dot) in marks.items():
+        difference, low, high = (float(text(cell).replace("−", "-")) for cell in list(page.by_id[to[1:]])[-3:])
+        scales.append((right - left) / (high - low))
+        assert dot == pytest.approx(left + scales[-1] * (difference - low), abs=0.01)
+    assert scales == pytest.approx([scales[0]] * 6, rel=1e-3)
+    for link in groups:
+        length, metric, value = (text(cell) for cell in list(page.target(link))[:3])
+        model = leads(link).rpartition("-length")[0].rpartition("-")[2]
+        own = {row["length"]: row[model] for row in page.rows if row["task"] == "average"}
+        assert metric == "average" and f"{float(value):.1f}" == own[length.removeprefix("length=")]
+    assert len(groups) == 8 and len({*map(leads, groups)}) == 4, "both panels are of the same tasks and share lists"
 
 
 def test_two_folders_of_one_name_are_called_by_what_tells_them_apart(

@@ -190,10 +190,56 @@ def test_tokens_of_thought_lead_to_their_rows(page: Page) -> None:
         assert len(shown) == 2 and text(link) == f"{statistics.fmean(shown):.0f} tokens"
 
 
-def test_cells_of_heat_maps_lead_to_their_lines_from_the_page_and_from_the_file_beside_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a page with figures."""
+    out = tmp_path_factory.mktemp("drawn")
     rows, baselines = asked(0)
-    longcontext.build("m", [Part("", rows, baselines)], tmp_path)
-    page = Page(tmp_path / "report.html", tmp_path / "rows.csv")
+    longcontext.build("m", [Part("", rows, baselines)], out)
+    return out
+
+
+def test_points_of_curves_by_group_lead_to_averages_of_their_tasks(drawn: Path) -> None:
+    page = Page(drawn / "report.html", drawn / "rows.csv")
+    places = dict[tuple[str, ...], list[tuple[float, float]]]()
+    for link in curves(page, "#computed"):
+        ((row,), (use,)) = listed(page, link), link.iter("use")
+        inside = next(d for d in page.by_id["rows"].iter("div") if d.get("id") and page.target(link) in d.iter("tr"))
+        tasks = tuple(text(task) for task in inside.iter("a") if leads(task).startswith("#rows"))
+        own = [float(value(page.rows, task=task, at=row["Where"], metric="accuracy")) for task in tasks]
+        assert row["Metric"] == "average" and float(row["Value"]) == pytest.approx(statistics.fmean(own), abs=1e-4)
+        assert float(row["95 % from"]) < float(row["Value"]) < float(row["to"])
+        places.setdefault(tasks, []).append((float(row["Value"]), float(use.attrib["y"])))
+    asked_for = {row["task"] for row in page.rows if row["protocol"] != "none"} - {"ruler_average"}
+    assert {task for tasks in places for task in tasks} == asked_for
+    both = [found for found in places.values() if len(found) == 2]
+    slopes = [(above - below) / (more - less) for (less, below), (more, above) in both]
+    assert len(places) == 6 and len(slopes) == 3
+    assert slopes == pytest.approx([slopes[0]] * 3, rel=1e-3) and slopes[0] < 0, "the higher the more"
+
+
+def test_grey_lines_of_printed_averages_lead_to_their_rows(drawn: Path) -> None:
+    page = Page(drawn / "report.html", drawn / "rows.csv")
+    table = next(each for each in page.root.iter("table") if "RULER's public table" in text(each))
+    rows = dict(zip(table.iterfind("tbody/tr"), lines(table), strict=True))
+    shown = []
+    for link in curves(page, "#printed"):
+        score = float(rows[page.target(link)].texts["4096"])
+        shown += [(score, float(use.attrib["y"])) for use in link.iter("use")]
+    assert len(shown) > 40, "of every printed model the point at the one length that has all tasks"
+    (low, bottom), *_, (high, top) = sorted(shown)
+    places = [bottom + (score - low) * (top - bottom) / (high - low) for score, _ in shown]
+    assert [place for _, place in shown] == pytest.approx(places, abs=0.1), "the table has one decimal"
+
+
+def curves(page: Page, to: str) -> list[Element]:
+    """The links of the curves by group that lead to such places."""
+    (figure,) = (each for each in page.root.iter("figure") if text(each).startswith("Scores by group"))
+    return [link for link in figure.iter("a") if leads(link).startswith(to)]
+
+
+def test_cells_of_heat_maps_lead_to_their_lines_from_the_page_and_from_the_file_beside_it(drawn: Path) -> None:
+    page = Page(drawn / "report.html", drawn / "rows.csv")
     assert page.lost() == []
     for name, title, keys in (("tasks", "Tasks by length", ["length"]), ("depth", "Needles by", ["length", "depth"])):
         (figure,) = (each for each in page.root.iter("figure") if text(each).startswith(title))
@@ -209,7 +255,7 @@ def test_cells_of_heat_maps_lead_to_their_lines_from_the_page_and_from_the_file_
         assert sorted(value for value, _ in shown) == pytest.approx(sorted(map(float, own)), abs=1e-4)
         shades = [shade for _, shade in sorted(shown)]
         assert all(a <= b + 2 for a, b in pairwise(shades)) and shades[-1] > shades[0] + 50, "the higher the lighter"
-        assert f'xlink:href="report.html{leads(marks[0])}"' in (tmp_path / f"{name}.svg").read_text()
+        assert f'xlink:href="report.html{leads(marks[0])}"' in (drawn / f"{name}.svg").read_text()
 
 
 def test_a_list_that_is_too_long_is_cut_and_what_is_cut_leads_to_the_list() -> None:
