@@ -27,7 +27,8 @@ def by_arm(results: Results) -> dict[Arm, list[Record]]:
     """Every arm's trials, its own recipe first."""
     arms, found = arms_of(results) if results.trials else {}, dict[Arm, list[Record]]()
     for record in results.trials:
-        found.setdefault(arms[record["arm"]], []).append(record)
+        arm = arms.get(record["arm"]) or Arm(record["task"], record["model"], record["protocol"])  # before its runs
+        found.setdefault(arm, []).append(record)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 from read_page import Page, leads, lightness, lines, text
 
 from levelfield import report
-from levelfield.report import row_lists
+from levelfield.report import row_lists, tuning
 from levelfield.report.axis_curves import lines_along
 from levelfield.runs.results import Results
 from levelfield.spec import ReportView, Row, Study
@@ -208,3 +208,22 @@ def test_what_a_figure_leads_to_is_never_left_out(most: int, tmp_path: Path, mon
     assert len({leads(link) for link in links(page, "Beyond")}) == 18
     listed = [each for each in page.by_id["rows"].iter("tr") if text(each[0]).startswith(("length=", "root="))]
     assert len(listed) == (30 if most > 2 else 18) and ("more rows of this arm" in text(page.root)) is (most == 2)
+
+
+def tuned() -> tuple[Study, Results]:
+    """The study of lengths, with four trials of every arm, of which one diverged; one more arm has no run yet."""
+    study, results = fixtures.extrapolation()
+    arms = {row.get("model", ""): row.get("run", "") for row in results.rows if row.get("run")}
+    trials = []
+    for place, (model, run) in enumerate((arms | {"later": "listops-later-scratch-0-x"}).items()):
+        for number, lr in enumerate((1.0, 0.25, 4.0, 2.0)):
+            trial = {"arm": run, "task": "listops", "model": model, "protocol": "scratch", "lr": lr}
+            trial |= {"weight_decay": 1.5, "chosen": number == 1, "flops": 1e12, "wall_s": 60.0}
+            trial |= {"metric": "accuracy", "unit": "fraction"}
+            trials.append(trial | ({} if number == 2 else {"validation": 0.3 + 0.01 * number + 0.1 * place}))
+    return replace(study, views=study.views[:1]), replace(results, trials=trials)
+
+
+def test_an_arm_that_was_tuned_and_has_no_run_yet_is_shown() -> None:
+    _, results = tuned()
+    assert [row[1] for row in tuning.table(results).rows] == ["attention", "s4", "conv", "later"]
