@@ -95,7 +95,7 @@ def page(data: PageData) -> str:
     study = data.study
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
-    sections.append(row_lists.section(data.rows, _cited(data)))
+    sections.append(row_lists.section(data.rows, _cited(data), [tuning.lists(data.results)]))
     return document(f"{study.name}, effort {data.effort}", sections, script=script())
 
 

@@ -10,7 +10,7 @@ rows; of what is left out each list says where it is in rows.csv.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from html import escape
 from itertools import groupby
@@ -57,8 +57,12 @@ def with_links(tables: tuple[Table, Table], index: RowIndex, cells: Cells, task:
     return replace(scores, links=(*quiet, *own)), replace(ledger, links=tuple(Link(anchor) for anchor in anchors))
 
 
-def section(index: RowIndex, cited: Set[str]) -> str:
-    """Returns all lists. cited: anchors that verdict and figures lead to, whose lines are never left out."""
+def section(index: RowIndex, cited: Set[str], others: Iterable[str] = ()) -> str:
+    """Returns all lists.
+
+    cited: anchors that verdict and figures lead to, whose lines are never left out. others: lists of what is no row
+    of a run, as HTML.
+    """
     runs, places = _bounds(index.lists)
     parts = [f'<p class="note">{READING} All rows: {FILE}.</p>']
     for (task, metric), lists in groupby(index.lists, lambda each: (each.cell.arm.task, each.metric)):
@@ -66,7 +70,7 @@ def section(index: RowIndex, cited: Set[str]) -> str:
         if rules := index.rules.get((task, metric)):
             parts.append(_rules(rules))
         parts += [_list(each, index.ledgers, most=(runs, places), cited=cited) for each in lists]
-    parts.append(computed_lists.drawn(cited, index))
+    parts += filter(None, [computed_lists.drawn(cited, index), *others])
     return '<section id="rows">\n<h2>The rows behind the numbers</h2>\n' + "\n".join(parts) + "\n</section>"
 
 

@@ -2,6 +2,7 @@
 
 figure(results)     validation score against the learning rate's factor, a line per arm, the chosen one ringed
 table(results)      arm by arm: what its own recipe scored, what was chosen, and what the search cost
+lists(results)      every trial of every arm, to which the marks of the figure and the numbers of the table lead
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from levelfield.report import style
 from levelfield.report.arms import Arm
 from levelfield.report.axis_curves import end_labels
 from levelfield.report.cells import arms_of, shown
+from levelfield.report.links import back, list_html, return_link
 from levelfield.report.plots import Figure
-from levelfield.report.tables import DASH, Column, Table, duration, si
+from levelfield.report.row_index import Names
+from levelfield.report.row_lists import exact
+from levelfield.report.tables import DASH, Column, Link, Table, duration, si
 from levelfield.runs.results import Results
 
 if TYPE_CHECKING:
@@ -24,11 +28,14 @@ Record = Mapping[str, Any]
 
 
 def by_arm(results: Results) -> dict[Arm, list[Record]]:
-    """Every arm's trials, its own recipe first."""
+    """Every arm's trials, its own recipe first, each with the anchors of its arm's list and of its line there."""
     arms, found = arms_of(results) if results.trials else {}, dict[Arm, list[Record]]()
+    names = Names()
     for record in results.trials:
         arm = arms.get(record["arm"]) or Arm(record["task"], record["model"], record["protocol"])  # before its runs
-        found.setdefault(arm, []).append(record)
+        mine = found.setdefault(arm, [])
+        own = mine[0]["list"] if mine else names.new("trials", arm.task, arm.model_label, arm.protocol)
+        mine.append({**record, "list": own, "anchor": names.new(own, str(len(mine) + 1))})
     return found
 
 
@@ -47,17 +54,56 @@ def table(results: Results) -> Table:
         Column("FLOPs", True, "of all trials of the arm together"),
         Column("Wall time", True, "of all trials of the arm, one after another"),
     )
-    return Table(columns, tuple(_row(arm, records) for arm, records in by_arm(results).items()))
+    arms = by_arm(results)
+    links = tuple(map(_link, arms.values()))
+    return Table(columns, tuple(_row(arm, records) for arm, records in arms.items()), links=links)
+
+
+def _link(records: Sequence[Record]) -> Link:
+    """The scores lead to the lines of their trials, and so do the factors; all other numbers are of the whole list."""
+    whole, own, chosen = records[0]["list"], records[0]["anchor"], _chosen(records)["anchor"]
+    return Link(whole, back(whole), {5: own, 6: chosen, 7: chosen, 8: chosen})
 
 
 def _row(arm: Arm, records: Sequence[Record]) -> tuple[str, ...]:
-    chosen = next(record for record in records if record["chosen"])
+    chosen = _chosen(records)
     diverged = sum("validation" not in record for record in records)
     flops, wall = (sum(record[key] for record in records) for key in ("flops", "wall_s"))
     factors = [f"{chosen[key]:.3g}" for key in ("lr", "weight_decay")]
     scores = [_score(records[0]), _score(chosen)]
     names = (arm.task, arm.model_label, arm.protocol)
     return (*names, str(len(records)), str(diverged), *scores, *factors, si(flops), duration(wall))
+
+
+def _chosen(records: Sequence[Record]) -> Record:
+    return next(record for record in records if record["chosen"])
+
+
+def lists(results: Results) -> str:
+    """Returns a list for each arm with a line for each trial, as HTML; "" where nothing was tuned."""
+    found = [_list(arm, records) for arm, records in by_arm(results).items()]
+    return "\n".join(["<h3>Trials of tuning</h3>", *found]) if found else ""
+
+
+def _list(arm: Arm, records: Sequence[Record]) -> str:
+    heads = ("lr ×", "Decay ×", _measured(records[0]), "FLOPs", "Wall time")
+    columns = (Column("Trial"), *(Column(head, True) for head in heads), Column("Outcome"))
+    lines = []
+    for number, record in enumerate(records, start=1):
+        score, costs = _shown(record), (si(record["flops"]), duration(record["wall_s"]))
+        factors = (f"{record[key]:.6g}" for key in ("lr", "weight_decay"))
+        said = "diverged" if score is None else "chosen" * record["chosen"]
+        lines.append((str(number), *factors, DASH if score is None else exact(score, record["unit"]), *costs, said))
+    names = {index: record["anchor"] for index, record in enumerate(records)}
+    anchor = records[0]["list"]
+    table = Table(columns, tuple(lines), names=names)
+    title = f"{arm.task}, {arm}: {len(records)} trials"
+    return list_html(anchor, title, f"<p>{return_link(anchor)}</p>{table.html()}")
+
+
+def _measured(record: Record) -> str:
+    unit = " (%)" if record["unit"] in ("fraction", "percent") else ""
+    return f"validation {record['metric'].replace('_', ' ')}{unit}"
 
 
 def _score(record: Record) -> str:
@@ -94,18 +140,18 @@ def _panel(
 ) -> None:
     ends: list[tuple[float, str, str]] = []
     for name, records in arms.items():
-        scored = sorted((r["lr"], value, r["chosen"]) for r in records if (value := _shown(r)) is not None)
-        mine = look[name]
-        axes.plot([x for x, _, _ in scored], [y for _, y, _ in scored], "o", ls=mine.dashes, color=mine.colour, ms=4)
-        for x, y, _ in [point for point in scored if point[2]]:
-            axes.plot([x], [y], "o", ms=10, mfc="none", mec=mine.colour)
+        found = ((r["lr"], value, r["chosen"], r["anchor"]) for r in records if (value := _shown(r)) is not None)
+        scored, mine = sorted(found), look[name]
+        axes.plot([point[0] for point in scored], [point[1] for point in scored], ls=mine.dashes, color=mine.colour)
+        for x, y, chosen, anchor in scored:
+            axes.plot(x, y, "o", color=mine.colour, ms=4, url=style.url(anchor))
+            if chosen:
+                axes.plot(x, y, "o", ms=10, mfc="none", mec=mine.colour, url=style.url(anchor))
         ends += [(scored[-1][1], name[0], mine.colour)] if scored else []
     factors = sorted({record["lr"] for records in arms.values() for record in records})
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [f"{factor:.2g}" for factor in factors])
     axes.set_xticks([], minor=True)
     axes.set_xlabel("learning rate, as a multiple of the recipe's own")
-    record = next(record for records in arms.values() for record in records)
-    unit = " (%)" if record["unit"] in ("fraction", "percent") else ""
-    axes.set_ylabel(f"validation {record['metric'].replace('_', ' ')}{unit}")
+    axes.set_ylabel(_measured(next(record for records in arms.values() for record in records)))
     end_labels(axes, ends)

@@ -227,3 +227,30 @@ def tuned() -> tuple[Study, Results]:
 def test_an_arm_that_was_tuned_and_has_no_run_yet_is_shown() -> None:
     _, results = tuned()
     assert [row[1] for row in tuning.table(results).rows] == ["attention", "s4", "conv", "later"]
+
+
+def test_trials_lead_to_their_lines(tmp_path: Path) -> None:
+    """As marks of the figure, of which the chosen ones have a ring, and as numbers of the table."""
+    study, results = tuned()
+    page = drawn(tmp_path, study, results)
+    section = page.by_id["tuning"]
+    across, down, times = dict[float, set[str]](), list[tuple[float, float]](), Counter[str]()
+    for link in (link for svg in section.iter("svg") for link in svg.iter("a")):
+        _, lr, _, score, *_, said = (text(cell) for cell in page.target(link))
+        (use,) = link.iter("use")
+        across.setdefault(float(lr), set()).add(use.attrib["x"])
+        down.append((float(score), float(use.attrib["y"])))
+        times[said] += 1
+    assert times == {"chosen": 4 * 2, "": 4 * 2}, "one diverged, and the chosen one has a ring"
+    assert [len(xs) for xs in across.values()] == [1] * 3
+    assert sorted(across) == sorted(across, key=lambda lr: float(min(across[lr])))
+    on_one_line(down)
+    (table,) = section.iter("table")
+    for line in lines(table):
+        listed = page.target(next(line.cells["Trials"].iter("a")))
+        trials = [[text(cell) for cell in tr] for tr in listed.iterfind(".//tbody/tr")]
+        assert [trial[-1] for trial in trials] == ["", "chosen", "diverged", ""] and trials[2][3] == "–"
+        own, best, lr = (page.target(next(line.cells[name].iter("a"))) for name in ("Own recipe", "Best", "lr ×"))
+        assert text(own[3]) == line.texts["Own recipe"] and text(best[3]) == line.texts["Best"]
+        assert lr is best and text(best[1]) == line.texts["lr ×"] == "0.25"
+        assert line.texts["Model"] in leads(next(line.cells["Trials"].iter("a")))
