@@ -21,6 +21,7 @@ from levelfield import published
 from levelfield.published import Alias
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cell, Cells, row_value
+from levelfield.report.links import printed_anchor
 from levelfield.report.settings import unlike
 from levelfield.runs.results import Results
 from levelfield.spec import Published, Row
@@ -31,6 +32,7 @@ class Counterpart:
     """One printed cell beside ours. value is None for cells printed without a number.
 
     unlike: settings in which our run is not the printed one. difference: ours - theirs, where nothing is unlike.
+    anchor: where a page lists the printed cell.
     """
 
     paper: str
@@ -42,6 +44,7 @@ class Counterpart:
     origin: str
     caveats: tuple[str, ...]
     unlike: tuple[str, ...] = ()
+    anchor: str = ""
 
     @property
     def table_name(self) -> str:
@@ -169,6 +172,7 @@ def counterparts_of(cell: Cell, spec: Mapping[str, Any], metric: str, printed: P
                 origin=origin,
                 caveats=tuple(caveats),
                 unlike=different,
+                anchor=printed_anchor(row),
             )
             old = found.get((first, value))
             if old is None or len(different) < len(old.unlike):
@@ -188,10 +192,10 @@ def all_counterparts(cells: Cells, results: Results, printed: PrintedSources) ->
 
 def printed_curve(
     arm: Arm, spec: Mapping[str, Any], axis: str, metric: str, printed: PrintedSources
-) -> list[tuple[float, float]]:
-    """(axis value, printed value) of the same arm along an axis such as kernel or length, sorted; none for a run that
-    is not the printed one."""
-    points = set()
+) -> list[tuple[float, float, str]]:
+    """(axis value, printed value, anchor of the printed cell) of the same arm along an axis such as kernel or length,
+    sorted; none for a run that is not the printed one."""
+    points = dict[tuple[float, float], str]()
     for table in printed.tables:
         for row in published.rows(table.paper, table.table):
             names = published.aliases(table.paper, table.table)
@@ -200,5 +204,5 @@ def printed_curve(
             if row.get("metric") != metric or not position.isdigit() or value is None:
                 continue
             if match(arm, spec, row, f"{axis}={position}") is not None and not unlike_printed(spec, row, printed, axis):
-                points.add((float(position), value))
-    return sorted(points)
+                points.setdefault((float(position), value), printed_anchor(row))
+    return sorted((*point, anchor) for point, anchor in points.items())

@@ -40,7 +40,8 @@ AXES = {
 }
 
 
-Points = tuple[tuple[float, float], ...]
+Points = tuple[tuple[float, float, str], ...]
+"""x, printed score and anchor of the printed cell."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,9 @@ def _panel(
         mine = look[line.model, line.protocol]
         _draw(axes, line, mine)
         if line.printed:
-            axes.plot(*zip(*line.printed, strict=True), "D--", color=style.INK, mfc="none", markersize=4.5, lw=0.9)
+            axes.plot([x for x, _, _ in line.printed], [y for _, y, _ in line.printed], "--", color=style.INK, lw=0.9)
+            for x, y, anchor in line.printed:
+                axes.plot(x, y, "D", color=style.INK, mfc="none", markersize=4.5, url=style.url(anchor))
             ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
         ends.append((line.medians[-1][1], line.model, mine.colour))
     for name, (value, anchor) in lines.level.items():

@@ -88,6 +88,15 @@ def common_anchor(rows: Iterable[Row]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+CELL = ("source", "table", "model", "protocol", "task", "at", "metric")
+"""What tells a printed row from all others."""
+
+
+def printed_anchor(row: Row) -> str:
+    """Returns where a page lists a printed row: "printed-amos2025-2-s4-scratch-image-accuracy"."""
+    return slug("printed", *(str(row.get(key, "")) for key in CELL))
+
+
 def slug(*names: str) -> str:
     """Returns names as one anchor: slug("rows", "length=200") is "rows-length-200"."""
     return "-".join(part for name in names if (part := re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")))

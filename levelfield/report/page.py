@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 
 from levelfield import published
-from levelfield.report import row_lists, tuning
+from levelfield.report import printed_lists, row_lists, tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, left_out, unequal
@@ -95,15 +95,18 @@ def page(data: PageData) -> str:
     study = data.study
     sections = [_top(data), _scores(data), _figures(data.figures), _arms(data)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
-    sections.append(row_lists.section(data.rows, _cited(data), [tuning.lists(data.results)]))
+    anchors = _cited(data)
+    others = (tuning.lists(data.results), printed_lists.drawn(anchors))
+    sections.append(row_lists.section(data.rows, anchors, others))
     return document(f"{study.name}, effort {data.effort}", sections, script=script())
 
 
 def _cited(data: PageData) -> Set[str]:
-    """Returns the anchors to which the verdict and the figures lead."""
+    """Returns the anchors to which the verdict, the figures and printed numbers lead."""
     figures = (*(each.figure for each in data.figures), data.cost)
     drawn = (anchor for figure in figures if figure for anchor in led(figure.svg))
-    return dict.fromkeys([*cited(data.verdict or ""), *drawn]).keys()
+    beside = (m.anchor for by_arm in data.counterparts.values() for found in by_arm.values() for m in found)
+    return dict.fromkeys([*cited(data.verdict or ""), *drawn, *beside]).keys()
 
 
 def document(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:

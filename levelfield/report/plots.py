@@ -118,7 +118,8 @@ def _compare_panel(
             axes.plot([cell.summary.median] * 2, ends, color=shade, linewidth=2.4, url=url)
         for match in _same(cell.arm, counterparts):
             if match.value is not None:
-                axes.plot(match.value, place, "D", markersize=6, mfc="none", mec=style.INK, mew=1.1, zorder=4)
+                look = {"markersize": 6, "mfc": "none", "mec": style.INK, "mew": 1.1, "zorder": 4}
+                axes.plot(match.value, place, "D", url=style.url(match.anchor), **look)
     axes.set_yticks(range(len(mine)), [style.short(c.arm) for c in mine])
     axes.set_title(style.short(task, 26))
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, Difference, group
 from levelfield.report.cells import COSTS, Cell, Cells
-from levelfield.report.links import linked
+from levelfield.report.links import linked, marked, plain
 from levelfield.spec import Row
 
 DASH = "–"
@@ -101,7 +101,7 @@ class Table:
 
     def markdown(self) -> str:
         lines = [[c.name for c in self.columns], ["---:" if c.number else "---" for c in self.columns], *self.rows]
-        clean = [[str(t).replace("|", "\\|").replace("\n", "<br>") for t in line] for line in lines]
+        clean = [[plain(str(t)).replace("|", "\\|").replace("\n", "<br>") for t in line] for line in lines]
         return "".join(f"| {' | '.join(line)} |\n" for line in clean)
 
 
@@ -229,7 +229,7 @@ def _score_row(cell: Cell, matches: Sequence[Counterpart], printed: PrintedColum
     )
     places = 2 if digits == 1 else 3
     same = [m for m in matches if not m.unlike]
-    theirs = "\n".join(m.status if m.value is None else number(m.value, places) for m in same)
+    theirs = "\n".join(_printed(m, places) for m in same)
     distance = "\n".join(signed(m.difference, digits) for m in same)
     others = [f"Not {shown_match(m, places)}: {brief(m.unlike)}." for m in matches if m.unlike]
     source = "\n".join([*(m.where for m in same), *others])
@@ -237,8 +237,12 @@ def _score_row(cell: Cell, matches: Sequence[Counterpart], printed: PrintedColum
 
 
 def shown_match(match: Counterpart, places: int) -> str:
-    """The printed number and where it stands: "47.90 of amos2025 table 2"."""
-    return f"{match.status if match.value is None else number(match.value, places)} of {match.where}"
+    """The printed number, marked with its own row, and where it stands: "47.90 of amos2025 table 2"."""
+    return f"{_printed(match, places)} of {match.where}"
+
+
+def _printed(match: Counterpart, places: int) -> str:
+    return marked(match.status if match.value is None else number(match.value, places), match.anchor)
 
 
 def brief(unlike: Sequence[str], most: int = 5) -> str:

@@ -9,23 +9,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import fixtures_rows as fixtures
 import pytest
 from read_page import Page, leads, lightness, lines, text
 
-from levelfield import report
+from levelfield import published, report
 from levelfield.report import row_lists, tuning
+from levelfield.report.arms import Arm
 from levelfield.report.axis_curves import lines_along
+from levelfield.report.links import printed_anchor
 from levelfield.runs.results import Results
 from levelfield.spec import ReportView, Row, Study
 
 LEFT_OUT = "length=800,depth=5"  # a cell of the heat map without rows
 
 
-def drawn(to: Path, study: Study, results: Results) -> Page:
-    report.build(study, "minutes", results, to)
+def drawn(to: Path, study: Study, results: Results, references: Sequence[tuple[Arm, Any]] = ()) -> Page:
+    report.build(study, "minutes", results, to, references)
     page = Page(to / "report.html", to / "rows.csv")
     assert page.lost() == []
     assert {link.get("tabindex") for svg in page.root.iter("svg") for link in svg.iter("a")} <= {"-1"}
@@ -77,11 +80,11 @@ def corners(path: Element) -> tuple[list[float], list[float]]:
     return found[::2], found[1::2]
 
 
-def on_one_line(pairs: Iterable[tuple[float, float]]) -> None:
+def on_one_line(pairs: Iterable[tuple[float, float]], least: int = 13) -> None:
     """One line takes all scores to all places."""
     found = sorted(pairs)
     (low, left), (high, right) = found[0], found[-1]
-    assert len(found) > 12 and all(
+    assert len(found) >= least and all(
         place == pytest.approx(left + (score - low) * (right - left) / (high - low), abs=0.05) for score, place in found
     )
 
@@ -254,3 +257,57 @@ def test_trials_lead_to_their_lines(tmp_path: Path) -> None:
         assert text(own[3]) == line.texts["Own recipe"] and text(best[3]) == line.texts["Best"]
         assert lr is best and text(best[1]) == line.texts["lr ×"] == "0.25"
         assert line.texts["Model"] in leads(next(line.cells["Trials"].iter("a")))
+
+
+CELL = {"Model": "model", "Protocol": "protocol", "Task": "task", "Where": "at", "Metric": "metric"}
+
+
+def printed(page: Page, link: Element) -> dict[str, str]:
+    """The line of a printed number to which a link leads, which is the cell of its paper's table."""
+    target = page.target(link)
+    table = next(each for each in page.root.iter("table") if target in each.iter("tr"))
+    found = dict(zip(map(text, table.iterfind("thead/tr/th")), map(text, target), strict=True))
+    rows = published.rows(found["Paper"], found["Table"])
+    (own,) = (row for row in rows if all(row.get(key, "–") == found[head] for head, key in CELL.items()))
+    assert float(found["Printed"]) == own.get("value")
+    return found
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_printed_numbers_lead_to_the_cells_of_their_tables(same: bool, tmp_path: Path) -> None:
+    """In the table of scores and as diamonds, where a run is the printed one, or else where it says how it is not."""
+    study, results = fixtures.gap()
+    references = fixtures.references(results) if same else ()
+    page = drawn(tmp_path, replace(study, views=study.views[:1]), results, references)
+    followed = 0
+    for line in (line for table in page.by_id["scores"].iter("table") for line in lines(table)):
+        for link in line.cells["Printed" if same else "Source"].iter("a") if "Source" in line.cells else ():
+            cell = printed(page, link)
+            assert cell["Printed"] == text(link) and f"{cell['Paper']} table {cell['Table']}" in line.texts["Source"]
+            followed += 1
+    places = dict[str, list[tuple[float, float]]]()
+    for link in (link for link in links(page, "Ours beside") if leads(link).startswith("#printed")):
+        cell, (use,) = printed(page, link), link.iter("use")
+        places.setdefault(cell["Task"], []).append((float(cell["Printed"]), float(use.attrib["x"])))
+    assert followed == 10 and sorted(places) == (["image", "listops"] if same else [])
+    for found in places.values():
+        on_one_line(found, least=5)
+    summary = (tmp_path / "summary.md").read_text()
+    assert "47.90" in summary and not re.search("[\ue000-\ue002]", summary), "no mark is left in a text"
+
+
+def test_points_of_printed_curves_lead_to_their_cells(tmp_path: Path) -> None:
+    study, results = fixtures.locality()
+    page = drawn(tmp_path, study, results, fixtures.references(results))
+    marks = [link for link in links(page, "How far") if leads(link).startswith("#printed")]
+    assert len(marks) == 2 * 6, "on each task six kernels"
+    for task in ("listops", "image"):
+        found = [(cell, next(link.iter("use"))) for link in marks if (cell := printed(page, link))["Task"] == task]
+        on_one_line([(float(cell["Printed"]), float(use.attrib["y"])) for cell, use in found], least=6)
+        kernels = {int(cell["Where"].removeprefix("kernel_size=")): float(use.attrib["x"]) for cell, use in found}
+        assert sorted(kernels) == [5, 7, 11, 21, 31, 61] == sorted(kernels, key=lambda kernel: kernels[kernel])
+
+
+def test_no_two_printed_numbers_have_one_place() -> None:
+    rows = published.rows()
+    assert len({printed_anchor(row) for row in rows}) == len(rows) > 1_000

@@ -247,7 +247,7 @@ def test_page_is_well_formed_and_self_contained(built: tuple[Path, list[Path]]):
     assert not re.search(r"url\(\s*['\"]?(?!#)", text)
     assert len(page.ids) == len(set(page.ids))
     assert {a[1:] for a in page.anchors if a.startswith("#")} <= set(page.ids)
-    assert page.tags.count("svg") == 5 and page.tags.count("table") == 7 + 2 + 12 * 3
+    assert page.tags.count("svg") == 5 and page.tags.count("table") == 7 + 2 + 12 * 3 + 1
     assert all(f.exists() and f.stat().st_size > 0 for f in files) and files[0].name == "report.html"
     assert len(text) < 1_000_000
 

@@ -74,7 +74,7 @@ def test_curve_takes_its_place_from_row_or_model():
     lines = axis_curves.lines_along(results, "listops", "kernel", "accuracy", beside)
     (conv,) = lines.along
     assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
-    assert dict(conv.printed)[5.0] == 45.24 and len(conv.printed) == 6
+    assert {x: y for x, y, _ in conv.printed}[5.0] == 45.24 and len(conv.printed) == 6
     assert {model for model, _ in lines.level} == {"attention", "s4"}
     # A probe's rows say the same in words; they replace what the description says, and do not count twice.
     arms = arms_of(results)
