@@ -240,17 +240,19 @@ def test_a_report_folder_holds_the_files_of_one_report(tmp_path: Path) -> None:
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {*second, tmp_path / "notes.txt"}
 
 
-def test_described_values_that_follow_one_another_are_read_as_one_object_and_stay_as_they_were_written(
+def test_described_values_that_are_the_same_are_read_as_one_object_and_stay_as_they_were_written(
     tmp_path: Path,
 ) -> None:
-    """Equal is not enough: 1, 1.0 and True are other settings, with other ids."""
+    """Equal is not enough: 1, 1.0 and True are other settings, with other ids. A phase has several durations."""
     model = {"kind": "Model", "mixers": [{"kind": "Conv", "kernel": 5, "at": [1, 2]}], "depth": 2}
     others = [
         model | {"depth": True},
         model | {"depth": 2.0},
         model | {"mixers": [model["mixers"][0] | {"at": [1.0, 2]}]},
     ]
-    protocol = {"kind": "Protocol", "name": "scratch", "phases": [{"kind": "Phase", "objective": {"kind": "Classify"}}]}
+    budget, warmup = ({"kind": "Duration", "value": value, "unit": "steps"} for value in (3, 0))
+    phase = {"kind": "Phase", "objective": {"kind": "Classify"}, "budget": budget, "warmup": warmup}
+    protocol = {"kind": "Protocol", "name": "scratch", "phases": [phase]}
     runs = {
         f"toy-conv-scratch-{seed}-0": {
             "kind": "Run",
@@ -265,12 +267,9 @@ def test_described_values_that_follow_one_another_are_read_as_one_object_and_sta
     write_json(path, {"study": "toys", "effort": "smoke", "runs": runs})
     read = store.read_index(path).runs
     assert repr(read) == repr(runs)
-    first, second, *_ = read.values()
-    assert (
-        first["model"] is second["model"]
-        and first["protocol"] is second["protocol"]
-        and first["task"] is second["task"]
-    )
+    first, second, *_, last = read.values()
+    for name in ("task", "model", "protocol"):
+        assert first[name] is second[name] is last[name], name
 
 
 def test_a_study_says_in_one_sentence_that_an_id_cannot_be_made_unless_no_id_is_asked_for(tmp_path: Path) -> None:
