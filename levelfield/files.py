@@ -133,15 +133,18 @@ def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
     return UserError(f"{path} cannot be read ({reason}): see to the disk, then run the same command again.")
 
 
-def read_text(path: Path, remedy: str) -> str:
-    """Returns the text of a UTF-8 file. Raises UserError, with `remedy` where the file is damaged or missing."""
+def read_text(path: Path, advice: str = "") -> str:
+    """Returns the text of a UTF-8 file. Raises UserError, with `advice` where the file is damaged or missing.
+
+    advice: what mends that; by default, removing the folder that it lies in.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             return file.read()
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged (it is no UTF-8 text): {remedy}.") from error
+        raise UserError(f"{path} is damaged (it is no UTF-8 text): {advice or remedy(path.parent)}.") from error
     except OSError as error:
-        raise unreadable(path, error, remedy) from error
+        raise unreadable(path, error, advice or remedy(path.parent)) from error
 
 
 def sha256(path: Path) -> str:
@@ -277,22 +280,21 @@ def finite(value: Any) -> Any:
 
 def read_rows(path: Path) -> list[Any]:
     """Returns the objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
-    return _lines(path, read_text(path, remedy(path.parent))) if path.exists() else []
+    return _lines(path, read_text(path)) if path.exists() else []
 
 
 def read_log(path: Path) -> list[Any]:
     """Returns the objects of a log that may still be written to: without its last line where that is cut off."""
-    text = read_text(path, remedy(path.parent)) if path.exists() else ""
+    text = read_text(path) if path.exists() else ""
     return _lines(path, text[: text.rfind("\n") + 1])
 
 
 def read_json(path: Path, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Returns the value of a JSON file. Raises UserError on a damaged one.
 
-    advice: what mends it; by default, removing the folder that it lies in. made: returns what stands for an object, the
-    inner ones first; by default the object itself.
+    advice: as of `read_text`. made: returns what stands for an object, the inner ones first; by default the object
+    itself.
     """
-    advice = advice or remedy(path.parent)
     return _parsed(path, read_text(path, advice), advice, made)
 
 
@@ -303,11 +305,11 @@ def remedy(where: Path) -> str:
 
 def _lines(path: Path, text: str) -> list[Any]:
     lines = text.split("\n")  # and not at U+2028 or U+0085, which other programs write into strings of JSON
-    return [_parsed(path, line, remedy(path.parent)) for line in lines if line]
+    return [_parsed(path, line) for line in lines if line]
 
 
-def _parsed(path: Path, text: str, advice: str, made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+def _parsed(path: Path, text: str, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     try:
         return json.loads(text, object_hook=made)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}): {advice}.") from error
+        raise UserError(f"{path} is damaged ({error}): {advice or remedy(path.parent)}.") from error
