@@ -167,10 +167,10 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     results = store.without_unbegun(results, runs_dir, asked) if source.mixer and not kept else results
     study = source.recorded(study, results.specs)
     made(place.report_dir, "--report-dir")
-    printed = references(study.published)
+    printed, tables = references(study.published), report.tables_of(results)
     to = place.report_dir / _folder(source, study, effort)
-    for path in report.build(study, effort, results, to, printed):
+    for path in report.build(study, effort, results, to, printed, by_metric=tables):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
-    for remark in report.remarks(results):
+    for remark in report.remarks(results, tables):
         say(remark)

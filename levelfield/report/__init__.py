@@ -32,18 +32,25 @@ DEFAULT_VIEWS = (ReportView("compare", "Every seed of every arm"), ReportView("t
 
 
 def build(
-    study: Study, effort: Effort, results: Results, out: Path, references: Sequence[tuple[Arm, Mapping[str, Any]]] = ()
+    study: Study,
+    effort: Effort,
+    results: Results,
+    out: Path,
+    references: Sequence[tuple[Arm, Mapping[str, Any]]] = (),
+    *,
+    by_metric: Sequence[Cells] | None = None,
 ) -> list[Path]:
     """Writes the report into the folder `out` and returns the files, the page first.
 
     references: the runs that have the settings of the printed cells, each an arm and its description; without one a
-    printed number has no difference beside it.
+    printed number has no difference beside it. by_metric: what `tables_of` has returned, where it has been asked
+    before, for it takes long over many runs.
     Raises UserError where nothing has finished, or a run has rows but no ledger.
     """
     if not any(not is_baseline(row) for row in results.rows):
         failed = next((f" One of {len(results.failures)} failures: {why}" for why in results.failures.values()), "")
         raise UserError(f"Nothing to report: no run of {study.name} at effort {effort} has finished yet.{failed}")
-    by_metric = tables_of(results)
+    by_metric = tables_of(results) if by_metric is None else by_metric
     printed = PrintedSources(study.published, references)
     counterparts = {cells.metric: all_counterparts(cells, results, printed) for cells in by_metric}
     rows = RowIndex.of(by_metric, results)
@@ -80,12 +87,11 @@ def build(
     return write(out, {"report.html": page(contents), **texts}, drawn, stale)
 
 
-def remarks(results: Results) -> list[str]:
+def remarks(results: Results, by_metric: Sequence[Cells] | None = None) -> list[str]:
     """Returns what whoever reads scores in a terminal must know too: which arms diverged, whether parameter counts are
-    unequal, and which arms are left out."""
-    measured = tables_of(results)
-    found = unequal(measured)
-    return [*divergence.sentences(results, measured), *filter(None, (found, left_out(results)))]
+    unequal, and which arms are left out. by_metric: as of `build`."""
+    by_metric = tables_of(results) if by_metric is None else by_metric
+    return [*divergence.sentences(results, by_metric), *filter(None, (unequal(by_metric), left_out(results)))]
 
 
 def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:
