@@ -250,6 +250,7 @@ def same_after_loading(subject: Subject, fresh: nn.Module) -> None:
         if value.shape != own[key].shape:
             what = f"changes the shape of '{key}' after it was built"
             raise UserError(f"{name} {what}: register it with persistent=False.")
+    subject(subject.x)  # with gradients: a weight worked out in the call is then no leaf, as after a training step
     try:
         deepcopy(trained)
     except Exception as error:
