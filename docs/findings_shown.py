@@ -114,13 +114,16 @@ def lift_head(found: Answer) -> Head:
     equal = [finding for finding in findings if finding.subject.startswith("and at equal steps")]
     plain = [finding for finding in findings if finding.subject.startswith("self-pretraining lifts")]
     parts = []
-    for word, sign in (("a lift", 1), ("a loss", -1)):
+    for verb, sign in (("lifts", 1), ("lowers", -1)):
         shown = [finding.subject.partition("(")[2].rstrip(")") for finding in equal if finding.decided == sign]
-        parts += [f"{word} of the Transformer on {_names(shown)}"] if shown else []
-    answer = " and ".join(parts) or ("no lift of the Transformer shown" if equal else "nothing asked")
+        parts += [f"{verb} the Transformer on {_names(shown)}"] if shown else []
+    said = f"Self-pretraining {' and '.join(parts)}"
+    if not parts:
+        said = f"Self-pretraining: {'no lift of the Transformer shown' if equal else 'nothing asked'}"
+    over = [f"{sum(f.decided > 0 for f in asked)} of {len(asked)} lifts" for asked in (plain, equal)]
     return Head(
-        f"Self-pretraining: {answer} at equal steps",
-        f"Over scratch: {sum(f.decided > 0 for f in plain)} of {len(plain)} lifts shown, decided together.",
+        f"{said} at equal steps",
+        f"Shown: over scratch {over[0]}, at equal steps {over[1].removesuffix(' lifts')}.",
         [len(arm.values) for lift in lifts(found) for arm in lift.arms],
         "95 % intervals, one by one",
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import findings_shown as shown
 
 from levelfield.report.verdicts import Key, Table, scores
+from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
@@ -26,25 +27,25 @@ ENOUGH = 100  # expressions of a length, for a score of their own
 
 
 def never_from_scratch(found: Answer) -> Iterator[str]:
-    """The largest lift at equal steps that the rows leave room for, and what equal steps do to S4 and to the gap."""
+    """What self-pretraining brings at equal steps, how much the rows leave room for where it is open, and what equal
+    steps do to S4 and to the gap."""
     lifts = [lift for lift in shown.lifts(found) if lift.model == TRANSFORMER]
     printed = {lift.task: lift.printed for lift in lifts if lift.printed is not None}
-    equal = {lift.task: span.high for lift in lifts if lift.longer and (span := lift.contrast.span())}
-    highest = _and(f"{high:.1f} points on {shown.TASKS[task]}" for task, high in equal.items())
-    yield (
-        f"At equal steps self-pretraining brought at most {highest} (95 %, each question by itself); the paper prints "
-        f"lifts of {_and(f'{printed[task]:.1f}' for task in equal)} points at its size, of two arms whose steps are "
-        "not equal. A lift of a point or two is neither shown nor excluded: these questions have no margin, so only a "
-        "loss would be a no."
-    )
-    for lift in (lift for lift in lifts if lift.task not in equal):
-        after, before = lift.arms
-        theirs = "" if lift.printed is None else f", where the paper prints {lift.printed:+.1f}"
-        means = [f"{arm.mean:.1f} % ({shown.counted([len(arm.values)])})" for arm in (after, before)]
+    equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
+    decided = [task for task in equal if f"and at equal steps ({task})" in _lifted(found)]
+    for task in decided:
+        at, span = shown.TASKS[task], equal[task]
         yield (
-            f"On {shown.TASKS[lift.task]} the arm with added steps has no runs yet, so it is open what more steps do "
-            f"alone: the Transformer has {means[0]} self-pretrained and {means[1]} from scratch, "
-            f"{after.mean - before.mean:+.1f} points{theirs}."
+            f"On {at} self-pretraining brought {span.value:+.1f} points at equal steps (95 % interval {span.low:+.1f} "
+            f"to {span.high:+.1f}, by itself), where the paper prints {printed[task]:+.1f} at its size, of two arms "
+            f"whose steps are not equal. {_stopped(found, task)}"
+        )
+    if rest := [task for task in equal if task not in decided]:
+        highest = _and(f"{equal[task].high:.1f} points on {shown.TASKS[task]}" for task in rest)
+        yield (
+            f"At equal steps it brought at most {highest} (each question by itself), where the paper prints lifts of "
+            f"{_and(f'{printed[task]:.1f}' for task in rest)}. A lift of a point or two is neither shown nor excluded "
+            "there: these questions have no margin, so only a loss would be a no."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
     for task in equal:
@@ -58,6 +59,23 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
             f"{scratch:+.1f} points from the Transformer from scratch, {longer:+.1f} where both have the added steps "
             f"and {pretrained:+.1f} where both are pretrained."
         )
+
+
+def _lifted(found: Answer) -> set[str]:
+    return {finding.subject for finding in found.findings if finding.decided > 0}
+
+
+def _stopped(found: Answer, task: str) -> str:
+    """What the Transformer's arms of a task took of their steps, for a patience may end them before."""
+    rows = [row for row in found.results.rows if row.get("task") == task and row.get("model") == TRANSFORMER]
+    runs = {p: {str(row.get("run", "")) for row in rows if row.get("protocol") == p} for p in (LONGER, SPT)}
+    capped = {row.get("run", "") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
+    steps = {p: median(found.results.ledgers[run]["steps"] for run in runs[p]) for p in runs}
+    return (
+        f"Both arms may take as many steps, but patience ended them after {steps[LONGER]:,.0f} with added steps and "
+        f"{steps[SPT]:,.0f} with self-pretraining (medians), of whose {len(runs[SPT])} runs {len(capped & runs[SPT])} "
+        "had not stopped improving at the cap of a phase."
+    )
 
 
 def scarce_labels(found: Answer) -> Iterator[str]:

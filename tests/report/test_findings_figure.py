@@ -77,15 +77,15 @@ def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_on
 @pytest.mark.parametrize(
     ("scores", "title"),
     [
-        ((40.0, 42.0, 42.1), "no lift of the Transformer shown at equal steps"),
-        ((40.0, 42.0, 62.0), "a lift of the Transformer on ListOps, pictures at equal steps"),
-        ((40.0, 42.0, 22.0), "a loss of the Transformer on ListOps, pictures at equal steps"),
+        ((40.0, 42.0, 42.1), ": no lift of the Transformer shown at equal steps"),
+        ((40.0, 42.0, 62.0), " lifts the Transformer on ListOps, pictures at equal steps"),
+        ((40.0, 42.0, 22.0), " lowers the Transformer on ListOps, pictures at equal steps"),
     ],
 )
 def test_the_first_title_says_what_is_decided(
     shown: ModuleType, scores: tuple[float, float, float], title: str
 ) -> None:
-    assert shown.lift_head(pretrained(scores)).title == f"Self-pretraining: {title}"
+    assert shown.lift_head(pretrained(scores)).title == f"Self-pretraining{title}"
 
 
 def test_shares_are_of_the_gain_of_the_model_that_sees_everything(shown: ModuleType) -> None:
