@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from findings import Answer
 
 WORDS = {1: "yes", -1: "no", 0: "not decided"}
-TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews"}
+TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews", "in_context_recall": "in-context recall"}
 PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
 HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
 ALL = math.inf  # steps that a model sees which sees everything

@@ -79,13 +79,23 @@ def _stopped(found: Answer, task: str) -> str:
 
 
 def scarce_labels(found: Answer) -> Iterator[str]:
-    """What this answer is not: the claim needs two shares of labels on one task."""
+    """The lift with the fewest labels beside that with all, on each task that has both, and what that is not."""
+    asked = [finding for finding in found.findings if finding.subject.startswith("and more so with the fewest")]
+    for finding in asked:
+        at = finding.subject.partition("(")[2].rstrip(")")
+        word = {1: "shown", 0: "not decided", -1: "refuted"}[finding.decided]
+        yield (
+            f"On {shown.TASKS[at]} {finding.facts[0].lower()}{finding.facts[1:]} That it is larger where labels are "
+            f"fewest is {word}."
+        )
+    if not asked:
+        yield "The claim itself is not asked yet, for each task has runs with one share of its labels alone."
     yield (
-        "The claim itself is not asked yet, for each task has runs with one share of its labels alone. In-context "
-        "recall is a positive control: its sequences repeat the pairs that are asked, so predicting the next symbol "
-        "trains the very answer, and a harness that can show a lift must show it here. Pretraining reads all inputs "
-        "while labels are scarce, where the paper's code takes one share of both; and all seeds have one and the same "
-        "labelled part, whose luck no interval counts. The pictures are three seeds of the first section's."
+        "In-context recall is a positive control: its sequences repeat the pairs that are asked, so predicting the "
+        "next symbol trains the very answer, and a harness that can show a lift must show it here. Pretraining reads "
+        "all inputs while labels are scarce, where the paper's code takes one share of both; and all seeds have one "
+        "and the same labelled part, whose luck no interval counts. With all labels the pictures are three seeds of "
+        "the first section's."
     )
 
 
