@@ -111,19 +111,20 @@ def _printed() -> dict[tuple[str, str, str], float]:
 
 def lift_head(found: Answer) -> Head:
     findings = found.findings
-    equal = [finding for finding in findings if finding.subject.startswith("and at equal steps")]
+    equal = [finding for finding in findings if finding.subject.startswith(("and at equal", "and S4 at equal"))]
+    asked = [finding for finding in equal if "S4" not in finding.subject]
     plain = [finding for finding in findings if finding.subject.startswith("self-pretraining lifts")]
     parts = []
     for verb, sign in (("lifts", 1), ("lowers", -1)):
-        shown = [finding.subject.partition("(")[2].rstrip(")") for finding in equal if finding.decided == sign]
+        shown = [finding.subject.partition("(")[2].rstrip(")") for finding in asked if finding.decided == sign]
         parts += [f"{verb} the Transformer on {_names(shown)}"] if shown else []
     said = f"Self-pretraining {' and '.join(parts)}"
     if not parts:
         said = f"Self-pretraining: {'no lift of the Transformer shown' if equal else 'nothing asked'}"
-    over = [f"{sum(f.decided > 0 for f in asked)} of {len(asked)} lifts" for asked in (plain, equal)]
+    over, at = (f"{sum(f.decided > 0 for f in each)} of {len(each)}" for each in (plain, equal))
     return Head(
         f"{said} at equal steps",
-        f"Shown: over scratch {over[0]}, at equal steps {over[1].removesuffix(' lifts')}.",
+        f"Shown: {over} lifts over scratch, {at} at equal steps.",
         [len(arm.values) for lift in lifts(found) for arm in lift.arms],
         "95 % intervals, one by one",
     )

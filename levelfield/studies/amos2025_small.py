@@ -51,7 +51,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Four questions on every task, of the models with all of their cells; decided together."""
+    """Six questions on every task, of the models with all of their cells; decided together."""
     table = Table.of(rows)
     claims = {f"{question} ({name})": claim for name in table.tasks for question, claim in _claims(name, table)}
     return judged(claims)
@@ -73,21 +73,24 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     def asked(model: str, question: Question, facts: str) -> Claim:
         return Claim(question if beats(model, GUESSES) else None, facts if beats(model) else facts + rule)
 
-    for model, lifted in ((TRANSFORMER, "the Transformer"), (SSM, "S4")):
+    named = ((TRANSFORMER, "the Transformer", "and at equal steps"), (SSM, "S4", "and S4 at equal steps"))
+    for model, lifted, again in named:
         if whole(model, SCRATCH):
             three = [(SCRATCH, " from scratch"), (LONGER, " with added steps"), (SPT, " pretrained")]
             shown = ", ".join(f"{arms[model, p]}{how}" for p, how in three if (model, p) in arms)
             lift = difference(arms[model, SPT], arms[model, SCRATCH], 0.0, scatter)
             yield f"self-pretraining lifts {lifted}", asked(model, lift, f"On {name}, {model} has {shown}.")
-        if model == TRANSFORMER and whole(model, LONGER):
+        if whole(model, LONGER):
             equal = difference(arms[model, SPT], arms[model, LONGER], 0.0, scatter)
-            yield "and at equal steps", asked(model, equal, f"At equal steps that is {equal.shown} points.")
-    if whole(TRANSFORMER, SCRATCH) and whole(SSM, SCRATCH):
-        ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (SCRATCH, SPT)]
-        gaps = [difference(s4, transformer).shown for transformer, s4 in ends]
-        facts = f"{SSM} is {gaps[0]} points from the Transformer at first and {gaps[1]} pretrained."
-        able = beats(TRANSFORMER, GUESSES) and beats(SSM, GUESSES)
-        yield "the gap narrows", Claim(Narrower(ends[0], ends[1], scatter) if able else None, facts)
+            yield again, asked(model, equal, f"At equal steps that is {equal.shown} points.")
+    for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "and the gap at equal steps")):
+        if whole(TRANSFORMER, before) and whole(SSM, before):
+            ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (before, SPT)]
+            gaps = [difference(s4, transformer).shown for transformer, s4 in ends]
+            at = "from scratch" if before == SCRATCH else "where both have added steps"
+            facts = f"{SSM} is {gaps[0]} points from the Transformer {at} and {gaps[1]} pretrained."
+            able = beats(TRANSFORMER, GUESSES) and beats(SSM, GUESSES)
+            yield narrows, Claim(Narrower(ends[0], ends[1], scatter) if able else None, facts)
 
 
 study = Study(

@@ -24,7 +24,9 @@ QUESTIONS = (
     "self-pretraining lifts the Transformer",
     "and at equal steps",
     "self-pretraining lifts S4",
+    "and S4 at equal steps",
     "the gap narrows",
+    "and the gap at equal steps",
 )
 
 
@@ -39,14 +41,24 @@ def small(longer: float) -> list[Row]:
 def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() -> None:
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(0.0))}
     tasks = ("listops", "pathfinder", "pathx", "text", "retrieval", "image")
-    lifts = [name for name in QUESTIONS if not name.endswith("S4")]
+    lifts = [name for name in QUESTIONS if "S4" not in name]
     assert {found[f"{question} ({task})"] for task in tasks for question in lifts} == {1}
     own = {task: found[f"self-pretraining lifts S4 ({task})"] for task in tasks}
+    assert own == {task: found[f"and S4 at equal steps ({task})"] for task in tasks}, "added steps that bring nothing"
     assert own["retrieval"] == -1, "printed: 90.90, and 88.74 self-pretrained"
     assert own["pathx"] == own["image"] == 0, "printed: by less than the noise of the test examples"
     assert min(own[task] for task in tasks if task != "retrieval") >= 0
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(60.0))}
-    assert {found[f"and at equal steps ({task})"] for task in tasks} == {-1}
+    assert {found[f"and {whose}at equal steps ({task})"] for task in tasks for whose in ("", "S4 ")} == {-1}
+
+
+def test_a_gap_that_added_steps_close_is_not_narrowed_at_equal_steps() -> None:
+    """Printed on ListOps: 47.90 and 59.60, self-pretrained 61.49 and 61.25. Added steps bring the first to 59.60."""
+    place = Row(model="transformer_rotary", protocol="scratch_matched", task="listops")
+    rows = [row | Row(value=row["value"] + 0.117) if place.items() <= row.items() else row for row in small(0.0)]
+    found = {finding.subject: finding.decided for finding in amos2025_small.findings(rows)}
+    assert found["the gap narrows (listops)"] == 1
+    assert found["and the gap at equal steps (listops)"] <= 0
 
 
 def test_what_is_asked_of_a_model_needs_its_own_cells_alone() -> None:
@@ -55,7 +67,7 @@ def test_what_is_asked_of_a_model_needs_its_own_cells_alone() -> None:
     assert asked == set(QUESTIONS[:2])
     rows = [row for row in small(0.0) if row.get("protocol") != "scratch_matched"]
     asked = {finding.subject.partition(" (")[0] for finding in amos2025_small.findings(rows)}
-    assert asked == {*QUESTIONS} - {"and at equal steps"}
+    assert asked == {name for name in QUESTIONS if not name.endswith("at equal steps")}
     rows = [row for row in small(0.0) if row.get("protocol") != "spt_masked"]
     assert amos2025_small.findings(rows) == []
 
