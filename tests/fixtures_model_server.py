@@ -26,6 +26,7 @@ Fault = Literal[
     "half",  # an answer of the told length that ends in the middle of its JSON
     "empty",  # a whole answer without choices
     "no text",
+    "given up",  # the beginning of an answer, with the word for it
     "429",
     "500",
     "503",
@@ -34,7 +35,19 @@ Fault = Literal[
     "wrong counts",
     "no counts",
 ]
-MANNERS: tuple[Fault, ...] = ("drop", "cut", "cut chunks", "half", "empty", "no text", "429", "500", "503", "slow")
+MANNERS: tuple[Fault, ...] = (
+    "drop",
+    "cut",
+    "cut chunks",
+    "half",
+    "empty",
+    "no text",
+    "given up",
+    "429",
+    "500",
+    "503",
+    "slow",
+)
 LATE_S = 1.0
 
 
@@ -161,7 +174,8 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server_state
         prompt = prompt_of(body)
         text = server.says(prompt)
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else "stop"}
+        text = text[:3] if fault == "given up" else text
         if "messages" in body:
             choice["message"] = {"role": "assistant", "content": text}
             if server.reasoning:
@@ -195,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
         if fault == "cut":
             self.close_connection = True
-        elif fault not in ("half", "empty", "no text", "late"):
+        elif fault not in ("half", "empty", "no text", "given up", "late"):
             with self.server_state.lock:
                 self.server_state.answered.append(prompt)
 

@@ -16,6 +16,8 @@ from typing import Any
 
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
+GIVEN_UP = ("abort", "error")
+"""How SGLang, vLLM and OpenRouter end an answer that they gave up in the middle."""
 
 
 class BrokenReply(Exception):
@@ -41,6 +43,8 @@ class Reply:
 def read(found: Any) -> Reply:
     """Reads the body of a reply of either endpoint. Raises BrokenReply where it has no answer."""
     choice = _choice(found)
+    if choice.get("finish_reason") in GIVEN_UP:
+        raise BrokenReply("an answer that the server gave up")
     message = choice.get("message")
     text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
     reasoning = ""
