@@ -254,6 +254,8 @@ def test_ways_are_never_averaged_and_rows_say_them(server: ModelServer, tmp_path
     assert len({row.get("asked") for each in scores for row in each.rows}) == 3
     assert {len({row.get("asked") for row in each.rows}) for each in scores} == {1}
     assert any('system prompt "Be brief."' in row.get("asked", "") for row in scores[2].rows)
+    unknown = ["own template, which lengths leave out" in each.rows[0].get("asked", "") for each in scores]
+    assert unknown == [False, True, True]
 
 
 def test_an_approximation_is_near_and_is_marked(server: ModelServer, tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ class Way:
 
     def sentence(self, template: str) -> str:
         """Says for the rows how questions were put."""
-        found = [SENTENCES[self.by], f"template {template}" if template else "the server's own template"]
+        wrapped = f"template {template}" if template else "the server's own template, which lengths leave out"
+        found = [SENTENCES[self.by], wrapped]
         if self.system:
             found.append(f"system prompt {json.dumps(self.system)}")
         found.append(f"temperature {self.temperature:g}")
