@@ -96,7 +96,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     ruler_command.check(evaluations)
     check_limit(served, asked.listed, evaluations)
     options, address = asked.choice.served, served.client.address
-    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.thinking)
+    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most)
     prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
     if (known := _names(asked.listed)) and served.model not in known:
@@ -195,9 +195,10 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
     known = [each[key] for each in mine for key in LIMITS if isinstance(each.get(key), int)]
-    before = len(getattr(served.tokenizer, "bos_ids", ())) + served.way.thinking
+    before = len(getattr(served.tokenizer, "bos_ids", ()))
     for each in evaluations:
-        runner.check_lengths(served.model, min(known, default=None), each, before)
+        beside = max(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks)
+        runner.check_lengths(served.model, min(known, default=None), each, before + max(0, beside))
 
 
 def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: Address) -> None:

@@ -9,7 +9,7 @@ Tokens are counted from the lengths of evaluations, so they are upper bounds, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,12 +43,12 @@ class Bill(NamedTuple):
         tokenizer: Tokenizer,
         evaluations: Sequence[Evaluation],
         folder: Path,
-        thinking: int = 0,
+        most: Callable[[int], int] = int,
         *,
         more: Iterable[Prediction] = (),
     ) -> Bill:
-        """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. thinking: tokens
-        allowed beside those of an answer. more: answers that are not joined to those of the folder yet."""
+        """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. most: tokens
+        that may be written for an answer of a budget. more: answers that are not joined to those of the folder yet."""
         stored = {p.place for p in (*predictions(folder), *more) if not p.outdated}
         total = answered = read = written = 0
         for each in evaluations:
@@ -59,7 +59,7 @@ class Bill(NamedTuple):
                     known = sum((task.name, length, index, *setting) in stored for index in range(each.count))
                     total, answered = total + each.count, answered + known
                     read += (each.count - known) * max(0, length - budget)
-                    written += (each.count - known) * (budget + thinking)
+                    written += (each.count - known) * most(budget)
         return Bill(total, answered, read, written)
 
     def cost(self, prices: Prices) -> float:

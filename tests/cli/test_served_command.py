@@ -87,6 +87,17 @@ def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pyte
     assert len(server.asked) == 4
 
 
+def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"max_tokens": None, "max_completion_tokens": 4096}
+    words = ("--model", "toy", "--ask", "chat", "--more", json.dumps(more), "--prices", "0,1000")
+    ruler(server, *words, "--dry-run")
+    assert "to write: at most 16,384. Cost: at most $16.38." in capsys.readouterr().out
+    assert "add --yes" in refused(capsys, server, *words)
+    assert server.asked == []
+    ruler(server, *words, "--yes")
+    assert [body["max_completion_tokens"] for body in server.asked] == [4096] * 4
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -101,6 +112,7 @@ def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pyte
         (("--model", "c", "--template", "own"), "has no chat template"),
         (("--model", "c", "--system", "Hi"), "needs a chat template"),
         (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
+        (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328"),
         (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
     ],
 )

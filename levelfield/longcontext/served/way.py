@@ -29,6 +29,8 @@ SENTENCES: dict[By, str] = {
     "chat": "chat, the beginning of the answer at the end of the question",
     "chat-prefix": "chat, the beginning of the answer as an assistant's message to be continued",
 }
+WRITTEN = ("max_tokens", "max_completion_tokens")
+"""Fields of a request that say how much may be written."""
 PLACEHOLDER = ("", "\n")
 """Stands for a chat template that only the server knows: text before the task and after it."""
 
@@ -77,6 +79,12 @@ class Way:
     def variables(self) -> dict[str, Any]:
         """The names that `more` gives the chat template to read, such as `enable_thinking`."""
         return json.loads(self.more).get("chat_template_kwargs", {}) if self.more else {}
+
+    def most(self, budget: int) -> int:
+        """Returns how many tokens a request lets the model write, for an answer of a budget, as `more` may say."""
+        fields = {"max_tokens": budget + self.thinking, **(json.loads(self.more) if self.more else {})}
+        limits = [fields.get(name) for name in WRITTEN]
+        return max((each for each in limits if isinstance(each, int)), default=budget + self.thinking)
 
     def label(self, template: str) -> str:
         """Names the answers that may be averaged: the template, the way, and a hash of settings other than the usual.
