@@ -45,9 +45,12 @@ def read_predictions(path: Path) -> list[Prediction]:
 def predictions(folder: Path) -> list[Prediction]:
     """Reads the last answer that was appended to each sample. Raises UserError.
 
-    A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count.
+    A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
+    nor those to other essays than the last answer to the same task and length.
     """
-    return list({p.place: p for p in stored(folder)}.values())
+    found = stored(folder)
+    essays = {p.cell: p.essays for p in found}
+    return [p for p in {p.place: p for p in found}.values() if p.essays == essays[p.cell]]
 
 
 @final

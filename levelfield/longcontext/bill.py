@@ -49,14 +49,15 @@ class Bill(NamedTuple):
     ) -> Bill:
         """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. most: tokens
         that may be written for an answer of a budget. more: answers that are not joined to those of the folder yet."""
-        stored = {p.place for p in (*predictions(folder), *more) if not p.outdated}
+        stored = {p.place: p.essays for p in (*predictions(folder), *more) if not p.outdated}
         total = answered = read = written = 0
         for each in evaluations:
             for task in each.tasks_at_depths:
                 budget = answer_tokens(task, tokenizer, flavoured(each.flavour))
                 for length in each.lengths:
                     setting = (each.flavour, each.template, each.seed)
-                    known = sum((task.name, length, index, *setting) in stored for index in range(each.count))
+                    places = ((task.name, length, index, *setting) for index in range(each.count))
+                    known = sum(stored.get(place) in ("", each.sources.haystack) for place in places)
                     total, answered = total + each.count, answered + known
                     read += (each.count - known) * max(0, length - budget)
                     written += (each.count - known) * most(budget)

@@ -16,6 +16,7 @@ from levelfield.spec import UserError
 
 PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
+ESSAYS = "essays"  # the column of samples that names theirs
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]
@@ -134,6 +135,16 @@ class Prediction:
     @property
     def setting(self) -> Setting:
         return self.flavour, self.template, self.seed
+
+    @property
+    def essays(self) -> str:
+        """The name of the essays that its prompt is made of; "" for a prompt without any."""
+        return str(self.slices.get(ESSAYS, ""))
+
+    @property
+    def cell(self) -> tuple[str, int, Setting]:
+        """What it is averaged with: task, length and setting."""
+        return self.task, self.length, self.setting
 
     @property
     def place(self) -> tuple[str, int, int, str, str, int]:

@@ -16,6 +16,7 @@ from levelfield.cli import app, ruler_command
 from levelfield.files import write_json
 from levelfield.longcontext import model_record
 from levelfield.longcontext.answers import Answers, predictions
+from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import PREDICTIONS, Prediction
 from levelfield.longcontext.rows import by_setting, rows
@@ -209,3 +210,26 @@ def test_panels_of_names_show_their_own_and_long_ones_leave_room() -> None:
     shown = re.findall(r">([^<]+)</text>", heatmaps.draw(grids, "", (0.0, 100.0), "%").svg)
     assert shown.count("mamba") == 1 and shown.count("2048") == 1
     assert not any(len(text) > 60 for text in shown) and any(text.startswith("a-model") for text in shown)
+
+
+def test_answers_to_other_essays_are_not_averaged_with_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three questions in some essays, two are asked in others: rows are of these, until the first are asked."""
+    for name in ("rivers", "hills"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(f"The {name} are far away. Nobody goes there today. " * 200)
+    folder = tmp_path / "runs" / "ruler" / "model"
+
+    def ask(name: str, *more: str) -> list[tuple[str, int]]:
+        words = ("--lengths", "1500", "--tasks", "niah_single_2", "--essays", str(tmp_path / name), *more)
+        run(monkeypatch, tmp_path, *words)
+        return sorted((p.essays, p.index) for p in predictions(folder))
+
+    rivers = ask("rivers", "--count", "3")
+    assert rivers == [("rivers", index) for index in range(3)]
+    bill = Bill.of(Bytes(), [Evaluation((named("niah_single_2"),), (1500,), 3)], folder)
+    assert bill.answered == 0, "questions in the essays that ship are not answered yet"
+    assert ask("hills", "--count", "2") == [("hills", 0), ("hills", 1)]
+    assert {r.get("n") for r in rows(predictions(folder), "m") if r.get("at") == "length=1500"} == {2}
+    lines = len((folder / PREDICTIONS).read_text().splitlines())
+    assert ask("rivers", "--count", "3") == rivers
+    assert len((folder / PREDICTIONS).read_text().splitlines()) == lines + 2

@@ -66,16 +66,18 @@ def test_what_was_not_asked_alike_has_no_counterpart(tmp_path: Path) -> None:
     answers = Answers(tmp_path / "b")
     changed = answer(SINGLE, 1024, 0, " x")
     answers.append(replace(changed, key="other", references=("99",)))
-    answers.append(replace(answer(SINGLE, 1024, 1, " x"), key="texts", slices={"essays": "mine"}))
     answers.append(replace(answer(SINGLE, 1024, 2, " x"), key="seed", seed=7))
     answers.append(replace(answer(SINGLE, 1024, 3, " x"), key="far", length=4096))
     (found,) = pairings(tmp_path / "a", tmp_path / "b")
-    assert len(found.pairs) == 118 and found.alone == (2, 3)
+    assert len(found.pairs) == 119 and found.alone == (1, 2)
     assert {(p.first.task, p.first.length, p.first.index) for p in found.pairs} == {
         (p.second.task, p.second.length, p.second.index) for p in found.pairs
     }
-    assert sum(p.scores[0] for p in found.pairs) == 118
+    assert sum(p.scores[0] for p in found.pairs) == 119
     assert [p.scores[1] for p in found.pairs if p.first.index in (0, 4)] == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    others = Answers(tmp_path)
+    others.append(replace(answer(SINGLE, 1024, 1, " x"), slices={"essays": "mine"}))
+    assert pairings(tmp_path / "a", tmp_path) == []
 
 
 def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_one(tmp_path: Path) -> None:
