@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,16 +19,13 @@ from levelfield.cli.streams import Say
 from levelfield.files import disk_errors
 from levelfield.longcontext import exported, imported, model_record
 from levelfield.longcontext.answers import Answers
-from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.asking import note_ways
 from levelfield.longcontext.served.lengths import tokenizer_here
-from levelfield.longcontext.served.way import Way
-from levelfield.longcontext.served.wrappings import OWN, wrapping_for
+from levelfield.longcontext.served.wrappings import with_own_template
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.runs import share, store
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
-from levelfield.tokenizer import Tokenizer
 
 SUFFIX = "-imported"
 
@@ -47,7 +43,7 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         raise UserError("--table is of models that are evaluated here: leave it out, and name --tasks and --lengths.")
     (evaluation,) = ruler_command.evaluations(asked, name, ruler_command.sources(texts))
     tokenizer = tokenizer_here(name)
-    evaluation = _wrapped(evaluation, tokenizer)
+    evaluation = with_own_template(evaluation, tokenizer)
     ruler_command.check([evaluation])
     with disk_errors(target.folder, "--folder"):
         files, left = exported.export(evaluation, tokenizer, target.form, target.folder)
@@ -70,13 +66,6 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
     if target.form == "inspect":
         say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
         say("levelfield import logs/*.eval --model NAME")
-
-
-def _wrapped(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:
-    """Returns the evaluation with the tokenizer's own chat template where that is asked for."""
-    if evaluation.template != OWN:
-        return evaluation
-    return replace(evaluation, around=wrapping_for(Way(), OWN, tokenizer).around)
 
 
 def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:

@@ -61,6 +61,8 @@ def ruler(
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
+    if not output.rescore:
+        evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir)
     if (place, cluster) != (PLACED, CLUSTER):
         by = placed_command.answerer(place, cluster, model, output.runs_dir)
     if dry_run:

@@ -25,6 +25,7 @@ from levelfield.files import disk_errors, locked, made, write_rows
 from levelfield.longcontext import answers, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
+from levelfield.longcontext.served import asking, wrappings
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
@@ -37,6 +38,7 @@ from levelfield.ruler import (
     Questions,
     RulerTask,
     Sources,
+    Tokenizer,
     named,
     score,
     sweep,
@@ -45,6 +47,8 @@ from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.templates import split
 from levelfield.runs import store
 from levelfield.spec import UserError
+
+SAID = "prompts to the model itself, template {}, temperature 0"
 
 
 class Answerer(Protocol):
@@ -144,6 +148,27 @@ def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Eva
     return tuple(replace(overrides, tasks=_at_hand(each.tasks, texts)).apply(each) for each in found)
 
 
+def with_own_template(
+    evaluations: tuple[Evaluation, ...], choice: ModelChoice, runs_dir: Path
+) -> tuple[Evaluation, ...]:
+    """Returns evaluations with the chat template of the model's tokenizer where that is asked for. Raises UserError."""
+    if all(each.template != wrappings.OWN for each in evaluations):
+        return evaluations
+    tokenizer = tokenizer_of(choice, runs_dir)
+    return tuple(wrappings.with_own_template(each, tokenizer) for each in evaluations)
+
+
+def tokenizer_of(choice: ModelChoice, runs_dir: Path) -> Tokenizer:
+    """Reads a model's tokenizer without its weights. Raises UserError."""
+    named = named_model(choice, runs_dir)
+    if named.trained_here:
+        return named.text().tokenizer
+    from levelfield import pretrained
+    from levelfield.pretrained.locate import resolve_model_path
+
+    return pretrained.tokenizer_of(choice.tokenizer, resolve_model_path(choice.name, weights=False))
+
+
 def evaluate(
     choice: ModelChoice,
     evaluations: Sequence[Evaluation],
@@ -164,6 +189,7 @@ def evaluate(
         with reserved(folder, say):
             check_lengths(choice, output.runs_dir, evaluations)
             made(output.report_dir, "--report-dir")  # before hours of answers, not after
+            asking.note_ways(folder, {each.template: SAID.format(each.template) for each in evaluations if each.around})
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
     say_all(_diverged(found), say)

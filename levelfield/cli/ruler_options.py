@@ -34,7 +34,7 @@ class EvalOptions:
         flavour: which variant of RULER: sound (default), official or paper (a table's default)
         template: chat template around the task: base (default; a table has its own), meta-chat, vicuna-chat, lwm-chat,
             command-r-chat, chatglm-chat, RWKV, Phi3, meta-llama3, jamba, nemotron5-instruct, sheared_llama-chat or
-            qwen2_instruct; for a server also own, the tokenizer's chat template
+            qwen2_instruct; own is the tokenizer's chat template
     """
 
     table: Name = None

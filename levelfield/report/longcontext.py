@@ -247,7 +247,7 @@ def part_notes(rows: Sequence[Row], notes: Sequence[str], anchor: str = "") -> l
 
 
 def asked(rows: Sequence[Row]) -> list[str]:
-    """Says how questions were put to a model behind a server, and how much it thought; [] for a model asked here."""
+    """Says how questions were put, and how much a model behind a server thought; [] where rows do not say so."""
     said = dict.fromkeys(row["asked"] for row in rows if "asked" in row)
     notes = [f"Asked by {each}." for each in said]
     thinking = [row for row in rows if row.get("metric") == THINKING and "value" in row]

@@ -7,8 +7,10 @@ wrapping_for(Way("chat"), "base", tokenizer)          # as the server will wrap 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.way import PLACEHOLDER, Way, Wrapping
 from levelfield.ruler.prompt.templates import split
 from levelfield.spec import UserError
@@ -37,3 +39,11 @@ def wrapping_for(way: Way, template: str, tokenizer: Tokenizer) -> Wrapping:
     if way.by != "ids" and own.bos and getattr(tokenizer, "bos_ids", ()):
         before = before.removeprefix(own.bos)  # the server puts it before every text itself
     return Wrapping(OWN, before, after)
+
+
+def with_own_template(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:
+    """Returns the evaluation as a model that is loaded reads it, with the tokenizer's own chat template where that is
+    asked for. Raises UserError for a tokenizer that has none."""
+    if evaluation.template != OWN:
+        return evaluation
+    return replace(evaluation, around=wrapping_for(Way(), OWN, tokenizer).around)
