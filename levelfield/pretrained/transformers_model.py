@@ -163,7 +163,14 @@ class TransformersModel(LanguageModel):
             )
         except Exception as error:  # every model raises types of its own
             raise UserError(f"transformers cannot read {path}: {first_line(error)}") from error
-        return TransformersModel(options, (inner if options.spread > 1 else inner.to(options.device)).eval(), bos)
+        if options.spread == 1:
+            inner = inner.to(options.device)
+        elif any(place in ("cpu", "disk") for place in (getattr(inner, "hf_device_map", None) or {}).values()):
+            raise UserError(
+                f"{options.label} does not fit into what is free on {options.spread} GPUs, and transformers left "
+                "parts of it outside: give a larger --spread, or --precision bfloat16."
+            )
+        return TransformersModel(options, inner.eval(), bos)
 
 
 def _spread(options: LoadOptions) -> dict[str, Any]:

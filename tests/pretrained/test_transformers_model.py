@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from levelfield.pretrained import generate, load
+from levelfield.pretrained import generate, load, transformers_model
+from levelfield.pretrained.assemble import LoadOptions
 from levelfield.pretrained.decoding import ONE_BY_ONE
 from levelfield.pretrained.memory import predicted
 from levelfield.pretrained.native_model import NativeModel
@@ -134,3 +135,20 @@ def test_code_beside_a_model_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="transformers cannot read"):
         load(str(tmp_path))
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_of_which_a_part_finds_no_room_on_gpus_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a device map, transformers puts what has no room on the disk without a word, where it is read anew for each
+    token. The processor stands for the GPUs here."""
+    pytest.importorskip("accelerate", reason="spreads models")
+    saved(THEIRS["mistral"], tmp_path / "m")
+    options = LoadOptions("mistral", "cuda:0", spread=2)
+    outer = ("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head")
+    parts = dict.fromkeys((*outer, *(f"model.layers.{i}" for i in range(3))), "cpu")
+    monkeypatch.setattr(transformers_model, "_spread", lambda options: {"device_map": parts})
+    assert TransformersModel.read(tmp_path / "m", options).vocabulary == 61
+    parts["model.layers.2"] = "disk"
+    with pytest.raises(UserError, match=r"mistral does not fit into what is free on 2 GPUs.* give a larger --spread"):
+        TransformersModel.read(tmp_path / "m", options)
