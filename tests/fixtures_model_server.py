@@ -154,7 +154,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send({"error": {"message": "slow down"}}, 429, {"Retry-After-Ms": "20"})
             return
         if fault in ("429", "500", "503"):
-            self._send({"error": {"message": "not now"}}, int(fault), {"Retry-After-Ms": "5"} if fault == "429" else {})
+            told = " for " + self.headers["Authorization"] if fault == "503" and server.key else ""
+            self._send(
+                {"error": {"message": f"not now{told}"}}, int(fault), {"Retry-After-Ms": "5"} if fault == "429" else {}
+            )
             return
         if fault in ("late", "slow"):
             time.sleep(LATE_S if fault == "late" else 0.02)

@@ -75,6 +75,18 @@ def test_it_asks_stores_and_reports_and_keeps_the_key_to_itself(
     )
 
 
+def test_a_key_that_the_server_repeats_is_neither_shown_nor_stored(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.key, server.faults = KEY, ["good", "503"]
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    ruler(server, "--model", "toy", "--tries", "1", "--at-once", "1")
+    shown = capsys.readouterr()
+    left = Path("runs/ruler/toy-served/left_out.jsonl").read_text()
+    assert "503: not now for Bearer ***" in left
+    assert KEY not in left + shown.out + shown.err
+
+
 def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
     ruler(server, "--model", "toy", "--dry-run", "--prices", "1000,2000")
     shown = capsys.readouterr().out

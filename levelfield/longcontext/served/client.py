@@ -235,7 +235,7 @@ def _after(headers: Mapping[str, str]) -> float | None:
 
 
 def _words(found: Any) -> str:
-    """Returns the server's message in one line."""
+    """Returns the server's message in one line, without the key, which some repeat."""
     try:
         said = found.json()
     except ValueError:
@@ -243,6 +243,8 @@ def _words(found: Any) -> str:
     for name in ("error", "message", "detail"):
         said = said.get(name, said) if isinstance(said, Mapping) else said
     text = said if isinstance(said, str) else json.dumps(said)
+    if key := found.request.headers.get("authorization", "").removeprefix("Bearer "):
+        text = text.replace(key, "***")
     return " ".join(text.split())[:WORDS].rstrip(".") or "without a word"
 
 
