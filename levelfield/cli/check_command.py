@@ -8,7 +8,9 @@ levelfield check tinylab.study          a study: its runs at every effort that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 
 from levelfield import contract, mixers, tasks
 from levelfield.cli.streams import Say
@@ -23,7 +25,7 @@ from levelfield.run import check as check_run
 from levelfield.spec import EFFORTS, MixerConfig, Probe, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.user import named, plugins, values
-from levelfield.user.mixer import load_user_mixer
+from levelfield.user.mixer import load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
 
@@ -70,10 +72,18 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
 def _loaded(where: str) -> MixerConfig | Task | Probe:
     """Loads FILE.py:Name, which may be a task, a probe or a mixer."""
     place, call = named.split(where)
-    kept = values.loaded(place).__dict__.get(call.partition("(")[0].strip())
+    module, name = values.loaded(place), call.partition("(")[0].strip()
+    kept = vars(module).get(name)
     for kind in (Task, Probe):
         if isinstance(kept, kind) or (isinstance(kept, type) and issubclass(kept, kind)):
             return values.value(where, kind)
+        if isinstance(kept, FunctionType):  # which makes a task or a probe, unless it wants a width
+            with suppress(UserError):
+                return values.value(where, kind)
+    others = [each for kind in (Task, Probe) for each in values.offered(module, kind)]
+    if others and getattr(module, name, None) is None:
+        known = [*offered(module), *others]
+        raise UserError(f"{place} defines nothing called {name}: {closest(name, known)}")
     return load_user_mixer(where)
 
 

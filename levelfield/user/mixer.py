@@ -154,11 +154,19 @@ def _configured(given: Any, name: str, settings: Mapping[str, Any]) -> MixerConf
         raise UserError(f"{name} does not take these settings: {format_error(error)}") from error
 
 
+def offered(module: ModuleType) -> list[str]:
+    """Returns the names in a module that could be mixers: its own classes and functions, or classes that it imports."""
+    kinds = (nn.Module, MixerConfig)
+    classes = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, kinds)}
+    functions = {k: v for k, v in vars(module).items() if isinstance(v, FunctionType) and v.__code__.co_argcount}
+    own = [k for k, v in {**classes, **functions}.items() if v.__module__ == module.__name__ and not k.startswith("_")]
+    return own or list(classes)
+
+
 def _find(module: ModuleType, name: str, place: str) -> Any:
     """Returns the class, function or MixerConfig of that name. Raises UserError where it is none of these."""
-    offered = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, (nn.Module, MixerConfig))}
     given = vars(module).get(name) or getattr(module, name, None)  # a package may load its names on first use
-    if name in offered or _is_config(given) or isinstance(given, FunctionType):
+    if _is_config(given) or isinstance(given, FunctionType):
         return given
     if isinstance(given, type) and issubclass(given, nn.Module):
         return given
@@ -166,10 +174,9 @@ def _find(module: ModuleType, name: str, place: str) -> Any:
         raise UserError(f"{name} in {place} is a module that is built already: give its class, or a function of width.")
     if given is not None:
         raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
-    if not offered:
+    if not (known := offered(module)):
         raise UserError(f"{place} defines no nn.Module class, so there is no {name} in it.")
-    own = [k for k, v in offered.items() if v.__module__ == module.__name__]
-    raise UserError(f"{place} defines no class {name}: {closest(name, own or list(offered))}")
+    raise UserError(f"{place} defines no class or function {name}: {closest(name, known)}")
 
 
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # of torch, for the whole process

@@ -45,7 +45,7 @@ def value_in(found: ModuleType, where: str, kind: type[T]) -> T:
     if isinstance(given, kind) and not settings:
         return given
     if not (isinstance(given, type) and issubclass(given, kind)) and not isinstance(given, FunctionType):
-        own = [k for k, v in vars(found).items() if _offers(v, kind)]
+        own = offered(found, kind)
         near = closest(name, own) if own else f"write a subclass of {kind.__name__}."
         raise UserError(f"{place} defines no {what} {name}: {near}")
     with user_errors(where, found.__file__ or ""):
@@ -62,8 +62,13 @@ def module(place: str) -> ModuleType:
         return named.load(place, found)
 
 
-def _offers(given: object, kind: type) -> bool:
-    return isinstance(given, kind) or (isinstance(given, type) and issubclass(given, kind) and given is not kind)
+def offered(found: ModuleType, kind: type) -> list[str]:
+    """Returns the names in a loaded module that are values of a kind, or classes of it."""
+    return [
+        name
+        for name, given in vars(found).items()
+        if isinstance(given, kind) or (isinstance(given, type) and issubclass(given, kind) and given is not kind)
+    ]
 
 
 @contextmanager

@@ -198,7 +198,7 @@ def test_a_plan_made_in_another_process_finds_its_class_again(mine: str, monkeyp
     "call, sentence",
     [
         ("", "names no class: write FILE.py:Name"),
-        (":Deca", "defines no class Deca: did you mean 'Decay'"),
+        (":Deca", "defines no class or function Deca: did you mean 'Decay'"),
         (":Plain", "Plain in .* is not a subclass of torch.nn.Module"),
         (":Cross", "forward needs key and value: a mixer's forward takes"),
         (":Pooled", r"needs heads besides its width: give a default, or write Pooled\(heads=...\)"),

@@ -117,6 +117,8 @@ def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
         ("alone:Mine", "alone defines no nn.Module class, so there is no Mine in it"),
         ("ownpackage.models:built", "a module that is built already: give its class"),
         ("ownpackage.models:Min", "did you mean 'Mine'"),
+        ("ownpackage.models:maid", "did you mean 'made'"),
+        ("ownpackage.models:Xyz", r"no class or function Xyz: choose one of: Mine, made, number\.$"),
         ("torch.nn:MultiheadAttention(num_heads=2)", r"forward needs key and value: a mixer's forward takes \(x\)"),
         ("torch.nn:GRU(bidirection=True)", "no setting 'bidirection': did you mean 'bidirectional'"),
         ("torch.nn:GRU(__import__('os'))", "no class name with settings"),

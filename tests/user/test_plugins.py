@@ -58,6 +58,9 @@ class Short(Recall):
     val: int = 10
     test: int = 10
 
+def few(pairs=2):
+    return Short(pairs=pairs)
+
 class Lucky(Short):
     name = "lucky"
     chance = 7.0
@@ -163,7 +166,7 @@ def test_naming_a_broken_one_or_a_near_one_is_a_sentence(lab: Path) -> None:
 
 
 def test_check_says_rule_by_rule_what_holds(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("tiny", "short", "weights", "tinystudy"):
+    for name in ("tiny", "short", "weights", "tinystudy", "tinylab.tasks:few(pairs=3)"):
         main(["check", name])
         shown = capsys.readouterr().out
         assert "  ok     " in shown and "FAULT" not in shown and shown.endswith("All of it holds.\n")
@@ -182,3 +185,15 @@ def test_an_unknown_name_is_refused(lab: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as stop:
         main(["check", "tinystudi"])
     assert stop.value.code == 2 and "did you mean 'tinystudy'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, near",
+    [("tinylab.tasks:Shirt", "Short"), ("tinylab.probes:Weight", "Weights"), ("tinylab.mixers:Gat", "Gate")],
+)
+def test_a_misspelt_name_in_a_module_is_compared_with_whatever_it_defines(
+    lab: Path, capsys: pytest.CaptureFixture[str], name: str, near: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["check", name])
+    assert stop.value.code == 2 and f"did you mean '{near}'?" in capsys.readouterr().err
