@@ -18,10 +18,9 @@ def main() -> None:
 
         command()
     except KeyboardInterrupt:
-        from levelfield.cli.interrupts import STOPPED
+        from levelfield.cli.interrupts import end_stopped
 
-        print(f"\n{STOPPED}", file=sys.stderr)
-        raise SystemExit(130) from None
+        end_stopped()
 
 
 def _print(text: str) -> bool:

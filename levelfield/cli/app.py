@@ -37,13 +37,14 @@ from levelfield.cli.arguments import (
     NumericsOptions,
     ReachOptions,
     StudyName,
+    Switch,
     TaskName,
     Text,
     Trials,
 )
 from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
-from levelfield.cli.interrupts import STOPPED
+from levelfield.cli.interrupts import end_stopped
 from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results, track
 from levelfield.cli.model_commands import export_ruler, export_run, import_, report_ruler, ruler
 from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
@@ -74,10 +75,10 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
 def plan(
     study: StudyName,
     effort: AnyEffort = None,
-    pattern: Annotated[Text, arg(name="filter")] = "",
+    pattern: Annotated[Text, arg(name="filter", metavar="PATTERN")] = "",
     runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
-    json: bool = False,
+    json: Switch = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
@@ -101,7 +102,8 @@ def plan(
     if isinstance(loaded, Survey):
         from levelfield.cli import survey_commands
 
-        say("\n".join(survey_commands.lines(loaded, effort or "paper", pattern, runs_dir)))
+        asked = (loaded, effort or "paper", pattern, runs_dir)
+        say(survey_commands.to_json(*asked) if json else "\n".join(survey_commands.lines(*asked)))
         return
     from levelfield.engine import forecast, tuning
     from levelfield.engine import plan as planning
@@ -123,7 +125,7 @@ def plan(
 def run(
     study: StudyName,
     effort: Effort = "minutes",
-    pattern: Annotated[Text, arg(name="filter")] = "",
+    pattern: Annotated[Text, arg(name="filter", metavar="PATTERN")] = "",
     engine: EngineName = "local",
     cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
@@ -372,7 +374,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"levelfield: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print(f"\n{STOPPED}", file=sys.stderr)
-        raise SystemExit(130) from None
+        end_stopped()
     except BrokenPipeError:  # whoever read our output has had enough
         raise SystemExit(141) from None

@@ -112,7 +112,7 @@ Folders = Annotated[
     _some("FOLDER ...", lambda words: tuple(map(files.folder, words))),
     NO_HINT,
 ]
-Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Path, words)))]
+Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Path, words))), NO_HINT]
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
@@ -123,6 +123,8 @@ Share = Annotated[float, _one("X", share)]
 Rate = Annotated[float | None, _one("X", real), NO_HINT]
 Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), NO_HINT]
+Column = Annotated[str, _one("COLUMN", str), NO_HINT]
+Switch = Annotated[bool, NO_HINT]
 Name = Annotated[str | None, _one("TEXT", str), NO_HINT]
 Names = Annotated[tuple[str, ...], _some("NAME ...", names), NO_HINT]
 Files = Annotated[tuple[str, ...], _some("FILE ...", tuple), NO_HINT]
@@ -151,7 +153,7 @@ class Execution:
     data: Folder = Path("data")
     device: Device = "auto"
     jobs: Jobs = None
-    track: Text = ""
+    track: Annotated[Text, arg(metavar="TRACKER")] = ""
 
     @property
     def tracker(self) -> str:
@@ -256,9 +258,9 @@ class NumericsOptions:
     """
 
     precision: Annotated[Precision, NO_HINT] = "float32"
-    compile: bool = False
+    compile: Switch = False
     accumulate: Annotated[int, _one("N", whole), NO_HINT] = 1
-    recompute: bool = False
+    recompute: Switch = False
     nproc: Annotated[int, _one("N", whole), NO_HINT] = 1
 
     def numerics(self) -> Numerics:

@@ -16,9 +16,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 STOPPED = "stopped; run the same command again to continue"
 EVERY_S = 0.5
+
+
+def end_stopped() -> NoReturn:
+    """Says how to go on, and ends the process with 130."""
+    print(f"\n{STOPPED}", file=sys.stderr)
+    exec("")  # Python remembers an interrupt in the text of an `exec`, as of a dataclass, and would end by the signal
+    raise SystemExit(130) from None
 
 
 @contextmanager

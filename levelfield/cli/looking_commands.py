@@ -16,7 +16,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, Paths, StudyName, Text
+from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, Paths, StudyName, Switch, Text
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
@@ -41,7 +41,7 @@ def cite(study: StudyName) -> None:
     say("\n\n".join(cite_command.entries(study)))
 
 
-def list_(kind: Kind = "", json: bool = False) -> None:
+def list_(kind: Kind = "", json: Switch = False) -> None:
     """List tasks, mixers, protocols, studies and probes.
 
     Args:
@@ -70,7 +70,7 @@ def list_(kind: Kind = "", json: bool = False) -> None:
 def probe(
     probe: Annotated[Positional[str], arg(metavar="PROBE")],
     run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
-    study: Text = "",
+    study: Annotated[Text, arg(metavar="FILE.py")] = "",
     runs_dir: Folder = Path("runs"),
     data: Folder = Path("data"),
     device: Device = "auto",
@@ -120,7 +120,7 @@ def check(
 
 
 def results(
-    sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs"), json: bool = False
+    sql: Annotated[Positional[str], arg(metavar="SQL")], runs_dir: Folder = Path("runs"), json: Switch = False
 ) -> None:
     """Query numbers with SQL; prints a table on a terminal and CSV in a pipe.
 
@@ -151,7 +151,7 @@ def leaderboard(folders: Positional[Folders] = (), out: Page = Path("leaderboard
     leaderboard_command.write(folders, out, say)
 
 
-def track(runs: Positional[Paths], to: Annotated[str, arg(metavar="TRACKER")], follow: bool = False) -> None:
+def track(runs: Positional[Paths], to: Annotated[str, arg(metavar="TRACKER")], follow: Switch = False) -> None:
     """Tell a tracker what runs have written that it does not have yet; this changes no run.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Files, Folder, Names, Number, Text
+from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Files, Folder, Names, Number, Switch, Text
 from levelfield.cli.ruler_options import (
     ASKED,
     OUTPUT,
@@ -37,7 +37,7 @@ def ruler(
     place: Annotated[PlaceOptions, arg(name="")] = PLACED,
     cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     served: Annotated[ServedOptions, arg(name="")] = SERVED,
-    dry_run: bool = False,
+    dry_run: Switch = False,
 ) -> None:
     """Evaluate a language model on RULER, by task, length and depth.
 
@@ -111,7 +111,7 @@ def export_run(
     run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
     runs_dir: Folder = Path("runs"),
     folder: File = None,
-    push: Text = "",
+    push: Annotated[Text, arg(metavar="OWNER/NAME")] = "",
 ) -> None:
     """Write a complete run as a folder that stands by itself: weights, spec, ledger, rows, a card and a loader.
 
@@ -119,7 +119,7 @@ def export_run(
         run_id: name of the run's directory
         runs_dir: folder of run directories
         folder: where it is written (default: exported, and the name of the run)
-        push: also upload it to the hub of Hugging Face, as OWNER/NAME; needs levelfield[hub]
+        push: also upload it to the hub of Hugging Face; needs levelfield[hub]
     """
     from levelfield.cli import exchange_commands
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import Cells, ColumnNames, Number, Share, Text
+from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Share, Switch, Text
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -41,19 +41,19 @@ class OwnColumns:
         missing: what stands for an empty cell in the columns of label, target and group, such as nan
     """
 
-    text: Text = ""
-    tokenizer: Text = ""
-    symbols: Text = ""
+    text: Column = ""
+    tokenizer: Annotated[Text, arg(metavar="PATH")] = ""
+    symbols: Column = ""
     channels: ColumnNames = ()
-    label: Text = ""
+    label: Column = ""
     target: ColumnNames = ()
-    split: Text = ""
-    group: Text = ""
+    split: Column = ""
+    group: Column = ""
     test_share: Share = 0.2
     val_share: Share = 0.1
     longest: Number = 4_096
     split_seed: Number = 0
-    skip_broken: bool = False
+    skip_broken: Switch = False
     missing: Cells = ()
 
     def word(self, path: str) -> str:
@@ -93,7 +93,7 @@ class OwnFile(OwnColumns):
         own: your own data: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, or a folder
     """
 
-    own: Text = ""
+    own: Annotated[Text, arg(metavar="PATH")] = ""
 
     def added(self, options: Options) -> Options:
         """Returns the options of a comparison with the file, where one is given, among its tasks.

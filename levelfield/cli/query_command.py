@@ -8,7 +8,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +37,10 @@ def answer(sql: str, runs_dir: Path, as_json: bool = False) -> None:
     if not measured.rows:
         print(f"Nothing is measured in {runs_dir}/: `rows` is empty. Choose a folder with --runs-dir.", file=sys.stderr)
     if as_json:
-        print(json.dumps([dict(zip(columns, record)) for record in records], default=str, indent=1))
+        if twice := [name for name in dict.fromkeys(columns) if columns.count(name) > 1]:
+            raise UserError(f"Several columns are called {twice[0]}: name them apart in the query, with AS.")
+        plain = [{name: _plain(value) for name, value in zip(columns, record)} for record in records]
+        print(json.dumps(plain, default=str, indent=1, allow_nan=False))
         return
     console = Console()
     if not console.is_terminal:
@@ -44,3 +50,13 @@ def answer(sql: str, runs_dir: Path, as_json: bool = False) -> None:
     for record in records:
         table.add_row(*("" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in record))
     console.print(table)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON can hold it: there is no NaN in it and no infinity, which become null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    value = float(value) if isinstance(value, Decimal) else value
+    return None if isinstance(value, float) and not isfinite(value) else value

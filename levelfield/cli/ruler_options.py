@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Count, Device, EngineName, Folder, Name, Names, Number, Text
+from levelfield.cli.arguments import NO_HINT, Count, Device, EngineName, Folder, Name, Names, Number, Switch, Text
 from levelfield.spec import Effort
 
 
@@ -62,11 +62,11 @@ class ModelChoice:
         reference_bug: decode the hybrid with the bug of its reference implementation
     """
 
-    name: Annotated[Positional[str], arg(metavar="MODEL")] = ""
+    name: Annotated[Positional[str], arg(metavar="MODEL", help_behavior_hint="")] = ""
     tokenizer: Name = None
     device: Device = "auto"
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    reference_bug: bool = False
+    reference_bug: Switch = False
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class ServedOptions:
     """
 
     model: Name = None
-    ask: Literal["text", "ids", "chat", "chat-prefix"] = "text"
+    ask: Annotated[Literal["text", "ids", "chat", "chat-prefix"], NO_HINT] = "text"
     system: Text = ""
-    temperature: Annotated[float, arg(help_behavior_hint="")] = 0.0
+    temperature: Annotated[float, arg(metavar="X", help_behavior_hint="")] = 0.0
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
     more: Text = ""
     at_once: Number = 8
@@ -119,7 +119,7 @@ class ServedOptions:
     key_env: Text = "OPENAI_API_KEY"
     prices: Names = ()
     limit: Number = 5
-    yes: bool = False
+    yes: Switch = False
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class OutputOptions:
         report_dir: folder of reports
     """
 
-    rescore: bool = False
+    rescore: Switch = False
     runs_dir: Folder = Path("runs")
     report_dir: Folder = Path("report")
 

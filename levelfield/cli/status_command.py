@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import NUMERICS, Folder, NumericsOptions, StudyName, Trials
+from levelfield.cli.arguments import NUMERICS, Folder, NumericsOptions, StudyName, Switch, Trials
 from levelfield.cli.streams import say
 from levelfield.spec import Effort
 
@@ -27,7 +27,7 @@ def status(
     study: StudyName,
     effort: Effort = "minutes",
     runs_dir: Folder = Path("runs"),
-    json: bool = False,
+    json: Switch = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
 ) -> None:

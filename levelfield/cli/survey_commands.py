@@ -6,6 +6,7 @@ write_report(survey, Path("runs"), Path("report"), print)                    pri
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,10 +27,7 @@ FILES = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}
 
 def lines(survey: Survey, effort: Effort, pattern: str, out: Path) -> list[str]:
     """Returns the lines of a plan. pattern: of models; "" for all. Raises UserError where it matches none."""
-    chosen = [c for c in survey.checkpoints if not pattern or fnmatchcase(c.source, pattern) or c.source == pattern]
-    if not chosen:
-        names = ", ".join(c.source for c in survey.checkpoints)
-        raise UserError(f"{survey.name} has no model that matches '{pattern}': they are {names}.")
+    chosen = _chosen(survey, pattern)
     text = [f"{survey.name} at effort {effort}: asks {len(chosen)} language models and trains none"]
     for checkpoint in chosen:
         evaluations = survey.evaluations(checkpoint, effort)
@@ -45,6 +43,27 @@ def lines(survey: Survey, effort: Effort, pattern: str, out: Path) -> list[str]:
     others: list[Effort] = [e for e in EFFORTS if e != effort]
     sizes = (f"{e} {sum(x.prompts for x in survey.evaluations(chosen[0], e)):,}" for e in others)
     return [*text, f"Answers of {chosen[0].source} at other efforts: {', '.join(sizes)}"]
+
+
+def to_json(survey: Survey, effort: Effort, pattern: str, out: Path) -> str:
+    """Returns the same for other programs. Raises UserError where the pattern matches no model."""
+    models = []
+    for checkpoint in _chosen(survey, pattern):
+        evaluations = survey.evaluations(checkpoint, effort)
+        done, total = _done(evaluations, out / "ruler" / checkpoint.folder), sum(each.prompts for each in evaluations)
+        models.append(
+            {"model": checkpoint.source, "answers": total, "answered": done, "tokens": _tokens(evaluations)}
+            | {"command": command(survey.name, checkpoint, evaluations, effort)}
+        )
+    return json.dumps({"study": survey.name, "effort": effort, "models": models}, indent=1)
+
+
+def _chosen(survey: Survey, pattern: str) -> list[Checkpoint]:
+    chosen = [c for c in survey.checkpoints if not pattern or fnmatchcase(c.source, pattern) or c.source == pattern]
+    if not chosen:
+        names = ", ".join(c.source for c in survey.checkpoints)
+        raise UserError(f"{survey.name} has no model that matches '{pattern}': they are {names}.")
+    return chosen
 
 
 def _about(each: Evaluation) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import subprocess
 import sys
 import tarfile
@@ -190,6 +191,8 @@ class At(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
             if {stage!r} == "raised":
                 interrupt()
+            elif {stage!r} == "text":
+                exec("interrupt()")
             elif {stage!r} == "dropped":
                 try:
                     interrupt()
@@ -212,13 +215,18 @@ runpy.run_module("levelfield", run_name="__main__")
     [
         ("levelfield.cli.arguments", "raised"),  # before the command line is there
         ("levelfield.cli.listing", "raised"),
+        ("levelfield.cli.listing", "text"),  # as a dataclass is made, which may end the process by the signal
         ("levelfield.cli.listing", "dropped"),  # as an import of another package may do
         ("levelfield.cli.listing", "freed"),  # where Python can only say that it ignored the exception
     ],
 )
-def test_an_interrupt_ends_the_command_wherever_it_comes(module: str, stage: str) -> None:
-    code = INTERRUPTED.format(module=module, stage=stage)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15, check=False)
+def test_an_interrupt_ends_the_command_wherever_it_comes(tmp_path: Path, module: str, stage: str) -> None:
+    """Run with -m, as Python ends by the signal there and not where it is given the code itself."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED.format(module=module, stage=stage))
+    words, path = [sys.executable, "-m", "interrupted"], os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=15, check=False
+    )
     assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,7 +84,7 @@ def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFix
         main([*words, "--help"])
     shown = capsys.readouterr().out
     assert not stop.value.code and f"usage: levelfield {' '.join(words)}" in shown
-    assert "None" not in shown and "STR" not in shown, shown
+    assert re.findall(r"None|STR\b|FLOAT|INT\b|\(default: (?:True|False|''|\)).*", shown) == [], shown
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,17 @@ def test_lists_plans_and_results_are_json_too(here: Path, capsys: pytest.Capture
     assert {"id", "task", "model", "protocol", "seed", "done"} == set(found["runs"][0]) and not found["runs"][0]["done"]
     main(["results", "SELECT 1 AS one, 'a' AS two", "--json"])
     assert json.loads(capsys.readouterr().out) == [{"one": 1, "two": "a"}]
+    main(["results", "SELECT 1.5 AS a, 'nan'::DOUBLE AS b, ['-inf'::DOUBLE, 2] AS c", "--json"])
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == [{"a": 1.5, "b": None, "c": [None, 2.0]}]
+    with pytest.raises(SystemExit) as stop:
+        main(["results", "SELECT 1 AS x, 2 AS x", "--json"])
+    assert stop.value.code == 2 and "Several columns are called x" in capsys.readouterr().err
+    main(["plan", "huang2024_table1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["study"], found["effort"]) == ("huang2024_table1", "paper")
+    first = found["models"][0]
+    assert (first["answered"], first["tokens"] > first["answers"] > 0) == (0, True)
+    assert first["command"].startswith(f"levelfield ruler {first['model']} --table huang2024_table1 ")
 
 
 def test_doctor_says_what_is_there_and_what_is_missing_for_what(
@@ -120,3 +133,10 @@ def test_doctor_says_what_is_there_and_what_is_missing_for_what(
     shown = capsys.readouterr().out
     assert "Python 3." in shown and "kernels:" in shown and "device" in shown
     assert "missing, for models of the hub: pip install levelfield[text]" in shown
+
+
+def test_doctor_knows_every_extra_that_a_user_may_want() -> None:
+    from levelfield.cli import doctor
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra for extra, _ in doctor.OPTIONAL.values()} == extras.keys() - {"dev", "docs", "peers"}
