@@ -39,7 +39,6 @@ SUFFIX = "-served"
 LIMITS = ("max_model_len", "max_context_length", "context_length", "context_window")
 FREE_TOKENS = 10_000_000  # to read, above which a server elsewhere is asked only after confirmation
 HOST = re.compile(r"(?:\w+:/+)?(?P<rest>[\w.-]+:\d+(?:/.*)?)")  # and a port, which no folder and no name on the hub has
-CUT_OFF = 0.9  # a server that counts a smaller share of a prompt's tokens may not have read all of it
 NEAR = 8  # tokens by which exact counts may differ, such as those of the beginning of a sequence
 
 
@@ -230,11 +229,10 @@ def counted(found: Sequence[Prediction]) -> Iterator[str]:
         if "prompt" in p.counted:
             groups.setdefault((p.template, p.length), []).append(p)
     for (label, length), group in groups.items():
-        shares = [p.counted["prompt"] / max(1, p.tokens) for p in group]
         counts = sorted(p.counted["prompt"] for p in group)
         theirs = f"{counts[0]:,} to {counts[-1]:,} tokens"
         where = f"At {length} ({label}) the server counted {theirs} of prompt"
-        if min(shares) < CUT_OFF:
+        if any(p.cut_off for p in group):
             yield f"{where}, and prompts have up to {max(p.tokens for p in group):,}: it may have cut some off."
         elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
             yield f"{where}; by the tokenizer here they have {min(p.tokens for p in group):,} to {length:,}."

@@ -20,13 +20,14 @@ from typing import final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.model_record import positions, ways
+from levelfield.longcontext.model_record import is_exact, positions, ways
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Miss, Share, by_setting, middle_gaps, misses, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
 
 BASELINES = "baselines.jsonl"
+CUT = "; the server counted far fewer tokens than prompts have, and may have cut some off"
 
 
 def stored(folder: Path) -> list[Prediction]:
@@ -174,7 +175,8 @@ def score(folder: Path) -> list[SettingScores]:
         cells = score_cells(group, fewer)
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
         if said := asked.get(setting[1]):
-            made = [row | Row(asked=said) for row in made]
+            short = {f"length={p.length}" for p in group if p.cut_off and is_exact(said)}
+            made = [row | Row(asked=said + CUT * (row.get("at", "").partition(",")[0] in short)) for row in made]
         base = baseline_rows(folder, setting)
         scores.append(SettingScores(name, made, base, middle_gaps(cells), misses(cells), variant=setting[0]))
     return scores

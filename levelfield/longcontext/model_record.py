@@ -16,6 +16,7 @@ from levelfield.spec import UserError
 
 MODEL = "model.json"
 ASKED = "asked.json"  # how the questions under each label were put to a server
+INEXACT = "; lengths are approximate"  # at the end of what is said of them
 BYTES = 1 << 20  # at the beginning and at the end of a file that its fingerprint covers
 SAMPLE, SAMPLES = 1 << 14, 256  # bytes, and how many times so many, between them
 
@@ -82,6 +83,11 @@ def positions(folder: Path) -> int | None:
     """Reads how many positions the model was made for; None where that is unknown."""
     path = folder / MODEL
     return read_json(path).get("positions") if path.exists() else None
+
+
+def is_exact(said: str) -> bool:
+    """Whether lengths are exact where questions were put as a sentence of `ways` says."""
+    return not said.endswith(INEXACT)
 
 
 def ways(folder: Path) -> dict[str, str]:

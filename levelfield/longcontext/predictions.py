@@ -17,6 +17,7 @@ from levelfield.spec import UserError
 PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
 ESSAYS = "essays"  # the column of samples that names theirs
+CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]
@@ -135,6 +136,11 @@ class Prediction:
     @property
     def setting(self) -> Setting:
         return self.flavour, self.template, self.seed
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the server counted so few tokens that it may not have read all of the prompt."""
+        return self.counted.get("prompt", self.tokens) < CUT_OFF * self.tokens
 
     @property
     def essays(self) -> str:

@@ -258,6 +258,19 @@ def test_ways_are_never_averaged_and_rows_say_them(server: ModelServer, tmp_path
     assert unknown == [False, True, True]
 
 
+def test_rows_say_at_which_length_the_server_may_have_cut_prompts_off(server: ModelServer, tmp_path: Path) -> None:
+    this = served(server)
+    ask(this, tmp_path, replace(EVALUATION, count=2))
+    path = tmp_path / "predictions.jsonl"
+    short = [p | {"counted": {"prompt": 520}} for p in map(json.loads, path.read_text().splitlines())]
+    path.write_text("".join(json.dumps(p) + "\n" for p in short))  # of prompts of 572 and 872 tokens at most
+    for said, cut in ((this.sentence("base"), {"length=1000"}), ("asked; lengths are approximate", set())):
+        asking.note_ways(tmp_path, {this.put(EVALUATION).template: said})
+        (scores,) = score(tmp_path)
+        found = {row.get("at", "").partition(",")[0] for row in scores.rows if "cut some off" in row.get("asked", "")}
+        assert found == cut and all(row.get("asked", "").startswith(said) for row in scores.rows)
+
+
 def test_an_approximation_is_near_and_is_marked(server: ModelServer, tmp_path: Path) -> None:
     this = served(server, tokenizer=Approximate())
     ask(this, tmp_path, Evaluation((SINGLE, Needle(haystack="needles")), (512,), count=3))

@@ -19,7 +19,7 @@ from typing import NamedTuple, final
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.model_record import ASKED
+from levelfield.longcontext.model_record import ASKED, INEXACT
 from levelfield.longcontext.predictions import LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.client import Client, Unanswered
 from levelfield.longcontext.served.crew import Ahead, Crew
@@ -65,7 +65,7 @@ class Served:
     def sentence(self, template: str) -> str:
         """Says how questions were put, and whether lengths are approximate."""
         said = self.way.sentence(self.wrapping(template).name)
-        return said if is_exact(self.tokenizer) else f"{said}; lengths are approximate"
+        return said if is_exact(self.tokenizer) else said + INEXACT
 
     def ask(self, question: Question) -> Reply:
         """Asks one question. Raises Unanswered and UserError."""
