@@ -88,7 +88,7 @@ SUBJECTS = (
         "amos2025",
         "The fewer labels there are, the more self-pretraining on the task's own inputs brings.",
         (("amos2025_labels", "overnight", 0),),
-        "On pictures, runs with fewer labels and more seeds: `levelfield run amos2025_labels --effort overnight "
+        "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
         "--filter 'image8-*'`.",
         lead=leads.scarce_labels,
         known=(("*(in_context_recall)", "control"),),

@@ -84,10 +84,8 @@ def scarce_labels(found: Answer) -> Iterator[str]:
     for finding in asked:
         at = finding.subject.partition("(")[2].rstrip(")")
         word = {1: "shown", 0: "not decided", -1: "refuted"}[finding.decided]
-        yield (
-            f"On {shown.TASKS[at]} {finding.facts[0].lower()}{finding.facts[1:]} That it is larger where labels are "
-            f"fewest is {word}."
-        )
+        said = finding.facts.partition(" Against")[0]
+        yield f"On {shown.TASKS[at]} {said[0].lower()}{said[1:]} That it is larger with the fewest is {word}."
     if not asked:
         yield "The claim itself is not asked yet, for each task has runs with one share of its labels alone."
     yield (
