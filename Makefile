@@ -4,6 +4,7 @@ RUN = .venv/bin/python -m
 WORKERS ?= auto
 no_python = '$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=...
 set_up = command -v "$(PYTHON)" >/dev/null || { echo "$(no_python)"; exit 1; }; "$(PYTHON)" .ci/setup.py
+peers_only = .venv-peers/bin/python -m pytest -m "peers and not gpu"
 
 .PHONY: help setup demo test slow peers lint format types check pages docs clean
 
@@ -25,7 +26,7 @@ slow: setup  ## the slow tests too
 
 peers:  ## the tests beside other packages, such as transformers, Ray and lm-eval, in an environment of their own
 	@$(set_up) --peers
-	@.venv-peers/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "peers and not gpu"
+	@$(peers_only) -n $(WORKERS) --dist worksteal || { echo "What failed is tried once more, by itself:"; $(peers_only) --lf --lfnf none; }
 
 lint: setup  ## style, as CI checks it
 	@$(RUN) ruff check

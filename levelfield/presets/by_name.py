@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TypeVar
 
 from levelfield import tasks
@@ -117,9 +118,9 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
     added, plain = plugins.plugins(kind), without_settings(name)
     if plain not in added:
         near = closest(plain, [*ours, *added]).removesuffix(".")
-        raise UserError(
-            f"There is no {kind[:-1]} '{plain}': {near} (or give FILE.py:Name or package.module:Name of your own)."
-        )
+        own = "FILE.py:Name or package.module:Name of your own"
+        own += f", or ./{plain} for the folder of that name" if kind == "tasks" and Path(plain).is_dir() else ""
+        raise UserError(f"There is no {kind[:-1]} '{plain}': {near} (or give {own}).")
     try:
         return load(added[plain].where + name.removeprefix(plain))
     except UserError as error:

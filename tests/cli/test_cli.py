@@ -13,7 +13,7 @@ import pytest
 import toys
 
 from levelfield import protocols, tasks
-from levelfield.cli import app, run_screen, train_commands
+from levelfield.cli import interrupts, run_screen, train_commands
 from levelfield.cli.app import main
 from levelfield.cli.dispatch import RENAMED
 from levelfield.engine import plan
@@ -279,7 +279,7 @@ def test_interrupting_says_how_to_go_on(
     with pytest.raises(SystemExit) as stop:
         main(["run", "toys.py"])
     assert stop.value.code == 130
-    assert app.STOPPED in capsys.readouterr().err
+    assert interrupts.STOPPED in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["tasks", "mixers", "protocols", "studies", "probes"])

@@ -71,3 +71,11 @@ def test_check_knows_mixers_and_probes_by_near_names(
     here: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
 ) -> None:
     assert sentence in refused(capsys, "check", name)
+
+
+def test_a_folder_of_data_named_by_a_bare_word_is_told_how_to_write_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "arrays").mkdir()
+    assert "./arrays for the folder" in refused(capsys, "data", "prepare", "arrays")
+    assert "./" not in refused(capsys, "data", "prepare", "arays")
