@@ -158,7 +158,7 @@ def _top(data: PageData) -> str:
     size = ' class="long"' if len(plain(lead)) > 110 else ""
     parts = re.split(r"(?<=[.!?])\s+(?=On )", rest) if rest else []  # a paragraph for each task
     headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *(f'<p class="lead">{prose(part)}</p>' for part in parts)])
-    failed = len(_failed(data))
+    failed = len(_failed(data, of_begun=True))
     state = f'<a href="#rows">{done} of {planned} runs finished</a>'
     state += f', <a href="#failures">{failed} failed or at chance</a>' if failed else ""
     return (
@@ -292,14 +292,16 @@ def _cost(figure: Figure | None) -> str:
     return _section("cost", "How long and how much compute", _figure("", note, figure))
 
 
-def _failed(data: PageData) -> dict[str, str]:
-    """Run id -> which seed failed and why."""
+def _failed(data: PageData, *, of_begun: bool = False) -> dict[str, str]:
+    """Run id -> which seed failed and why. of_begun: not those that were never run, or stopped without an error."""
     found: dict[str, str] = {}
     for cells in data.tables:
         for cell in cells.cells:
             for score in cell.scores:
                 if why := cell.failure(score):
                     reason = data.results.failures.get(score.run, "")
+                    if of_begun and score.status == "unfinished" and not reason:
+                        continue
                     seed = marked(f"seed {score.seed}", data.rows.anchor(cell.arm, cells.metric))
                     text = f"{cell.arm.task}, {cell.arm}, {seed}: {why}. {reason}".strip()
                     found.setdefault(score.run, text)

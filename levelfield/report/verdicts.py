@@ -227,17 +227,32 @@ def ahead(lead: Contrast) -> str:
     return f"{'behind' if lead.value < 0 else 'ahead'} by {points} points"
 
 
+MANY = 4  # open questions of which not each is named again
+
+
 def _part(words: str, names: Sequence[str]) -> str:
-    return f"{words} {', '.join(names)}" if names else ""
+    return f"{words} {', '.join(_by_question(names))}" if names else ""
+
+
+def _by_question(names: Sequence[str]) -> list[str]:
+    """Names each question once: "a (x)" and "a (y)" become "a (x, y)"."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        question, opened, place = name.removesuffix(")").partition(" (")
+        found.setdefault(question if opened else name, []).extend([place] if opened else [])
+    return [f"{question} ({', '.join(places)})" if places else question for question, places in found.items()]
 
 
 def _read(open_: Sequence[Finding], more: str) -> list[str]:
-    """What numbers that decide nothing say as they stand."""
+    """What numbers that decide nothing say as they stand; of many, by naming those that say otherwise than most."""
     if not open_:
         return []
-    parts = [_part("yes on", [f.subject for f in open_ if f.seen > 0])]
-    parts += [_part("no on", [f.subject for f in open_ if f.seen < 0])]
-    said = " and ".join(part for part in parts if part)
+    sides = [("yes", [f.subject for f in open_ if f.seen > 0]), ("no", [f.subject for f in open_ if f.seen < 0])]
+    (word, fewer), (most, _) = sorted(sides, key=lambda side: len(side[1]))
+    if len(open_) < MANY:
+        said = " and ".join(part for side, names in sides if (part := _part(f"{side} on", names)))
+    else:
+        said = f"{most} on all of these" + (f" but {', '.join(_by_question(fewer))}: {word}" if fewer else "")
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
 
 

@@ -73,6 +73,14 @@ def test_failures_are_counted_and_named(built: tuple[Path, list[Path]]):
     assert "2 of 3" in html
 
 
+def test_a_run_that_nobody_started_has_not_failed(tmp_path: Path):
+    study, results = fixtures.gap()
+    report.build(study, "minutes", replace(results, failures={}), tmp_path)
+    html = re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text())
+    assert "35 of 36 runs finished, 2 failed or at chance" in html
+    assert "image, attention · spt_masked, seed 2: not finished." in html, "but its cell is not whole"
+
+
 def test_label_prior_counts_as_chance():
     """A model that always says the commonest label has learned nothing, though it beats uniform guessing."""
     _, results = fixtures.gap()

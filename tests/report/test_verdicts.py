@@ -296,6 +296,11 @@ def test_a_verdict_is_made_of_short_sentences() -> None:
     found = [Finding("a", 1, 1, "One."), Finding("b", -1, -1, "Two."), Finding("c", 0, 1, "."), Finding("d", 0, 0, ".")]
     text = told(found)
     assert text.startswith("Yes on a; no on b; not decided on c; nothing can be said on d. The numbers")
+    many = [Finding(f"{question} ({task})", 0, 1, ".") for question in ("a", "b") for task in ("x", "y")]
+    assert told(many).startswith("Not decided on a (x, y), b (x, y). The numbers say yes on all of these, but noise")
+    many[1:2] = [Finding("a (y)", 0, -1, "."), Finding("c", 1, 1, ".")]
+    assert told(many).startswith("Yes on c; not decided on a (x, y), b (x, y). ")
+    assert "The numbers say yes on all of these but a (y): no, but noise" in told(many)
     assert str(Seeds((12.5,))) == "12.5 % with one seed" and str(Seeds((12.5,), trained=False)) == "12.5 %"
 
 
