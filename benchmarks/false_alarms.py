@@ -32,6 +32,7 @@ from levelfield.studies import (
     amos2025_figure2,
     amos2025_labels,
     amos2025_small,
+    amos2025_starts,
     amos2025_table1,
     amos2025_table2,
     amos2025_table2_others,
@@ -155,6 +156,7 @@ def cases() -> Iterator[Case]:
     protocols = {model: ("scratch", after) for model, after in amos2025_arms.PRETRAINED.items()}
     others = tuple(Cell("image", m, p, lifts[p]) for m, both in protocols.items() for p in both)
     yield Case("amos2025_arms", "all lifts at the margin", others, findings(amos2025_arms))
+    yield Case("amos2025_starts", "all at their margins", tuple(_starts()), findings(amos2025_starts))
     lifted = {both[0]: 30.0, both[1]: LEVEL, both[2]: LEVEL, both[3]: LEVEL + amos2025_table2.LEVEL}
     margin = tuple(Cell(t, *place, lifted[place]) for t in six for place in both)
     yield Case("amos2025_table2", "S4 ahead by the margin", margin, findings(amos2025_table2))
@@ -251,6 +253,13 @@ def _scarce() -> Iterator[Cell]:
         for protocol in (amos2025_labels.SCRATCH, amos2025_labels.pretrained(task)):
             for share in shares:
                 yield Cell(task, amos2025_labels.TRANSFORMER, named_by_share(protocol, share), LEVEL)
+
+
+def _starts() -> Iterator[Cell]:
+    """Yields S4 ahead of all others by the margin, from scratch and pretrained."""
+    for model in (amos2025_starts.SSM, *amos2025_starts.OTHERS):
+        for protocol in (amos2025_starts.SCRATCH, amos2025_starts.SPT):
+            yield Cell("image", model, protocol, LEVEL + amos2025_starts.MARGIN * (model == amos2025_starts.SSM))
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)

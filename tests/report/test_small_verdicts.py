@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from printed_rows import LARGE, measured, printed
 
+from levelfield import published
 from levelfield.protocols import named_by_share
 from levelfield.report.verdicts import Key, capped
-from levelfield.spec import Row
+from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_arms,
     amos2025_labels,
     amos2025_small,
+    amos2025_starts,
     amos2025_table2,
     miralles2025_enriched,
     miralles2025_small,
@@ -182,10 +184,29 @@ def test_other_arms_are_lifted_by_more_than_a_point_and_come_closer(lift: float,
     assert {d for subject, d in found.items() if subject.startswith("the gap")} == {gaps} and len(found) == 7
 
 
-def test_the_transformer_and_s4_of_the_other_arms_are_trained_once() -> None:
-    both = amos2025_arms.study, amos2025_small.study
-    ours, theirs = ({run.id for run in study.runs("overnight")} for study in both)
-    assert len(ours) == 36 and len(ours & theirs) == 12, "two models, two protocols, three seeds"
+def starts(**level: float) -> list[Row]:
+    """Figure 2 of amos2025, S4 and DLR as rows of one task, five close seeds. level: both models' of a protocol."""
+    cells = {}
+    for row in published.rows("amos2025", "figure2"):
+        protocol = row.get("protocol", "")
+        value = level.get(protocol, row.get("value", 0.0))
+        cells[Key("image", row.get("model", ""), protocol)] = ("accuracy", value)
+    assert len(cells) == 4
+    return measured(cells, (-0.1, -0.05, 0, 0.05, 0.1))
+
+
+def test_what_figure_2_prints_of_dlr_is_the_claim_and_equal_scores_are_not() -> None:
+    assert [finding.decided for finding in amos2025_starts.findings(starts())] == [1, 1, 1]
+    level = [finding.decided for finding in amos2025_starts.findings(starts(scratch=80.0, spt_masked=80.0))]
+    assert level == [-1, 0, 1], "not behind by the margin, no gap that could narrow, and level"
+    missing = [row for row in starts() if row.get("model") != "s4"]
+    assert amos2025_starts.verdict(missing).startswith("Nothing can be said yet")
+
+
+@pytest.mark.parametrize(("study", "runs", "same"), [(amos2025_arms.study, 36, 12), (amos2025_starts.study, 24, 6)])
+def test_the_transformer_and_s4_of_the_other_arms_are_trained_once(study: Study, runs: int, same: int) -> None:
+    ours, theirs = ({run.id for run in each.runs("overnight")} for each in (study, amos2025_small.study))
+    assert len(ours) == runs and len(ours & theirs) == same, "one or two models, two protocols, three seeds"
 
 
 def test_of_two_arms_that_have_not_learnt_nothing_is_asked() -> None:

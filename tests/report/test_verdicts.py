@@ -20,6 +20,7 @@ from levelfield.studies import (
     amos2025_figure2,
     amos2025_labels,
     amos2025_small,
+    amos2025_starts,
     amos2025_table1,
     amos2025_table2,
     amos2025_table2_others,
@@ -133,7 +134,8 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
-    small_tasks = (amos2025_arms, amos2025_labels, amos2025_small, miralles2025_enriched, miralles2025_small)
+    small_tasks = amos2025_arms, amos2025_labels, amos2025_small, amos2025_starts
+    small_tasks += miralles2025_enriched, miralles2025_small
     others = (huang2024_small, demo, every_task, precision, reach)
     own = {study.study.name for study in (*small_tasks, *others)} | {"state_tracking"}
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed

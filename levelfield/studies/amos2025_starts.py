@@ -1,0 +1,102 @@
+"""Does a state-space model's initialisation stop mattering once it is self-pretrained?
+
+    levelfield run amos2025_starts --effort overnight
+    levelfield report amos2025_starts --effort overnight
+
+amos2025 finds that S4's initial values, designed for long sequences, and its structure are needed from scratch and
+hardly any more after self-pretraining (figure 2). Here S4 from random initial values, and a diagonal linear RNN (DLR)
+from designed and from random ones, stand beside S4 as it is, from scratch and after masked self-pretraining. The task
+is the pictures of `amos2025_small`, and the runs of its S4 are the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from levelfield.mixers.dlr import DLR
+from levelfield.mixers.s4 import S4
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.report.decisions import Narrower, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.spec import Effort, MixerConfig, ReportView, Row, Run, Study
+from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, before_and_after, mixers, task
+
+STATES = 64  # of DLR; the paper has 1,024
+OTHERS: Mapping[str, MixerConfig] = {
+    "s4_random": S4(init="random"),
+    "dlr": DLR(STATES, lr=S4.lr),
+    "dlr_random": DLR(STATES, "random", lr=S4.lr),
+}
+"""What is compared with S4 from its designed start, by the name of the model."""
+MARGIN = 3.0
+"""Points below S4 up to which a model counts as level with it; figure 2's DLR is 5.8 below, and 1.1 pretrained."""
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Model by model and seed by seed, both protocols; at `smoke` on ListOps, which needs no files."""
+    name = "listops" if effort == "smoke" else "image"
+    return tuple(
+        Run(task(name, effort), efforts.model(name, mixer, effort, label), protocol, seed)
+        for label, mixer in ({SSM: mixers()[SSM]} | dict(OTHERS)).items()
+        for seed in range(efforts.SIZES[effort].seeds)
+        for protocol in before_and_after(name, effort)
+    )
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Question by question, what is shown beyond the noise of seeds and test examples."""
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no model stands beside S4 with all of its cells.")
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Of every other model: is it behind S4 from scratch, by less once both are pretrained, and level then?"""
+    table = Table.of(rows)
+    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Only of models with both cells, beside an S4 with both. Nothing is asked where neither has learnt."""
+    keys = {model: [Key(name, model, protocol) for protocol in (SCRATCH, SPT)] for model in (SSM, *OTHERS)}
+    whole = {model: pair for model, pair in keys.items() if all(key in table.cells for key in pair)}
+    if SSM not in whole:
+        return
+    arms = {model: [table.cells[key] for key in pair] for model, pair in whole.items()}
+    scatter = table.scatter(name)
+    for model in (model for model in OTHERS if model in whole):
+        (plain, after), (s4_plain, s4_after) = arms[model], arms[SSM]
+        able = any(table.learnt(key) for key in (*whole[model], *whole[SSM]))
+        lag = difference(s4_plain, plain, MARGIN, scatter)
+        level = difference(after, s4_after, -MARGIN, scatter)
+        less = Narrower((plain, s4_plain), (after, s4_after), scatter)
+        facts = f"On {name}, {model} has {plain} from scratch and {SSM} {s4_plain}."
+        yield f"{model} is behind S4 from scratch", Claim(lag if able else None, facts)
+        facts = f"{model} has {after} pretrained and {SSM} {s4_after}."
+        yield "and by less once both are pretrained", Claim(less if able else None, facts)
+        yield "and is level with S4 then", Claim(level if able else None, f"That is {level.shown} points.")
+
+
+study = Study(
+    name="amos2025_starts",
+    claim=(
+        "Self-pretraining replaces what a designed start brings (amos2025, figure 2): S4 from random initial values, "
+        "and a diagonal linear RNN from either start, are behind S4 from scratch and level with it once pretrained."
+    ),
+    runs=runs,
+    search=efforts.SEARCH,
+    views=(
+        ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
+        ReportView("gap", "From scratch to self-pretrained"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "CIFAR-10 pooled to 8 x 8 pixels, width 64 and two layers, with one feed-forward layer around every mixer: no "
+        "printed number belongs beside these.",
+        "A random start redraws the parameters of the mixers, from N(0, 0.01); the paper's code redraws every "
+        "parameter of the model, norms, embeddings and heads included.",
+        "DLR has 64 states of 1,024, and its own parameters learn at the rate of S4's.",
+        "No arm from scratch has the steps of pretraining added; that of S4 is in `amos2025_small`.",
+    ),
+)
