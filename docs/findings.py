@@ -94,6 +94,16 @@ SUBJECTS = (
         known=(("*(in_context_recall)", "control"),),
     ),
     Subject(
+        "Where initial values are random",
+        "amos2025",
+        "From scratch, the initial values of state-space models, designed for long sequences, and their structure are "
+        "needed; after self-pretraining they hardly are (figure 2).",
+        (("amos2025_starts", "overnight", 0),),
+        "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
+        "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
+        lead=leads.starts,
+    ),
+    Subject(
         "Most of it is local",
         "miralles2025",
         "Convolutions whose kernels see at most 61 steps a layer come close to the best scores of the Long Range "

@@ -16,6 +16,7 @@ from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 
 if TYPE_CHECKING:
@@ -94,6 +95,33 @@ def scarce_labels(found: Answer) -> Iterator[str]:
         "all inputs while labels are scarce, where the paper's code takes one share of both; and all seeds have one "
         "and the same labelled part, whose luck no interval counts. With all labels the pictures are three seeds of "
         "the first section's."
+    )
+
+
+def starts(found: Answer) -> Iterator[str]:
+    """How far each model is behind S4 before and after, how many steps either took, and what that is not."""
+    cells = Table.of(found.results.rows).cells
+    mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
+    behind = {m: [mean[SSM, protocol] - mean[m, protocol] for protocol in (SCRATCH, SPT)] for m in OTHERS}
+    scratch, pretrained = (_and(f"{gaps[i]:.1f} (`{model}`)" for model, gaps in behind.items()) for i in (0, 1))
+    yield (
+        f"Behind S4 are, in points and from scratch, {scratch}; once all are self-pretrained {pretrained}, where less "
+        "than zero is ahead."
+    )
+    steps = {
+        protocol: [cost["steps"] for run, cost in found.results.ledgers.items() if f"-{protocol}-" in str(run)]
+        for protocol in (SCRATCH, SPT)
+    }
+    capped = sum(row.get("metric") == AT_CAP and row.get("value", 0.0) > 0 for row in found.results.rows)
+    yield (
+        f"Patience ended training in all but {capped} of {len(found.results.ledgers)} runs, after "
+        f"{min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from scratch and {min(steps[SPT]):,.0f} to "
+        f"{max(steps[SPT]):,.0f} in two phases; no arm from random values has the added steps from scratch, so these "
+        "rows do not say what more steps alone would bring it."
+    )
+    yield (
+        "A random start redraws the mixers' parameters alone, and these pictures have 64 steps, for which little "
+        "memory is needed: that is the easy case of the claim."
     )
 
 

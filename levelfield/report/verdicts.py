@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -194,6 +194,15 @@ def judged(claims: Mapping[str, Claim]) -> list[Finding]:
     """
     decided = holm({subject: claim.question or Silent() for subject, claim in claims.items()})
     return [_finding(subject, claim, decided[subject]) for subject, claim in claims.items()]
+
+
+def judged_by_task(table: Table, claims: Callable[[str, Table], Iterable[tuple[str, Claim]]]) -> list[Finding]:
+    """All tasks' claims, each named by its question and its task, decided together. Two of one name are a fault of the
+    study that asks, and an AssertionError: one of them would be lost."""
+    asked = [(f"{subject} ({task})", claim) for task in table.tasks for subject, claim in claims(task, table)]
+    named = dict(asked)
+    assert len(named) == len(asked), f"two questions of one name among {[subject for subject, _ in asked]}"
+    return judged(named)
 
 
 def _finding(subject: str, claim: Claim, decided: int) -> Finding:

@@ -19,7 +19,7 @@ from levelfield.mixers.mega import Mega
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, MixerConfig, Model, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import HEADS, SCRATCH, SSM, TRANSFORMER, before_and_after, mixers, task
 
@@ -61,8 +61,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Whether four models are lifted by more than LIFT points, and three gaps narrow; decided together."""
-    table = Table.of(rows)
-    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+    return judged_by_task(Table.of(rows), _claims)
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:

@@ -18,7 +18,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import named_by_share, scarce, share_of
 from levelfield.report.decisions import Contrast, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study, Task
 from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, before_and_after, mixers, task
 from levelfield.tasks.in_context_recall import InContextRecall
@@ -74,8 +74,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """A lift is asked for at every share, and whether it is larger with the fewest labels than with all."""
-    table = Table.of(rows)
-    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+    return judged_by_task(Table.of(rows), _claims)
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:

@@ -18,7 +18,7 @@ from levelfield.mixers.s4 import S4
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, MixerConfig, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, before_and_after, mixers, task
 
@@ -50,9 +50,8 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Of every other model: is it behind S4 from scratch, by less once both are pretrained, and level then?"""
-    table = Table.of(rows)
-    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+    """Each other model: is it behind S4 from scratch, by less once both are pretrained, and level then?"""
+    return judged_by_task(Table.of(rows), _claims)
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
@@ -72,8 +71,11 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         facts = f"On {name}, {model} has {plain} from scratch and {SSM} {s4_plain}."
         yield f"{model} is behind S4 from scratch", Claim(lag if able else None, facts)
         facts = f"{model} has {after} pretrained and {SSM} {s4_after}."
-        yield "and by less once both are pretrained", Claim(less if able else None, facts)
-        yield "and is level with S4 then", Claim(level if able else None, f"That is {level.shown} points.")
+        yield f"{model} is behind by less once both are pretrained", Claim(less if able else None, facts)
+        yield (
+            f"{model} is level with S4 once both are pretrained",
+            Claim(level if able else None, f"That is {level.shown} points."),
+        )
 
 
 study = Study(

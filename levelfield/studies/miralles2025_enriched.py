@@ -21,7 +21,7 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Narrower, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, summed_up
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study
 from levelfield.studies._miralles2025_small import GROUPS, SHORT, protocol, task
 
@@ -67,8 +67,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Six questions on every task with all of its cells, decided together."""
-    table = Table.of(rows)
-    return judged({f"{asked} ({name})": claim for name in table.tasks for asked, claim in _claims(name, table)})
+    return judged_by_task(Table.of(rows), _claims)
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:

@@ -7,7 +7,7 @@ from printed_rows import LARGE, measured, printed
 
 from levelfield import published
 from levelfield.protocols import named_by_share
-from levelfield.report.verdicts import Key, capped
+from levelfield.report.verdicts import Claim, Key, Table, capped, judged_by_task
 from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_arms,
@@ -201,6 +201,23 @@ def test_what_figure_2_prints_of_dlr_is_the_claim_and_equal_scores_are_not() -> 
     assert level == [-1, 0, 1], "not behind by the margin, no gap that could narrow, and level"
     missing = [row for row in starts() if row.get("model") != "s4"]
     assert amos2025_starts.verdict(missing).startswith("Nothing can be said yet")
+
+
+def test_every_model_has_questions_of_its_own() -> None:
+    """Three of each: of one name, those of the last model would take the place of all others'."""
+    rows = starts()
+    others = [
+        row | Row(model=name) for row in rows for name in ("s4_random", "dlr_random") if row.get("model") == "dlr"
+    ]
+    found = amos2025_starts.findings([*rows, *others])
+    assert [sum(name in finding.subject.split() for finding in found) for name in amos2025_starts.OTHERS] == [3, 3, 3]
+    assert len(found) == 9 and {finding.decided for finding in found} == {1}
+
+
+def test_two_questions_of_one_name_are_a_fault_of_the_study() -> None:
+    claim = Claim(None, "")
+    with pytest.raises(AssertionError, match="two questions of one name"):
+        judged_by_task(Table.of(starts()), lambda task, table: [("is it so", claim), ("is it so", claim)])
 
 
 @pytest.mark.parametrize(("study", "runs", "same"), [(amos2025_arms.study, 36, 12), (amos2025_starts.study, 24, 6)])
