@@ -9,12 +9,13 @@ What a claim is, and what would change our mind, is written in `SUBJECTS` below.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -24,9 +25,9 @@ from levelfield.report import committed
 from levelfield.report.against_printed import PrintedSources, all_counterparts
 from levelfield.report.axis_curves import curve
 from levelfield.report.cells import gather
-from levelfield.report.verdicts import Finding, Table, capped, power
+from levelfield.report.verdicts import Finding, Table, power
 from levelfield.runs.results import Results
-from levelfield.spec import Effort, Study
+from levelfield.spec import Effort, Run, Study
 from levelfield.spec.study import AT_CAP
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -35,12 +36,16 @@ import by_operator
 import contents
 import findings_figure
 import findings_shown
+import findings_summary as summary
+import findings_words as words
 import leads
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
 RESULTS, README = ROOT / "results", ROOT / "README.md"
 HOUR = 3_600
+ANSWERS = re.compile(r"(?<=figures/findings\.png\)\n\n)- .*?(?=\n\n)", re.DOTALL)
+"""The list below the figure in the README."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,9 @@ class Subject:
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
     itself. axis: of a curve that is drawn below the answer, "" for none. operators: whether ListOps is shown by its
-    operators in place of the curve. lead: what the answer rests on and leaves open. known: of questions, by patterns of
-    their names, whose answer was known beforehand, why.
+    operators in place of the curve. short: the answer in a sentence or two. headline:
+    the claim as a question, where the README answers it. lead: what it rests on and leaves open.
+    known: of questions, by patterns of their names, whose answer was known beforehand, why.
     """
 
     title: str
@@ -64,6 +70,8 @@ class Subject:
     paired: bool = False
     axis: str = ""
     operators: bool = False
+    short: Callable[[Answer], str] = summary.by_name
+    headline: str = ""
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
 
@@ -77,10 +85,12 @@ SUBJECTS = (
         "Never train from scratch",
         "amos2025",
         "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
-        "inputs lifts them and removes most of their distance to state-space models.",
+        "inputs lifts them and closes most of their distance to state-space models (SSMs).",
         (("amos2025_small", "overnight", 0),),
-        "A lift that stays once the arm from scratch has as many steps: on a task of 1,024 steps and more, with models "
-        "of the printed size (`levelfield run amos2025_table2 --effort paper`).",
+        "Where the answer is open: a lift at equal steps on sequences of 1,024 steps and more, with models of the "
+        "printed size (`levelfield run amos2025_table2 --effort paper`).",
+        short=summary.never_from_scratch,
+        headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
     ),
     Subject(
@@ -90,53 +100,60 @@ SUBJECTS = (
         (("amos2025_labels", "overnight", 0),),
         "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
         "--filter 'image8-*'`.",
+        short=summary.scarce_labels,
         lead=leads.scarce_labels,
         known=(("*(in_context_recall)", "control"),),
     ),
     Subject(
         "Where initial values are random",
         "amos2025",
-        "From scratch, the initial values of state-space models, designed for long sequences, and their structure are "
-        "needed; after self-pretraining they hardly are (figure 2).",
+        "Trained from scratch, state-space models need initial values designed for long sequences, and a special "
+        "structure; self-pretrained, they need hardly either (figure 2).",
         (("amos2025_starts", "overnight", 0),),
         "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
         "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
+        short=summary.starts,
         lead=leads.starts,
     ),
     Subject(
         "Most of it is local",
         "miralles2025",
-        "Convolutions whose kernels see at most 61 steps a layer come close to the best scores of the Long Range "
-        "Arena, and on text short ones do: most of what it measures is local.",
+        "Convolutions that see at most 61 steps a layer come close to the best scores of the Long Range Arena; on "
+        "text, 5 steps a layer suffice. So most of what the benchmark measures is local.",
         (("miralles2025_small", "overnight", 0),),
         "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
         operators=True,
+        short=summary.local,
+        headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=leads.local,
         known=(("reach", "proved"),),
     ),
     Subject(
         "Enriched training and positions",
         "miralles2025",
-        "More varied training inputs lift every architecture and bring Transformers near to state-space models, and "
-        "position encodings decide how far.",
+        "Enriched training (augmented inputs, or denoising as a second loss) brings Transformers level with "
+        "state-space models, which barely gain by it; the position encoding decides how far.",
         (("miralles2025_enriched", "overnight", 0),),
         "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
         "(`levelfield run miralles2025_table3 --effort paper`).",
+        short=summary.enriched,
         lead=lambda found: leads.enriched(found, _of("amos2025_small")),
         known=(("positions lift attention*", "control"),),
     ),
     Subject(
         "How long is long",
         "huang2024",
-        "Beyond the length that a model was trained at, scores drop steeply, whatever the architecture (section 4, "
-        "where RWKV is a mild exception).",
+        "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
+        "4, where RWKV is a mild exception).",
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         "in some haystack, more than half is lost at twice the length: ",
         paired=True,
+        short=summary.beyond,
+        headline="Does every model fail beyond its training length? (Huang 2024)",
         lead=leads.beyond,
         known=(("window helps*", "known"), ("sinks helps*", "known")),
     ),
@@ -154,18 +171,6 @@ SUBJECTS = (
     ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
-INTRODUCTION = """\
-# Findings
-
-`python docs/findings.py` writes this page from the rows in [results](../results/README.md); a test checks that it is
-theirs. Every answer comes from a rule in the code of its study, which is applied to all rows alike
-([verdicts](verdicts.md), with [what was changed after looking](verdicts.md#what-was-changed-after-looking)). It holds
-for the tasks and sizes named here: models of some hundred thousand parameters at most, trained on sequences of 256
-steps and fewer. Nothing is said about the printed sizes, which need GPUs. Each claim can be put to the test at that
-size by one command.
-
-![](figures/findings.png)
-"""
 
 
 @dataclass(frozen=True)
@@ -175,9 +180,9 @@ class Answer:
     study: Study
     effort: Effort
     results: Results
-    planned: int
+    planned: Sequence[Run]
 
-    @property
+    @cached_property
     def findings(self) -> list[Finding]:
         return import_module(f"levelfield.studies.{self.study.name.partition('-')[0]}").findings(self.results.rows)
 
@@ -195,8 +200,7 @@ def answer(subject: Subject) -> Answer | None:
         study = Source.of(name, trials=trials).load()
         folder = committed.find(RESULTS, study.name, effort)
         if folder is not None:
-            planned = len(study.runs(effort))
-            return Answer(study, effort, committed.read(folder, study, effort), planned)
+            return Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
     return None
 
 
@@ -207,10 +211,11 @@ def _of(study: str) -> Answer | None:
 
 def page() -> str:
     answers = {subject: answer(subject) for subject in SUBJECTS}
-    introduction = findings_figure.embedded(INTRODUCTION, findings_figure.caption(pictured()))
-    parts = [introduction, _counted({subject: found.findings for subject, found in answers.items() if found})]
+    introduction = findings_figure.embedded(summary.INTRODUCTION, findings_figure.caption(pictured()))
+    counts = _counted({subject: found.findings for subject, found in answers.items() if found})
+    parts = [introduction.replace("@table@", "\n".join(_overview(answers))).replace("@counted@", counts)]
     for number, (subject, found) in enumerate(answers.items(), 1):
-        parts += [f"## {number}. {subject.title} ({subject.paper})\n", f"**Claim.** {subject.claim}\n"]
+        parts += [f"## {_title(number, subject)}\n", f"**Claim.** {subject.claim}\n"]
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
         if found and subject.axis:
             parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
@@ -221,6 +226,35 @@ def page() -> str:
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 
 
+def readme(text: str) -> str:
+    """Returns the README with the figure's caption and the answers below it, a line each, as the rows have them."""
+    asked = [(subject, found) for subject in SUBJECTS if subject.headline and (found := answer(subject))]
+    lines = "\n".join(f"- **{subject.headline}** {subject.short(found)}" for subject, found in asked)
+    text = findings_figure.embedded(text, findings_figure.caption(pictured()))
+    return ANSWERS.sub(lambda _: lines, text, count=1)
+
+
+def _title(number: int, subject: Subject) -> str:
+    return f"{number}. {subject.title} ({subject.paper})"
+
+
+def _overview(answers: Mapping[Subject, Answer | None]) -> Iterator[str]:
+    """Yields the table that a reader of five minutes wants: claim, answer, and what the answer rests on."""
+    yield "| claim | our answer | questions | evidence |\n|---|---|---|---|"
+    for number, (subject, found) in enumerate(answers.items(), 1):
+        link = f"[{subject.title}](#{contents.anchor(_title(number, subject))}) ({subject.paper})"
+        if found is None:
+            yield f"| {link} | none yet | – | – |"
+            continue
+        asked, seeds = summary.counted(found.findings), findings_shown.counted(_seeds(found))
+        rests = f"{len(found.results.ledgers)} runs, {seeds} an arm, {found.hours:.1f} core-hours"
+        yield f"| {link} | {subject.short(found)} | {asked} | {rests} |"
+
+
+def _seeds(found: Answer) -> list[int]:
+    return [len(arm.values) for arm in Table.of(found.results.rows).cells.values()]
+
+
 def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     """Says how the questions were answered, and which of these answers could have come as a surprise."""
     every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
@@ -228,9 +262,10 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     known = sum(bool(why) for finding, why in every if finding.decided)
     decided = said["yes"] + said["no"]
     return (
-        f"Of {len(every)} questions {said['yes']} have the answer yes, {said['no']} no, and {len(every) - decided} are "
-        f"open. {known} of the {decided} answers were known beforehand and test the harness: controls, what is proved, "
-        "and what others have shown. Those say so in brackets.\n"
+        f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
+        f"open. {known} of the {decided} answers were known beforehand and test the harness. They are marked: "
+        "*control*, where an effect has to show; *proved*; or *known* from the work of others. The other "
+        f"{decided - known} could have come out either way."
     )
 
 
@@ -240,20 +275,39 @@ def _why(subject: Subject, finding: Finding) -> str:
 
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
     rows, findings = found.results.rows, found.findings
+    yield f"**Our answer.** {subject.short(found)}\n"
     if subject.lead:
-        yield f"**In short.** {chr(10).join(subject.lead(found))}\n"
-    head = f"**Answer**, of `{found.study.name}` at effort `{found.effort}`. {capped(rows)}".rstrip()
-    yield f"{head}\n"
-    yield "| question | answer | difference of means, less the limit | numbers (medians) |\n|---|---|---|---|"
-    for finding in findings:
-        span = str(finding.span) if finding.span else "–"
-        word = findings_shown.WORDS[finding.decided] if finding.decided or finding.seen else "nothing can be said"
-        facts = finding.facts.partition(" Against the limit")[0]
-        asks = "" if " " in finding.subject else subject.asks
-        why = f" ({known})" if finding.decided and (known := _why(subject, finding)) else ""
-        yield f"| {asks}{finding.subject} | **{word}**{why} | {span} | {facts} |"
-    seen = "" if subject.paired else f" {power(Table.of(rows), len(findings))}"
+        yield f"{chr(10).join(subject.lead(found))}\n"
+    yield f"The questions of `{found.study.name}` at effort `{found.effort}`:\n"
+    decided, rest = ([f for f in findings if bool(f.decided) == sure] for sure in (True, False))
+    if decided:
+        yield from _table(decided, subject)
+    if rest:
+        questions = f"The {len(rest)} open questions" if len(rest) > 1 else "The open question"
+        yield f'\n<details markdown="1">\n<summary>{questions}</summary>\n'
+        yield from _table(rest, subject)
+        yield "\n</details>"
+    seen = "" if subject.paired else f" {words.spelt(power(Table.of(rows), len(findings)))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
+
+
+def _table(findings: Sequence[Finding], subject: Subject) -> Iterator[str]:
+    """Yields a table of questions. A column of which all cells are empty is left out."""
+    spans = any(finding.span for finding in findings)
+    beyond = ["beyond what a yes needs, in points (95 % interval)"] if spans else []
+    head = ["claim", "answer", *beyond, "scores (medians)"]
+    yield f"| {' | '.join(head)} |\n{'|---' * len(head)}|"
+    for finding in findings:
+        word = "open" if finding.seen else "nothing can be said"
+        if finding.decided:
+            known = _why(subject, finding)
+            word = f"**{findings_shown.WORDS[finding.decided]}**{f' ({known})' if known else ''}"
+        asks = "" if " " in finding.subject else subject.asks
+        cells = [words.asked(f"{asks}{finding.subject}"), word]
+        if spans:
+            span = finding.span
+            cells.append(f"{span.value:+.1f} ({span.low:+.1f} to {span.high:+.1f})" if span else "–")
+        yield f"| {' | '.join([*cells, words.scores(finding.facts)])} |"
 
 
 def _evidence(found: Answer) -> str:
@@ -261,13 +315,23 @@ def _evidence(found: Answer) -> str:
     failed = sum(cell.failures.total() for cell in gather(found.results).cells)
     capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
-    stopped = f" {len(capped_runs)} of {len(patient)} runs reached their cap of steps." if patient else ""
-    trials = f" and {len(found.results.trials)} trials of recipes" if found.results.trials else ""
+    stopped = f" {len(capped_runs)} of {len(patient)} were still improving at their cap of steps." if patient else ""
+    trials = f", after {len(found.results.trials)} trials that chose learning rates" if found.results.trials else ""
     return (
-        f"{runs} of {found.planned} planned runs{trials}, {found.hours:.1f} core-hours, {failed} runs failed or at "
-        f"chance.{stopped} Rows and ledger: [results/{found.study.name}-{found.effort}]"
+        f"{runs} of {len(found.planned)} planned runs{trials}; {found.hours:.1f} core-hours; {failed} runs failed or "
+        f"stayed at chance.{stopped}{_missing(found)} Rows and ledger: [results/{found.study.name}-{found.effort}]"
         f"(../results/{found.study.name}-{found.effort})."
     )
+
+
+def _missing(found: Answer) -> str:
+    """Names the planned runs that have not been made, by model and task; nothing where all have been."""
+    made = {tuple(row.get(field) for field in ("task", "model", "protocol", "seed")) for row in found.results.rows}
+    planned = [(run.task.name, run.model.label, run.protocol.name, run.seed) for run in found.planned]
+    absent = [run for run in planned if run not in made]  # a tuned run has another id than the planned one
+    counts = Counter(f"{words.named(model)} on {words.named(task)}" for task, model, _, _ in absent)
+    listed = words.listed(f"{count} of {arm}" for arm, count in counts.items()) if counts else ""
+    return f" Not run: {listed}." if listed else ""
 
 
 def _printed() -> Iterator[str]:
@@ -304,7 +368,7 @@ def pictured() -> dict[str, Answer | None]:
 def draw_curve(subject: Subject, found: Answer) -> bytes:
     """Draws the scores of every model of a study along the subject's axis, as its report does."""
     cells = gather(found.results)
-    figure = curve(found.results, cells, subject.axis, cells.metric, PrintedSources((), {}))
+    figure = curve(found.results, cells, subject.axis, cells.metric, PrintedSources((), ()))
     assert figure, f"{found.study.name} has no scores along {subject.axis}"
     return figure.png
 
@@ -315,8 +379,7 @@ def main() -> int:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
     PAGE.write_text(text, encoding="utf-8")
     FIGURE.write_bytes(findings_figure.draw(pictured()))
-    readme = README.read_text(encoding="utf-8")
-    README.write_text(findings_figure.embedded(readme, findings_figure.caption(pictured())), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
     for subject in SUBJECTS:
         if subject.axis and (found := answer(subject)):
             subject.figure.write_bytes(draw_curve(subject, found))

@@ -32,17 +32,17 @@ MODELS = {
 }  # fmt: skip
 OVER_SCRATCH, EQUAL_STEPS, THIRD = "#d55e00", "#0072b2", "#009e73"  # Okabe and Ito's: any eye tells them apart
 FAMILIES = {"attention": EQUAL_STEPS, "recurrence": OVER_SCRATCH, "attention and recurrence": THIRD}
-WIDE, HEIGHT = 11.4, 4.6  # inches, so that the smallest letters are ten pixels high where a README is 900 wide
+WIDE, HEIGHT = 11.4, 4.9  # inches, so that the smallest letters are ten pixels high where a README is 900 wide
 LEFT = ((0.013, 0.28), (0.36, 0.25), (0.673, 0.185))  # where axes begin, and their width, in parts of the figure
-TOP, BOTTOM = 0.985, 0.265
-LINE, SMALL_LINE = 0.047, 0.034  # heights
-LETTERS, SMALL_LETTERS = 34, 52  # that fit above a panel in one line
+TOP, BOTTOM = 0.985, 0.25
+LINE, SMALL_LINE = 0.044, 0.032  # heights
+LETTERS, SMALL_LETTERS = 39, 52  # that fit above a panel in one line
 
 
 def draw(answers: Mapping[str, Answer | None]) -> bytes:
     """Returns the picture. answers: by study, those of `PANELS`; a panel without one says so."""
     heads = {study: _wrapped(PANELS[study].head(found)) for study, found in answers.items() if found}
-    below = [TOP - LINE * len(title) - SMALL_LINE * len(small) - 0.025 for title, small in heads.values()]
+    below = [TOP - LINE * (1 + len(title)) - SMALL_LINE * len(small) - 0.02 for title, small in heads.values()]
     tall = min(below, default=TOP) - BOTTOM
     with style.canvas() as make:
         figure, axes = style.panels(make, len(PANELS), height=HEIGHT, columns=len(PANELS), width=WIDE)
@@ -56,8 +56,9 @@ def draw(answers: Mapping[str, Answer | None]) -> bytes:
                 continue
             content.draw(panel, found)
             title, small = ("\n".join(lines) for lines in heads[study])
-            figure.text(left, TOP, title, va="top", fontsize=10.5, weight="bold", linespacing=1.25)
-            under = TOP - LINE * len(heads[study][0]) - 0.004
+            figure.text(left, TOP, content.claim, va="top", fontsize=8.5, color=style.FAINT)
+            figure.text(left, TOP - LINE, title, va="top", fontsize=10.5, weight="bold", linespacing=1.25)
+            under = TOP - LINE * (1 + len(heads[study][0])) - 0.004
             figure.text(left, under, small, va="top", fontsize=8.5, linespacing=1.3)
         return style.render(figure, "findings")[1]
 
@@ -111,8 +112,9 @@ def _draw_lifts(axes: Axes, found: Answer) -> None:
     axes.locator_params(axis="x", nbins=6, integer=True)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("points that self-pretraining adds")
-    _key(axes, [("o-", OVER_SCRATCH, "over scratch"), ("s-", EQUAL_STEPS, "over scratch with the steps added"),
-                ("D", "", "over scratch, printed (amos2025, larger)")])  # fmt: skip
+    _key(axes, [("o-", OVER_SCRATCH, "compared with training from scratch"),
+                ("s-", EQUAL_STEPS, "the same, with as many steps allowed"),
+                ("D", "", "printed over scratch, for larger models")])  # fmt: skip
 
 
 def _draw_shares(axes: Axes, found: Answer) -> None:
@@ -129,14 +131,14 @@ def _draw_shares(axes: Axes, found: Answer) -> None:
         for place, x, mean in zip(share.places, xs, means, strict=True):
             hollow = place <= share.proved
             axes.plot(x, mean, form, mec=shade, mfc=style.PAPER if hollow else shade, mew=1.4, markersize=6)
-        key.append((f"{form}-", shade, f"{share.name}: 100 is {share.best:.0f} % right, 0 is {share.floor:.0f} %"))
+        key.append((f"{form}-", shade, f"{share.name}: 0 is {share.floor:.0f} % right, 100 is {share.best:.0f} %"))
     if any(share.proved for share in made.values()):
-        key.append(("s", "", "hollow: proved to be at guessing"))
+        key.append(("s", "", "hollow: proved to be no better than guessing"))
     whole = {MODELS.get(share.whole, share.whole) for share in made.values()}
     _doubling(axes, [*finite, beyond], [*(f"{place:.0f}" for place in finite), "all"])
     axes.set_ylim(-6, 108)
-    axes.set_xlabel(f"steps that the whole model sees (all: {', '.join(whole)})")
-    axes.set_ylabel("% of the gain of seeing all")
+    axes.set_xlabel(f"steps that the model sees ({', '.join(whole)}: all)")
+    axes.set_ylabel("% of the gain over guessing")
     _key(axes, key)
 
 
@@ -165,10 +167,10 @@ def _draw_recall(axes: Axes, found: Answer) -> None:
     ticks = sorted({length / made.trained for arms in made.cells.values() for length in arms})
     _doubling(axes, ticks, [f"{tick:g}" for tick in ticks])
     axes.set_ylim(0, 103)
-    axes.set_xlabel(f"times the training length of {made.trained}")
+    axes.set_xlabel(f"times the {made.trained} words of training")
     axes.set_ylabel("needles found (%)")
     _name_ends(axes, ends)
-    _key(axes, [("-", FAMILIES[kind], kind) for kind in FAMILIES] + [(":", "", "dotted: guessing, training length")])
+    _key(axes, [("-", FAMILIES[kind], kind) for kind in FAMILIES] + [(":", "", "dotted: guessing; trained length")])
 
 
 def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
@@ -207,13 +209,18 @@ def _ends(values: Iterable[Sequence[float]]) -> tuple[list[float], list[float]]:
 
 
 class Panel(NamedTuple):
+    """What the paper claims, in a few words, what stands above our answer, and how that is drawn."""
+
+    claim: str
     head: Callable[[Answer], shown.Head]
     draw: Callable[[Axes, Answer], None]
 
 
 PANELS: Mapping[str, Panel] = {
-    "amos2025_small": Panel(shown.lift_head, _draw_lifts),
-    "miralles2025_small": Panel(shown.share_head, _draw_shares),
-    "huang2024_small": Panel(shown.recall_head, _draw_recall),
+    "amos2025_small": Panel("Claim (amos2025): self-pretraining lifts Transformers.", shown.lift_head, _draw_lifts),
+    "miralles2025_small": Panel("Claim (miralles2025): a short range is enough.", shown.share_head, _draw_shares),
+    "huang2024_small": Panel(
+        "Claim (huang2024): all fail beyond their training length.", shown.recall_head, _draw_recall
+    ),
 }
 """By the study whose findings they show, left to right."""

@@ -21,7 +21,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.report.decisions import Contrast, Seeds, difference, holm
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
-from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT
+from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.huang2024_small import CLIFF
@@ -31,7 +31,7 @@ from levelfield.tasks.reach import Reach
 if TYPE_CHECKING:
     from findings import Answer
 
-WORDS = {1: "yes", -1: "no", 0: "not decided"}
+WORDS = {1: "yes", -1: "no", 0: "open"}
 TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews", "in_context_recall": "in-context recall"}
 PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
 HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
@@ -118,15 +118,19 @@ def lift_head(found: Answer) -> Head:
     for verb, sign in (("lifts", 1), ("lowers", -1)):
         shown = [finding.subject.partition("(")[2].rstrip(")") for finding in asked if finding.decided == sign]
         parts += [f"{verb} the Transformer on {_names(shown)}"] if shown else []
+    table = Table.of(found.results.rows)
+    lifted = [finding.subject.partition("(")[2].rstrip(")") for finding in asked if finding.decided > 0]
+    low = [task for task in lifted if not table.learnt(Key(task, TRANSFORMER, SPT))]
+    rule = f" On {_names(low)} still below the best simple rule." if low else ""
     said = f"Self-pretraining {' and '.join(parts)}"
     if not parts:
         said = f"Self-pretraining: {'no lift of the Transformer shown' if equal else 'nothing asked'}"
     over, at = (f"{sum(f.decided > 0 for f in each)} of {len(each)}" for each in (plain, equal))
     return Head(
         f"{said} at equal steps",
-        f"Shown: {over} lifts over scratch, {at} at equal steps.",
+        f"More than noise: {over} lifts over scratch, {at} at equal steps.{rule}",
         [len(arm.values) for lift in lifts(found) for arm in lift.arms],
-        "95 % intervals, one by one",
+        "bars: 95 % interval of each",
     )
 
 
@@ -184,7 +188,7 @@ def share_head(found: Answer) -> Head:
     )
     return Head(
         f"Seeing {short:.0f} steps brings {', '.join(parts) or 'no gain'}",
-        f"{100 * NEARLY:.0f} % of it or more? {said[:1].upper()}{said[1:]}.",
+        f"Is it {100 * NEARLY:.0f} % or more? {said[:1].upper()}{said[1:]}.",
         [len(values) for share in made.values() for values in share.places.values()],
         "bands: lowest to highest",
     )
@@ -236,7 +240,7 @@ def recall_head(found: Answer) -> Head:
     return Head(
         f"Among {HAYSTACKS.get(made.haystack, made.haystack)}, {seen} of {len(losses)} lose over half at "
         f"{made.longest / made.trained:g} × the length",
-        f"{shown} of them beyond noise. Already at 2 × in some haystack: {told}.",
+        f"{shown} of these losses are more than noise. Half lost at 2 ×, in some haystack? {told.capitalize()}.",
         [len(arm.values) for arms in made.cells.values() for arm in arms.values()],
         "bands: lowest to highest",
     )

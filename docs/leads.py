@@ -11,7 +11,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import findings_shown as shown
+import findings_words as words
 
+from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
@@ -34,31 +36,44 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
     printed = {lift.task: lift.printed for lift in lifts if lift.printed is not None}
     equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
     decided = [task for task in equal if f"and at equal steps ({task})" in _lifted(found)]
+    yield (
+        "*At equal steps* compares self-pretraining with an arm from scratch that may train as many steps more as "
+        "pretraining takes, so that longer training alone explains no lift. The printed tables have no such arm; the "
+        "paper says that its lifts hold at equal compute too.\n"
+    )
     for task in decided:
-        at, span = shown.TASKS[task], equal[task]
+        span = equal[task]
         yield (
-            f"On {at} self-pretraining brought {span.value:+.1f} points at equal steps (95 % interval {span.low:+.1f} "
-            f"to {span.high:+.1f}, by itself), where the paper prints {printed[task]:+.1f} at its size, of two arms "
-            f"whose steps are not equal. {_stopped(found, task)}"
+            f"- **{words.capital(words.named(task))}.** Self-pretraining adds {_span(span)} to the Transformer at "
+            f"equal steps. The paper prints {printed[task]:+.1f} over scratch, at its size. {_stopped(found, task)}"
         )
     if rest := [task for task in equal if task not in decided]:
-        highest = _and(f"{equal[task].high:.1f} points on {shown.TASKS[task]}" for task in rest)
+        values = words.listed(f"{_span(equal[task])} on {words.named(task)}" for task in rest)
+        lifts_printed = words.listed(f"{printed[task]:.1f}" for task in rest)
+        excluded = all(equal[task].high < printed[task] for task in rest)
+        small = (
+            "So lifts of that size are ruled out here, each by its own interval, and smaller ones are not. "
+            if excluded
+            else ""
+        )
         yield (
-            f"At equal steps it brought at most {highest} (each question by itself), where the paper prints lifts of "
-            f"{_and(f'{printed[task]:.1f}' for task in rest)}. A lift of a point or two is neither shown nor excluded "
-            "there: these questions have no margin, so only a loss would be a no."
+            f"- **Open.** At equal steps it adds {values}. The paper prints lifts over scratch of {lifts_printed} "
+            f"points, at its size. {small}A no would need a loss, as the question has no margin."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
+    gaps: dict[str, list[float]] = {}
     for task in equal:
         pairs = [(cells.get(Key(task, SSM, p)), cells.get(Key(task, TRANSFORMER, p))) for p in protocols]
-        means = [(s4.mean, transformer.mean) for s4, transformer in pairs if s4 and transformer]
-        if len(means) < len(protocols):
-            continue
-        scratch, longer, pretrained = (s4 - transformer for s4, transformer in means)
+        gaps[task] = [s4.mean - transformer.mean for s4, transformer in pairs if s4 and transformer]
+    whole = {task: three for task, three in gaps.items() if len(three) == len(protocols)}
+    if whole:
         yield (
-            f"On {shown.TASKS[task]}, S4 has {means[2][0] - means[1][0]:+.1f} points by it at equal steps, and is "
-            f"{scratch:+.1f} points from the Transformer from scratch, {longer:+.1f} where both have the added steps "
-            f"and {pretrained:+.1f} where both are pretrained."
+            "- **The distance to S4**, in points by which S4 is ahead, from scratch, then with the added steps, then "
+            "self-pretrained: "
+            + "; ".join(
+                f"{words.named(task)} {' → '.join(f'{gap:.1f}' for gap in three)}" for task, three in whole.items()
+            )
+            + ". The table below says which of these changes are more than noise."
         )
 
 
@@ -73,9 +88,10 @@ def _stopped(found: Answer, task: str) -> str:
     capped = {row.get("run", "") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     steps = {p: median(found.results.ledgers[run]["steps"] for run in runs[p]) for p in runs}
     return (
-        f"Both arms may take as many steps, but patience ended them after {steps[LONGER]:,.0f} with added steps and "
-        f"{steps[SPT]:,.0f} with self-pretraining (medians), of whose {len(runs[SPT])} runs {len(capped & runs[SPT])} "
-        "had not stopped improving at the cap of a phase."
+        "Both arms had the same allowance of steps. Training stops where validation no longer improves: it took "
+        f"{steps[LONGER]:,.0f} steps without and {steps[SPT]:,.0f} with self-pretraining (medians), and in "
+        f"{len(capped & runs[SPT])} of the {len(runs[SPT])} self-pretrained runs a phase was still improving at "
+        "its cap."
     )
 
 
@@ -83,18 +99,18 @@ def scarce_labels(found: Answer) -> Iterator[str]:
     """The lift with the fewest labels beside that with all, on each task that has both, and what that is not."""
     asked = [finding for finding in found.findings if finding.subject.startswith("and more so with the fewest")]
     for finding in asked:
-        at = finding.subject.partition("(")[2].rstrip(")")
-        word = {1: "shown", 0: "not decided", -1: "refuted"}[finding.decided]
-        said = finding.facts.partition(" Against")[0]
-        yield f"On {shown.TASKS[at]} {said[0].lower()}{said[1:]} That it is larger with the fewest is {word}."
+        at = words.named(finding.subject.partition("(")[2].rstrip(")"))
+        word = {1: "is shown", 0: "is open", -1: "is refuted"}[finding.decided]
+        said = finding.facts.partition(" Measured")[0]
+        yield f"- **{words.capital(at)}.** {said} That the first is larger {word}."
     if not asked:
         yield "The claim itself is not asked yet, for each task has runs with one share of its labels alone."
     yield (
-        "In-context recall is a positive control: its sequences repeat the pairs that are asked, so predicting the "
-        "next symbol trains the very answer, and a harness that can show a lift must show it here. Pretraining reads "
-        "all inputs while labels are scarce, where the paper's code takes one share of both; and all seeds have one "
-        "and the same labelled part, whose luck no interval counts. With all labels the pictures are three seeds of "
-        "the first section's."
+        "- **In-context recall is a positive control.** Its sequences repeat the pairs that are asked about, so "
+        "predicting the next symbol trains the very answer. A harness that can show a lift has to show it here.\n"
+        "- **What differs from the paper.** Pretraining reads all inputs while labels are scarce; the paper's code "
+        "takes the same share of both. All seeds use one and the same labelled subset, so the luck of that draw is in "
+        "no interval. The arms of pictures with all labels are three seeds of section 1."
     )
 
 
@@ -102,11 +118,11 @@ def starts(found: Answer) -> Iterator[str]:
     """How far each model is behind S4 before and after, how many steps either took, and what that is not."""
     cells = Table.of(found.results.rows).cells
     mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
-    behind = {m: [mean[SSM, protocol] - mean[m, protocol] for protocol in (SCRATCH, SPT)] for m in OTHERS}
-    scratch, pretrained = (_and(f"{gaps[i]:.1f} (`{model}`)" for model, gaps in behind.items()) for i in (0, 1))
+    gaps = {m: [mean[SSM, protocol] - mean[m, protocol] for protocol in (SCRATCH, SPT)] for m in OTHERS}
+    told = "; ".join(f"{words.named(m)} {before:.1f} → {after:.1f}" for m, (before, after) in gaps.items())
     yield (
-        f"Behind S4 are, in points and from scratch, {scratch}; once all are self-pretrained {pretrained}, where less "
-        "than zero is ahead."
+        f"- **Points behind S4**, from scratch and then with all models self-pretrained: {told}. Less than zero is "
+        "ahead of S4."
     )
     steps = {
         protocol: [cost["steps"] for run, cost in found.results.ledgers.items() if f"-{protocol}-" in str(run)]
@@ -114,14 +130,14 @@ def starts(found: Answer) -> Iterator[str]:
     }
     capped = sum(row.get("metric") == AT_CAP and row.get("value", 0.0) > 0 for row in found.results.rows)
     yield (
-        f"Patience ended training in all but {capped} of {len(found.results.ledgers)} runs, after "
-        f"{min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from scratch and {min(steps[SPT]):,.0f} to "
-        f"{max(steps[SPT]):,.0f} in two phases; no arm from random values has the added steps from scratch, so these "
-        "rows do not say what more steps alone would bring it."
+        f"- **Steps are not equal.** Training stopped by itself in all but {capped} of {len(found.results.ledgers)} "
+        f"runs, after {min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from scratch and "
+        f"{min(steps[SPT]):,.0f} to {max(steps[SPT]):,.0f} with self-pretraining. No arm from random values has the "
+        "added steps, so these rows do not tell what longer training alone would bring."
     )
     yield (
-        "A random start redraws the mixers' parameters alone, and these pictures have 64 steps, for which little "
-        "memory is needed: that is the easy case of the claim."
+        "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and a random "
+        "start redraws the parameters of the mixers alone."
     )
 
 
@@ -132,28 +148,33 @@ def local(found: Answer) -> Iterator[str]:
     first, *_, last = sorted((at for at, count in counts.items() if count >= ENOUGH), key=_least)
     share, seen = counts[first] / sum(counts.values()), shown.steps_seen(rows)
     by_length = {(key.model, f"length={key.place}"): arm.mean for key, arm in scores(rows, "length").items()}
-    yield (
-        f"Of the test expressions of ListOps {100 * share:.0f} % have {_tokens(first)} tokens; two layers of kernel "
-        f"{SHORT} see {seen[str(SHORT)]:.0f} and of kernel {WIDER} {seen[str(WIDER)]:.0f}."
-    )
+    scored = []
     for at in (first, last):
-        scored = [f"{by_length[model, at]:.1f} %" for model in (BOUNDED, f"conv{WIDER}", "gmlp")]
-        yield (
-            f"On the {counts[at]:,} of {_tokens(at)} tokens kernel {SHORT} has {scored[0]}, kernel {WIDER} "
-            f"{scored[1]} and the gMLP, which sees everything, {scored[2]}."
+        short, wide, whole = (f"{by_length[model, at]:.1f} %" for model in (BOUNDED, f"conv{WIDER}", "gmlp"))
+        scored.append(
+            f"Of the {counts[at]:,} expressions of {_tokens(at)} tokens, kernel {SHORT} gets {short} right, kernel "
+            f"{WIDER} {wide}, and the gMLP, which sees everything, {whole}."
         )
     yield (
-        f"On pictures two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} of 64 steps, a third; the paper's "
-        "kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096. That kernels 3, 5 and 11 are at one "
-        "half on marks is proved beforehand ([reach](reach.md))."
+        f"- **ListOps.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} tokens and two of kernel {WIDER} see "
+        f"{seen[str(WIDER)]:.0f}; {100 * share:.0f} % of the test expressions have {_tokens(first)} tokens. "
+        f"{' '.join(scored)}"
+    )
+    yield (
+        f"- **Pictures.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} of 64 steps, a third of the "
+        "sequence. The paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096 steps."
+    )
+    yield (
+        "- **Certified range.** The marks stand 24 steps apart, and whoever sees fewer steps is [proved](reach.md) to "
+        "be right half of the time: kernels 3, 5 and 11 have to fail, which tests the harness."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
     arms = {row.get("model", ""): sizes.get(row.get("run", ""), 0) for row in rows}
-    counted = {size: model for model, size in arms.items() if size}
-    small, large = min(counted), max(counted)
+    of_size = {size: model for model, size in arms.items() if size}
+    small, large = min(of_size), max(of_size)
     yield (
-        f"A shorter kernel is also a smaller model: parameters go from {small / 1e3:.0f} thousand (`{counted[small]}`) "
-        f"to {large / 1e3:.0f} thousand (`{counted[large]}`)."
+        f"- **Sizes differ.** A shorter kernel is also a smaller model, from {small / 1e3:.0f} thousand parameters "
+        f"(`{of_size[small]}`) to {large / 1e3:.0f} thousand (`{of_size[large]}`)."
     )
 
 
@@ -182,24 +203,25 @@ def beyond(found: Answer) -> Iterator[str]:
     trained, last = made.trained, made.longest // made.trained
     longer = [length for length in next(iter(made.cells.values())) if length > trained]
     yield (
-        "The rule asks at twice the length alone. The fall is further out, where the haystack is made of "
-        f"{shown.HAYSTACKS[made.haystack]}. What is left there of the gain over guessing, medians over seeds; a "
-        "description, no verdict:\n"
+        "The verdict asks at twice the training length alone, but the fall comes farther out, and is steepest where "
+        f"the haystack is made of {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
+        f"share of the gain over guessing at {trained} words that is left at longer lengths (medians over seeds).\n"
     )
-    yield f"| among {made.haystack} | at {trained} (%) | " + " | ".join(f"{n // trained} x" for n in longer) + " |"
+    yield f"| model | found at {trained} words (%) | " + " | ".join(f"left at {n // trained} ×" for n in longer) + " |"
     yield "|---" * (len(longer) + 2) + "|"
     kept: dict[str, list[float]] = {}
     for model, arms in made.cells.items():
         learnt = arms[trained].median
         kept[model] = [(arms[n].median - made.floor) / (learnt - made.floor) for n in longer]
-        yield f"| {model} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in kept[model]) + " |"
+        yield f"| {words.named(model)} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in kept[model]) + " |"
     half = sum(shares[longer.index(4 * trained)] < 0.5 for shares in kept.values())
     quarter = sum(shares[-1] <= 0.25 for shares in kept.values())
     best = max(kept, key=lambda model: kept[model][-1])
     yield (
-        f"\nAt four times the length {half} of {len(kept)} keep less than half; at {last} times {quarter} keep a "
-        f"quarter or less, and {best} keeps {100 * kept[best][-1]:.0f} %. A window of {trained} steps hides three "
-        f"quarters of the needles at {4 * trained}, so that windows and sinks do not help is known beforehand."
+        f"\nAt four times the length {half} of {len(kept)} architectures keep less than half; at {last} times "
+        f"{quarter} keep a quarter or less, and {words.named(best)} keeps {100 * kept[best][-1]:.0f} %. Some remedies "
+        f"need no training. That windows and sinks do not help is known beforehand: a window of {trained} words hides "
+        f"three quarters of the needles at {4 * trained}."
     )
 
 
@@ -218,6 +240,6 @@ def _tokens(at: str) -> str:
     return " to ".join(f"{int(edge)}" for edge in at.partition("=")[2].split("-"))
 
 
-def _and(words: Iterator[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+def _span(span: Span) -> str:
+    """Returns "+13.1 points (+9.0 to +17.1)"."""
+    return f"{span.value:+.1f} points ({span.low:+.1f} to {span.high:+.1f})"

@@ -209,7 +209,7 @@ def _finding(subject: str, claim: Claim, decided: int) -> Finding:
     if claim.question is None:
         return Finding(subject, 0, 0, claim.facts)
     span = claim.question.span()
-    beyond = f" Against the limit of the question: {span}." if span else ""
+    beyond = f" Measured against what a yes needs: {span}." if span else ""
     return Finding(subject, decided, claim.question.seen(), claim.facts + beyond, span)
 
 
@@ -286,8 +286,8 @@ def power(table: Table, questions: int) -> str:
             points = max(resolution(arm, table.scatter(task), questions) for arm in arms)
             seeds = min(len(arm.values) for arm in arms)
             seen.append(f"{points:.1f} points on {task} ({seeds} seeds)")
-    asked = "In one question" if questions == 1 else f"Among {questions} questions"
-    return f"{asked}, two arms are told apart by {', '.join(seen)}." if seen else ""
+    asked = "With one question" if questions == 1 else f"With {questions} questions asked together"
+    return f"{asked}, two arms are told apart where they differ by {', '.join(seen)}." if seen else ""
 
 
 FEW = 0.1

@@ -104,8 +104,8 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
 study = Study(
     name="miralles2025_enriched",
     claim=(
-        "Enriched training lifts attention, convolutions and SSMs and brings attention nearer to SSMs, and attention "
-        "needs positions (miralles2025)."
+        "Enriched training lifts attention and brings it nearer to SSMs, which gain little by it, and attention needs "
+        "positions (miralles2025). Whether it lifts a convolution and an SSM is asked as well."
     ),
     runs=runs,
     search=efforts.SEARCH,

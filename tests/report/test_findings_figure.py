@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
+from made_answers import Fake, pretrained
 from printed_rows import measured
 from repository import ROOT
 
-from levelfield.report.verdicts import Finding, Key
+from levelfield.report.verdicts import Key
 from levelfield.spec import Row
-from levelfield.studies import amos2025_small, huang2024_small, miralles2025_small
-
-SPREAD = (-1.0, 0.0, 1.0)
-PROTOCOLS = ("scratch", "scratch_matched", "spt_masked")
+from levelfield.studies import huang2024_small, miralles2025_small
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     return importlib.import_module("findings_shown")
-
-
-@dataclass
-class Fake:
-    """An answer of made-up rows; the rest is the study's own."""
-
-    module: Any
-    rows: list[Row]
-    effort: str = "overnight"
-    results: SimpleNamespace = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.results, self.study = SimpleNamespace(rows=self.rows), self.module.study
-
-    @property
-    def findings(self) -> list[Finding]:
-        return self.module.findings(self.rows)
-
-
-def pretrained(transformer: tuple[float, float, float], *models: str) -> Fake:
-    """ListOps and pictures with the three protocols of every model; those of the Transformer are given."""
-    scores = dict.fromkeys(models, (60.0, 60.5, 61.0)) | {"transformer_rotary": transformer}
-    cells = {
-        Key(task, model, protocol): ("accuracy", score)
-        for task in ("listops", "image8")
-        for model, own in scores.items()
-        for protocol, score in zip(PROTOCOLS, own, strict=True)
-    }
-    return Fake(amos2025_small, measured(cells, SPREAD))
 
 
 def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_ones(shown: ModuleType) -> None:

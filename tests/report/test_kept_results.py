@@ -47,8 +47,11 @@ def test_the_page_of_findings_is_that_of_the_rows_in_results() -> None:
     assert findings.page() == (ROOT / "docs" / "findings.md").read_text(), "run python docs/findings.py"
     answers = findings.pictured()
     assert findings.findings_figure.draw(answers).startswith(b"\x89PNG")
-    said = findings.findings_figure.caption(answers)
-    assert f"![{said}](docs/figures/findings.png)" in (ROOT / "README.md").read_text(), "run python docs/findings.py"
+    readme = (ROOT / "README.md").read_text()
+    assert f"![{findings.findings_figure.caption(answers)}](docs/figures/findings.png)" in readme
+    assert findings.readme(readme) == readme, "run python docs/findings.py"
+    blurred = re.sub(r"(?m)^- \*\*Is a short range enough.*$", "- old", readme)
+    assert blurred != readme and findings.readme(blurred) == readme
 
 
 def test_the_report_in_the_docs_is_that_of_the_rows_in_results(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
             asked = {n: difference(other, arm, 0.0, 2.0) for n in range(questions)}
             assert set(holm(asked).values()) == {answer}
     assert resolution(Seeds((1.0, 2.0)), 1.0, 1) == math.inf
-    assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("Among 3 questions, two arms are told apart by ")
+    assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("With 3 questions asked together, two arms ")
 
 
 def test_a_verdict_is_made_of_short_sentences() -> None:

@@ -1,0 +1,225 @@
+"""Answers each claim of docs/findings.md in a sentence or two, for the table at its top and for the README.
+
+    summary.never_from_scratch(found)     # "Shown on reviews, at equal steps: +13.1 points (...). Open on ListOps ..."
+
+Every number and every word about what is shown is computed from the findings, so that new rows change the answer.
+"Open" is what the verdict calls not decided: neither the claim nor its opposite is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import findings_shown as shown
+import findings_words as words
+
+from levelfield.report.decisions import Span
+from levelfield.report.verdicts import Finding, Key, Table
+from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
+from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.amos2025_starts import MARGIN, OTHERS
+from levelfield.studies.miralles2025_small import NEARLY
+
+if TYPE_CHECKING:
+    from findings import Answer
+
+FEW = 8  # questions that are listed by name where no sentence of their own says more
+FAR = 0.25  # of the gain over guessing, at most which is left where "most is lost" is said
+PICTURES, CONTROL = "image8", "in_context_recall"
+INTRODUCTION = """\
+# Findings
+
+What three papers claim about long-sequence models, what our runs answer, and how strong the evidence is. The models are
+small, some hundred thousand parameters at most, and train on sequences of at most 256 steps. So nothing here speaks of
+the printed sizes, which need GPUs; each section ends with what would change our mind, and the command that asks it.
+
+@table@
+
+**How to read it.** Every answer comes from a rule in the code of the study, which is applied to all rows alike; what
+was changed after answers had been seen is [listed](verdicts.md#what-was-changed-after-looking). *Yes* means that the
+claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
+decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly
+([verdicts](verdicts.md)); the study of state tracking, the last one, counts seeds instead. A 95 % interval is that of
+one question alone, while an answer is given at a stricter level, which allows for all questions that the study asks. So
+an interval that excludes zero is not always a yes.
+
+@counted@
+
+![](figures/findings.png)
+
+`python docs/findings.py` writes this page from the rows in [results](../results/README.md), and a test checks that it
+is theirs.
+"""
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """Returns "3 yes, 0 no, 15 open"."""
+    yes, no = (sum(finding.decided == sign for finding in findings) for sign in (1, -1))
+    return f"{yes} yes, {no} no, {len(findings) - yes - no} open"
+
+
+def by_name(found: Answer) -> str:
+    """Returns the answers by the names of their questions, or how many there are of each; for any study."""
+    if len(found.findings) > FEW:
+        return f"{counted(found.findings)}."
+    names = {"Shown": 1, "The opposite is shown": -1}
+    parts = [(said, [f.subject for f in found.findings if f.decided == sign]) for said, sign in names.items()]
+    parts += [("Open", [f.subject for f in found.findings if not f.decided])]
+    return " ".join(f"{said}: {'; '.join(subjects)}." for said, subjects in parts if subjects)
+
+
+def never_from_scratch(found: Answer) -> str:
+    """What self-pretraining adds to the Transformer at equal steps, on each task, and whether it comes closer to S4."""
+    table, answers = Table.of(found.results.rows), _answers(found)
+    lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
+    parts = []
+    for task, lift in lifts.items():
+        if answers.get(f"and at equal steps ({task})", 0) > 0:
+            after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
+            parts.append(
+                f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % with the same "
+                f"allowance of steps{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}."
+            )
+    refuted = [task for task in lifts if answers.get(f"and at equal steps ({task})", 0) < 0]
+    if refuted:
+        parts.append(f"The opposite is shown on {_on(refuted)}.")
+    rest = [task for task in lifts if not answers.get(f"and at equal steps ({task})", 0)]
+    if rest:
+        values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+.1f} points)" for t in rest)
+        parts.append(f"Open on {values}.")
+    closer = [task for task in lifts if answers.get(f"and the gap at equal steps ({task})", 0) > 0]
+    parts.append(
+        f"It comes closer to S4 on {_on(closer)}." if closer else "On no task is it shown to come closer to S4."
+    )
+    return " ".join(parts)
+
+
+def scarce_labels(found: Answer) -> str:
+    """The lift with the fewest labels beside that with all, on each task that has both."""
+    parts = []
+    for finding in found.findings:
+        if finding.subject.startswith("and more so with the fewest"):
+            task = finding.subject.partition("(")[2].rstrip(")")
+            said = finding.facts.partition(" Measured")[0].rstrip(".")
+            control = ", the positive control" if task == CONTROL else ""
+            word = _said(finding.decided).capitalize()
+            parts.append(f"{word} on {words.named(task)}{control}: {said[0].lower()}{said[1:]}.")
+    return " ".join(parts) or "Not asked yet."
+
+
+def starts(found: Answer) -> str:
+    """Which models are behind S4 from scratch, which come closer by self-pretraining, and which are level then."""
+    answers = _answers(found)
+    cells = Table.of(found.results.rows).cells
+    mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
+    parts = []
+    for sentence, question, protocol in (
+        (f"More than {MARGIN:g} points behind S4 from scratch", "behind S4 from scratch", SCRATCH),
+        ("Closer to S4 once both are self-pretrained", "behind by less once both are pretrained", None),
+        (f"At most {MARGIN:g} points behind it then", "level with S4 once both are pretrained", SPT),
+    ):
+        told: dict[str, list[str]] = {}
+        for model in OTHERS:
+            answer = answers.get(f"{model} is {question} ({PICTURES})")
+            if answer is not None:
+                behind = f" ({mean[SSM, protocol] - mean[model, protocol]:.1f})" if protocol else ""
+                told.setdefault(_said(answer), []).append(f"{words.named(model)}{behind}")
+        groups = sorted(told.items(), key=lambda group: group[0] == "open")
+        parts.append(f"{sentence}? " + "; ".join(f"{said} for {words.listed(names)}" for said, names in groups))
+    return " ".join(f"{re.sub(r'(?<=[?] )[a-z]', lambda first: first[0].upper(), part)}." for part in parts)
+
+
+def local(found: Answer) -> str:
+    """What share of the gain short kernels have, on each task."""
+    made, answers = shown.shares(found), _answers(found)
+    seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
+    had = sorted(
+        ((task, share) for task, share in made.items() if seen in share.places), key=lambda item: seen <= item[1].proved
+    )
+    told: dict[str, list[str]] = {}
+    for task, share in had:
+        told.setdefault(_said(answers.get(task, 0)), []).append(share.name)
+    shares = words.listed(
+        f"{fmean(share.places[seen]):.0f} % on {share.name}{', as is proved' if seen <= share.proved else ''}"
+        for _, share in had
+    )
+    asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
+    return (
+        f"Of what a model that sees everything gains over guessing, two convolutions that see {seen:.0f} steps have "
+        f"{shares}. Is that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
+    )
+
+
+def enriched(found: Answer) -> str:
+    """What enriched training adds to each model, task by task."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for finding in found.findings:
+        asked, _, model = finding.subject.partition("enriched training lifts ")
+        if not asked and finding.span:
+            name, task = model.rstrip(")").split(" (")
+            lift = f"{words.named(name)} ({finding.span.value:+.1f} points)"
+            told.setdefault(task, {}).setdefault(_said(finding.decided), []).append(lift)
+    parts = [
+        f"Does it lift models on {words.named(task)}? "
+        + words.capital("; ".join(f"{word} for {words.listed(models)}" for word, models in answers.items()))
+        for task, answers in told.items()
+    ]
+    if not parts:
+        return by_name(found)
+    return f"{'. '.join(parts)}. All with a short patience, so that arms are not trained out."
+
+
+def beyond(found: Answer) -> str:
+    """Who loses half at twice the training length, and what is left at the longest length in the hardest haystack."""
+    made = shown.recall(found)
+    answers = [finding.decided for finding in found.findings if finding.subject in made.cells]
+    said = {1: "shown to lose more than half in some haystack", -1: "shown to keep half or more in every haystack"}
+    told = words.listed(
+        f"{answers.count(sign)} {'are' if answers.count(sign) > 1 else 'is'} {said.get(sign, 'open')}"
+        for sign in (1, -1, 0)
+        if sign in answers
+    )
+    kept = left(made)
+    lost, best = sum(share <= FAR for share in kept.values()), max(kept, key=lambda model: kept[model])
+    return (
+        f"Of {len(answers)} architectures that learnt to find needles in {made.trained} words and are asked at twice "
+        f"that length, {told}. At {made.longest / made.trained:g} times the length, among "
+        f"{shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain over guessing, and "
+        f"{words.named(best)} keeps {100 * kept[best]:.0f} % (a description, no verdict)."
+    )
+
+
+def left(made: shown.Recall) -> dict[str, float]:
+    """Model -> the share of its gain over guessing that is left at the longest length, of medians over seeds."""
+    return {
+        model: (arms[made.longest].median - made.floor) / (arms[made.trained].median - made.floor)
+        for model, arms in made.cells.items()
+    }
+
+
+def below(table: Table, key: Key) -> str:
+    """Returns ", which is below ... (76.9 %)" where an arm does not beat the best simple rule, else ""."""
+    rule = table.rule(key.task)
+    if rule is None or table.learnt(key):
+        return ""
+    name = rule.name.replace("_", " ")
+    return f", still below {words.RULES.get(name, f'the rule {name}')} ({rule.score.mean:.1f} %)"
+
+
+def _answers(found: Answer) -> Mapping[str, int]:
+    return {finding.subject: finding.decided for finding in found.findings}
+
+
+def _said(decided: int) -> str:
+    return {1: "yes", -1: "no", 0: "open"}[decided]
+
+
+def _on(tasks: Iterable[str]) -> str:
+    return words.listed(words.named(task) for task in tasks)
+
+
+def _span(span: Span | None) -> str:
+    return f" ({span.value:+.1f}, 95 % interval {span.low:+.1f} to {span.high:+.1f})" if span else ""
