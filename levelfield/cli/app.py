@@ -222,9 +222,7 @@ def reach(
     source = Source(REACH, mixer, options.options())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
-    complete = train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker)
-    say(train_commands.found(study, effort, job.out))
-    ended(complete)
+    ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))
 
 
 def report(

@@ -139,12 +139,6 @@ def execute_and_report(
     return complete
 
 
-def found(study: Study, effort: Effort, runs_dir: Path) -> str:
-    """Returns the verdict of the study on what has been measured so far."""
-    assert study.verdict is not None
-    return study.verdict(store.read(runs_dir, study.name, effort).rows)
-
-
 def _folder(source: Source, study: Study, effort: Effort) -> str:
     """Returns the name of the folder of a report; the name of a study that is a file already says what its data are."""
     return report_name(study.name, effort, {run.task for run in study.runs(effort)} if source.mixer else ())
@@ -174,3 +168,5 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
             say(f"Wrote {path}")
     for remark in report.remarks(results, tables):
         say(remark)
+    for line in report.verdict_lines(study, results):
+        say(line)

@@ -2,7 +2,7 @@
 
     demo at effort minutes: 6 runs, 2 done
     listops            parameters   per example   run, at most   phases                 seeds
-      attention · scratch    42,890   31.2 MFLOP    998.4 GFLOP    label 1000 steps       0 1 2
+      attention · scratch    42,890   31.2 MFLOP    998.4 GFLOP    label 1000 steps       3: 0 1 2
     What differs between the arms of listops (all else is one object)
       model.mixers       Attention(heads=4)    attention (all protocols)
 
@@ -209,10 +209,10 @@ def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    """Writes seeds one by one, and many that follow one another as the first and the last of them."""
+    """Says how many seeds there are, and which: one by one, or the first and the last of many in a row."""
     if len(seeds) > 9 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return " ".join(map(str, seeds))
+        return f"{len(seeds)}: {seeds[0]} to {seeds[-1]}"
+    return f"{len(seeds)}: {' '.join(map(str, seeds))}"
 
 
 def _shared(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:

@@ -20,7 +20,7 @@ from levelfield.report import axis_curves, divergence, heatmaps, plots, scorecar
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, is_baseline, left_out, tables_of, unequal
-from levelfield.report.page import FigureSection, PageData, page
+from levelfield.report.page import FigureSection, PageData, page, paragraphs
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
 from levelfield.report.write import write
@@ -92,6 +92,12 @@ def remarks(results: Results, by_metric: Sequence[Cells] | None = None) -> list[
     unequal, and which arms are left out. by_metric: as of `build`."""
     by_metric = tables_of(results) if by_metric is None else by_metric
     return [*divergence.sentences(results, by_metric), *filter(None, (unequal(by_metric), left_out(results)))]
+
+
+def verdict_lines(study: Study, results: Results) -> list[str]:
+    """Returns the verdict for whoever reads it in a terminal, a line for each task; none where a study has no rule."""
+    verdict = _verdict(study, results, results.rows)
+    return paragraphs(f"Verdict: {verdict}") if verdict else []
 
 
 def _verdict(study: Study, results: Results, rows: Sequence[Row]) -> str | None:

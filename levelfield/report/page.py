@@ -156,8 +156,8 @@ def _top(data: PageData) -> str:
     links += (("rows", "Rows"),)
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(plain(lead)) > 110 else ""
-    parts = re.split(r"(?<=[.!?])\s+(?=On )", rest) if rest else []  # a paragraph for each task
-    headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *(f'<p class="lead">{prose(part)}</p>' for part in parts)])
+    leads = [f'<p class="lead">{prose(part)}</p>' for part in paragraphs(rest)]
+    headline = "\n".join([f"<h1{size}>{prose(lead)}</h1>", *leads])
     failed = len(_failed(data, of_begun=True))
     state = f'<a href="#rows">{done} of {planned} runs finished</a>'
     state += f', <a href="#failures">{failed} failed or at chance</a>' if failed else ""
@@ -181,6 +181,11 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     notes = (unequal(data.tables, data.rows.anchor), left_out(data.results))
     banners = [f'<p class="banner"><b>{prose(head)}</b> {escape(words)}</p>' for head, words in found]
     return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes if words)])
+
+
+def paragraphs(text: str) -> list[str]:
+    """Returns the parts of a verdict, one for each task: a sentence that begins with "On " begins another part."""
+    return re.split(r"(?<=[.!?])\s+(?=On )", text) if text else []
 
 
 def _first_sentence(text: str) -> tuple[str, str]:

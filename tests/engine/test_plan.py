@@ -54,7 +54,7 @@ def test_a_plan_says_totals_time_gpu_hours_and_memory(here: Path, capsys: pytest
     assert "Most memory: " in said and "What all arms of " in said and "lr " in said.partition("share:")[2]
 
 
-@pytest.mark.parametrize(("seeds", "shown"), [(3, "0 1 2"), (12, "0 to 11")])
+@pytest.mark.parametrize(("seeds", "shown"), [(1, "1: 0"), (3, "3: 0 1 2"), (12, "12: 0 to 11")])
 def test_many_seeds_are_told_by_the_first_and_the_last(
     here: Path, capsys: pytest.CaptureFixture[str], seeds: int, shown: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Says what an audit found in plain words: the verdict, what was not tried, a paragraph for a datasheet, a badge.
 
-    lead(found)      # "97 % (93 to 100) of what a model learns here is had from windows of 9 steps; ..."
+    lead(found)      # "Windows of 9 steps give 97 % (93 to 100) of what a model learns here; ..."
 
 By rules that are fixed here: a claim needs a share of 95 % whose interval does not go below 80 %, and nothing is
 claimed where nothing was learnt, or on fewer than 100 test examples. That a benchmark does not measure long range is
@@ -23,7 +23,7 @@ LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
 RULES = {
     "length": "the length alone",
-    "positions": "each step by itself",
+    "positions": "each step with its place",
 }
 """What a rule knows, where its name does not say it."""
 
@@ -61,14 +61,14 @@ def _local(found: Reading) -> str:
         return f"{_arm(found.reference)} learns this best."
     if math.isinf(enough.steps):
         most = max((share for _, share in windows), key=lambda share: share.value)
-        head = f"Windows of up to {found.widest:.0f} steps have at most {most.percent()} of what a model learns here"
+        head = f"Windows of up to {found.widest:.0f} steps give at most {most.percent()} of what a model learns here"
         return f"{head}; {_arm(found.reference)} learnt the rest." if most.high < MOST else f"{head}."
     share = found.narrowest
-    head = f"{share.percent()} of what a model learns here is had from windows of {_steps(enough.steps)}"
+    head = f"Windows of {_steps(enough.steps)} give {share.percent()} of what a model learns here"
     if share.low < SURE:
         return f"{head}, an interval too wide for a claim."
     if 2 * enough.steps >= found.fact("steps", "test", "median"):
-        return f"{head}, which see most of a sequence here."
+        return f"{head}; such a window sees most of a sequence."
     return f"{head}; this benchmark does not measure long range." if found.learnt >= HALF else f"{head}."
 
 
@@ -85,12 +85,12 @@ def _trivial(found: Reading) -> str:
     """What needs no sequence model."""
     if not found.simplest:
         return ""
-    share = found.shares[found.simplest]
-    return f" Without a sequence model, {rule_words(found.simplest)} already {_verb(found.simplest)} {share.percent()}."
+    rule, share = rule_words(found.simplest), found.shares[found.simplest].percent()
+    return f" Without a sequence model, {rule} already {_verb(found.simplest)} {share} of it."
 
 
 def _verb(rule: str) -> str:
-    return "have" if rule_words(rule).startswith("counts") or rule_words(rule).endswith("steps") else "has"
+    return "give" if rule_words(rule).startswith("counts") or rule_words(rule).endswith("steps") else "gives"
 
 
 def details(found: Reading) -> list[str]:
@@ -110,7 +110,8 @@ def _window_interval(found: Reading) -> Iterator[str]:
 def _order(found: Reading) -> Iterator[str]:
     shares = found.of_kind(DISORDERED)
     if shares and (plain := next(iter(found.of_kind(FREE).items()), None)) and plain[1].low < HALF:
-        yield f"In order, {plain[0]} has {plain[1].percent()}: too little for shuffled steps to say anything."
+        learnt = f"With its steps in order, {plain[0]} learnt {plain[1].percent()} of it"
+        yield f"{learnt}, too little to say what shuffling does."
         shares = {}
     if "unordered" in shares:
         yield f"With the steps of every sequence shuffled, {_left(shares['unordered'])}."
