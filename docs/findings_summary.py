@@ -169,7 +169,10 @@ def enriched(found: Answer) -> str:
     ]
     if not parts:
         return by_name(found)
-    return f"{'. '.join(parts)}. All with a short patience, so that arms are not trained out."
+    return (
+        f"{'. '.join(parts)}. All with a short patience, so that arms are not trained out. Of S4 the paper itself says "
+        "that it barely gains."
+    )
 
 
 def beyond(found: Answer) -> str:

@@ -43,11 +43,9 @@ def lines() -> Iterator[str]:
     yield "installed: " + ", ".join(f"{name} {_version(name) or 'missing'}" for name in CORE)
     yield from _devices()
     yield "optional packages:"
+    width = max(map(len, OPTIONAL))
     for name, (extra, what) in OPTIONAL.items():
-        found = _version(name)
-        yield (
-            f"  {name:<14}  {found}" if found else f"  {name:<14}  missing, for {what}: pip install levelfield[{extra}]"
-        )
+        yield f"  {name:<{width}}  {_version(name) or f'missing, for {what}: pip install levelfield[{extra}]'}"
     yield "kernels:"
     yield from (f"  {name:<24}  {about}" for name, about in listing.kernels())
     yield "plug-ins:"
