@@ -230,6 +230,7 @@ def readme(text: str) -> str:
     """Returns the README with the figure's caption and the answers below it, a line each, as the rows have them."""
     asked = [(subject, found) for subject in SUBJECTS if subject.headline and (found := answer(subject))]
     lines = "\n".join(f"- **{subject.headline}** {subject.short(found)}" for subject, found in asked)
+    lines = lines.replace("](", "](docs/")  # links of the page, which lies in docs/
     text = findings_figure.embedded(text, findings_figure.caption(pictured()))
     return ANSWERS.sub(lambda _: lines, text, count=1)
 

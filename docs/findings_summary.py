@@ -141,9 +141,10 @@ def local(found: Answer) -> str:
     )
     told: dict[str, list[str]] = {}
     for task, share in had:
-        told.setdefault(_said(answers.get(task, 0)), []).append(share.name)
+        told.setdefault(_said(answers.get(task, 0)), []).append("that task" if seen <= share.proved else share.name)
+    certified = "a task that {} steps cannot solve, by [proof](reach.md)"
     shares = words.listed(
-        f"{fmean(share.places[seen]):.0f} % on {share.name}{', as is proved' if seen <= share.proved else ''}"
+        f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved) if seen <= share.proved else share.name}"
         for _, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
