@@ -165,7 +165,7 @@ def local(found: Answer) -> Iterator[str]:
         "sequence. The paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096 steps."
     )
     yield (
-        "- **Certified range.** The marks stand 24 steps apart, and whoever sees 24 steps or fewer is [proved](reach.md) "
+        "- **Certified range.** The marks stand 24 steps apart, and whoever sees 24 or fewer is [proved](reach.md) "
         "to be right half of the time: kernels 3, 5 and 11 have to fail, which tests the harness."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
