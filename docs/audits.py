@@ -17,8 +17,13 @@ from levelfield.report.audit.reading import Reading
 from levelfield.report.audit.shares import DISORDERED, RULE
 from levelfield.spec import Row
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import audits_figure
+
 DOCS = Path(__file__).resolve().parent
 PAGE, ROWS = DOCS / "audits.md", DOCS.parent / "results" / "audits"
+FIGURE = DOCS / "figures" / "audits.png"
 KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
@@ -53,8 +58,13 @@ def page(audits: list[Reading]) -> str:
     if not audits:
         return f"{HEAD}\n{NONE}"
     lines = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'|'.join(rule for _, rule in COLUMNS)}|"]
-    ranked = sorted(audits, key=lambda f: (not f.learnable, f.learnt < words.HALF, -f.enough.steps, -f.learnt, f.task))
-    return "\n".join([HEAD, *lines, *(f"| {' | '.join(_cells(found))} |" for found in ranked)]) + "\n"
+    found, picture = ranked(audits), f"![{audits_figure.caption(ranked(audits))}](figures/{FIGURE.name})\n"
+    return "\n".join([HEAD, picture, *lines, *(f"| {' | '.join(_cells(each))} |" for each in found)]) + "\n"
+
+
+def ranked(audits: list[Reading]) -> list[Reading]:
+    """Returns audits by the window that is enough, longest first, then those of which less than half was learnt."""
+    return sorted(audits, key=lambda f: (not f.learnable, f.learnt < words.HALF, -f.enough.steps, -f.learnt, f.task))
 
 
 def _cells(found: Reading) -> tuple[str, ...]:
@@ -84,11 +94,12 @@ def committed() -> list[Reading]:
 
 
 def main() -> None:
-    """Writes the page, or checks it."""
+    """Writes the page and its figure, or checks the page."""
     text = page(committed())
     if "--check" in sys.argv:
         raise SystemExit(0 if PAGE.read_text() == text else "docs/audits.md is out of date: run python docs/audits.py")
     PAGE.write_text(text)
+    FIGURE.write_bytes(audits_figure.draw(ranked(committed())))
 
 
 if __name__ == "__main__":

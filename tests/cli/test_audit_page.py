@@ -96,6 +96,8 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(to_csv(found))
         read.append(audits.read(tmp_path / f"{name}.csv"))
         assert read[-1] == Reading.of(found), "CSV gives the rows back"
+    assert audits.audits_figure.draw(audits.ranked(read)).startswith(b"\x89PNG")
+    assert audits.audits_figure.caption(audits.ranked(read)).endswith("far: none of up to 9 steps; local: 5 steps.")
     lines = [line for line in audits.page(read).splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in lines] == ["far", "local", "begun", "coin"]
     assert "over 9" in lines[0] and "| 5 | 5 to 9 |" in lines[1] and "Nothing is learnable" in lines[3]
