@@ -34,6 +34,7 @@ NAMES = (
     "mamba",
     "mamba2",
     "mamba3",
+    "log_linear_mamba2",
     "hymba",
     "gla",
     "hgrn2",
