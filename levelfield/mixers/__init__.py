@@ -13,6 +13,7 @@ NAMES = (
     "attention",
     "alibi",
     "fox",
+    "path",
     "longformer",
     "bigbird",
     "nsa",
