@@ -44,6 +44,7 @@ NAMES = (
     "deltaproduct",
     "kda",
     "ttt_linear",
+    "mesanet",
     "mlstm",
     "slstm",
     "gru",
