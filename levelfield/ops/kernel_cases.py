@@ -62,7 +62,7 @@ def _head(width: int) -> tuple[int, ...]:
 
 
 CASES = (
-    _decayed("decay_by_head", keys=64, groups=1, serves="mamba2, linear, performer, mlstm"),
+    _decayed("decay_by_head", keys=64, groups=1, serves="mamba2, mamba3, linear, performer, mlstm, mesanet"),
     _decayed("decay_by_key", keys=32, groups=2, serves="gla, hgrn2"),
     _decayed("decay_by_key_with_bonus", keys=64, groups=2, serves="rwkv6"),
     Case("delta_rule", "delta_rule", naive_delta_rule, (*[_head(64)] * 3, (1, 1, 1), None, None), "deltanet"),
@@ -86,7 +86,8 @@ CASES = (
         "short_conv",
         naive_short_conv,
         ((1, 1, 64), (64, 1, 4), (64,), None),
-        "mamba, mamba2, deltanet, gated_deltanet, kda, mlstm",
+        "mamba, mamba2, log_linear_mamba2, hymba, deltanet, gated_deltanet, deltaproduct, kda, mlstm, slstm, path, "
+        "mesanet",
     ),
     Case(
         "attend_window",
