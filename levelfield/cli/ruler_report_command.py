@@ -76,6 +76,7 @@ def part(pairing: Pairing, models: side_by_side.Models, folders: tuple[Path, Pat
             expected=", ".join(pair.first.references),
             answered=(pair.first.scored_text, pair.second.scored_text),
             scores=pair.scores,
+            question=pair.first.question or pair.second.question,
         )
         for pair in pairing.pairs
     ]

@@ -22,6 +22,7 @@ from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.predictions import Prediction, settings_of, task_of
 from levelfield.ruler import Needle, named
+from levelfield.ruler.sample import question_in
 from levelfield.spec import UserError
 
 LM_EVAL = re.compile(r"samples_(.+?)_\d{4}-\d\d-\d\dT[\d.:-]+\.jsonl$")
@@ -95,6 +96,7 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
         references=tuple(doc["outputs"]),
         text=text,
         version=doc["version"],
+        question=question_in(str(doc.get("input", ""))),
     )
 
 
@@ -126,6 +128,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         references=references,
         text=text,
         version=task.version("official"),
+        question=question_in(prompt),
     )
 
 

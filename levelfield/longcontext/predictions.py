@@ -69,6 +69,8 @@ class Prediction:
 
     reasoning, finish, counted: of a model behind a server, what it wrote before its answer, why it ended ("stop",
     "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning).
+
+    question: what was asked, as a reader of the report needs it; "" in lines that are older than this field.
     """
 
     key: str
@@ -90,6 +92,7 @@ class Prediction:
     reasoning: str = field(default="", metadata=ADDED)
     finish: str = field(default="", metadata=ADDED)
     counted: Mapping[str, int] = field(default_factory=dict, metadata=ADDED)
+    question: str = field(default="", metadata=ADDED)
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
@@ -111,6 +114,7 @@ class Prediction:
             text=text,
             status=status,
             version=task.version(sample.flavour),
+            question=sample.question,
         )
 
     @staticmethod

@@ -84,6 +84,7 @@ class Miss(NamedTuple):
     expected: str
     answered: str
     score: float
+    question: str = ""
 
 
 def misses(cells: Iterable[Cell]) -> list[Miss]:
@@ -97,6 +98,7 @@ def misses(cells: Iterable[Cell]) -> list[Miss]:
             expected=", ".join(p.references),
             answered=p.scored_text,
             score=one.percent("match"),
+            question=p.question,
         )
         for cell in cells
         for one in {id(one): one for one in (*cell.whole, *cell.placed)}.values()

@@ -1,4 +1,4 @@
-"""Lists the answers that are not right, so that a reader can see what goes wrong: expected, answered, where.
+"""Lists the answers that are not right, so that a reader can see what goes wrong: asked, expected, answered, where.
 
     section([Failure("vt", 4096, 3, "", "ABCDE FGHIJ", "ABCDE", 50.0)])
 
@@ -27,11 +27,21 @@ class Placed(Protocol):
     def length(self) -> int: ...
 
 
+class Asked(Protocol):
+    """What may have its question."""
+
+    @property
+    def question(self) -> str: ...
+
+
 Listed = TypeVar("Listed", bound=Placed)
 
 
 class Failure(NamedTuple):
-    """An answer that is not wholly right. depth: of the needle, as a share of the text; "" without exactly one."""
+    """An answer that is not wholly right. depth: of the needle, as a share of the text; "" without exactly one.
+
+    question: "" where it was not stored.
+    """
 
     task: str
     length: int
@@ -40,6 +50,7 @@ class Failure(NamedTuple):
     expected: str
     answered: str
     score: float
+    question: str = ""
 
 
 def section(found: Sequence[Failure]) -> str:
@@ -48,8 +59,9 @@ def section(found: Sequence[Failure]) -> str:
         return ""
     shown = chosen(found)
     heads = ("task", False), ("length", True), ("sample", True), ("depth", True), ("score (%)", True)
-    columns = *(Column(name, number=number) for name, number in heads), Column("expected"), Column("answered")
-    table = Table(columns, tuple(_cells(one) for one in shown))
+    texts = [name for name in ("question", "expected", "answered") if name != "question" or any_asked(shown)]
+    columns = (*(Column(name, number=number) for name, number in heads), *map(Column, texts))
+    table = Table(columns, tuple(_cells(one, *texts) for one in shown))
     return folded("Answers that are not right", table, len(found))
 
 
@@ -74,16 +86,15 @@ def chosen(found: Sequence[Listed], most: int = MOST) -> list[Listed]:
     return [one for place, group in cells.items() for one in group[: taken[place]]]
 
 
-def _cells(one: Failure) -> tuple[str, ...]:
-    return (
-        one.task,
-        str(one.length),
-        str(one.sample),
-        one.depth,
-        f"{one.score:.0f}",
-        one.expected,
-        shown_answer(one.answered),
-    )
+def any_asked(found: Sequence[Asked]) -> bool:
+    """Whether the question of any of them was stored, so that a list has a column for it."""
+    return any(one.question for one in found)
+
+
+def _cells(one: Failure, *texts: str) -> tuple[str, ...]:
+    said = {"question": one.question, "expected": one.expected, "answered": shown_answer(one.answered)}
+    numbers = (str(one.length), str(one.sample), one.depth, f"{one.score:.0f}")
+    return (one.task, *numbers, *(said[name] for name in texts))
 
 
 def shown_answer(text: str) -> str:

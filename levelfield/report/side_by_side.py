@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from levelfield.report import difference_plot, effective_length, group_curves, references
 from levelfield.report.effective_length import BAR, TASKS
-from levelfield.report.failures import chosen, folded, shown_answer
+from levelfield.report.failures import any_asked, chosen, folded, shown_answer
 from levelfield.report.links import back, list_html, marked, return_link, slug
 from levelfield.report.longcontext_rows import means
 from levelfield.report.page import document, script
@@ -57,6 +57,7 @@ class Question(NamedTuple):
     expected: str
     answered: tuple[str, str]
     scores: tuple[float, float]
+    question: str = ""
 
     @property
     def difference(self) -> float:
@@ -319,7 +320,12 @@ def apart(models: Models, part: Part) -> str:
         return ""
     heads = [Column("task"), *(Column(name, number=True) for name in ("length", "sample", "depth"))]
     heads += [Column(f"{model} (%)", number=True) for model in models]
-    heads += [Column("expected"), *(Column(f"{model} answered") for model in models)]
+    asked = any_asked(found)
+    heads += [
+        *(Column("question") for _ in range(asked)),
+        Column("expected"),
+        *(Column(f"{model} answered") for model in models),
+    ]
     rows = tuple(
         (
             q.task,
@@ -327,6 +333,7 @@ def apart(models: Models, part: Part) -> str:
             str(q.sample),
             q.depth,
             *(f"{100 * score:.0f}" for score in q.scores),
+            *(q.question for _ in range(asked)),
             q.expected,
             *map(shown_answer, q.answered),
         )

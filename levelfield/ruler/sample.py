@@ -10,11 +10,16 @@ sample.text                  # the prompt as text, joined on first use
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+
+QUESTION = re.compile(r"\n(?=What (?:is|are) |Question: |Operation: )")
+"""Where the questions of RULER's tasks, and of those beyond it, begin."""
+LETTERS, END = 300, 4000  # of a question; of the end of a prompt that is searched for one
 
 
 class Part(Protocol):
@@ -46,9 +51,29 @@ class Sample:
         """The prompt as text; `tokenizer.encode(text)` is `ids`."""
         return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
 
+    @property
+    def question(self) -> str:
+        """What is asked, as `question_in` finds it, without joining the whole text where its end is enough."""
+        tail = ""
+        for part in reversed(self.parts):
+            tail = (part if isinstance(part, str) else part.text()) + tail
+            if (found := question_in(tail)) or len(tail) > END:
+                return found
+        return ""
+
+    def forget_text(self) -> None:
+        """Frees the joined text, which takes as much memory as all else; it is joined again when it is asked for."""
+        vars(self).pop("text", None)
+
     @cached_property
     def key(self) -> str:
         """A hash of what the model reads and is scored by, under which predictions are stored."""
         content = hashlib.sha256(np.ascontiguousarray(self.ids, np.int32).tobytes())
         content.update("\0".join((self.task, self.tokenizer, str(self.answer_tokens), *self.references)).encode())
         return content.hexdigest()[:24]
+
+
+def question_in(prompt: str) -> str:
+    """Finds the question at the end of a prompt, with the beginning of the answer: one line; "" where there is none."""
+    begins = [found.end() for found in QUESTION.finditer(prompt)]
+    return " ".join(prompt[begins[-1] :].split())[:LETTERS] if begins else ""

@@ -78,6 +78,12 @@ def test_failures_are_listed_escaped_and_shortened() -> None:
     assert section([]) == ""
 
 
+def test_a_failure_has_its_question_where_that_was_stored() -> None:
+    one, older = Failure("vt", 4096, 3, "", "ABC", "no", 0.0, "Who <is> it?"), Failure("vt", 1, 0, "", "", "", 0.0)
+    assert ">question</th>" in (page := section([older, one])) and "Who &lt;is&gt; it?" in page
+    assert "question" not in section([older])
+
+
 def test_where_there_are_too_many_every_cell_has_its_share() -> None:
     found = [Failure("a", 1, i, "", "", "", 0.0) for i in range(100)] + [
         Failure("b", 1, i, "", "", "", 0.0) for i in range(3)
