@@ -11,6 +11,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -78,16 +79,21 @@ class QuestionSet(ABC):
 
     def guess(self, text: str, count: int, rng: np.random.Generator) -> str:
         """Draws `count` different candidates of a whole prompt, all equally likely."""
-        found = list(dict.fromkeys(self.candidates(text)))
+        found = list(dict.fromkeys(_candidates(self, text)))
         return ", ".join(found[i] for i in rng.permutation(len(found))[:count])
 
     def copy_last(self, text: str, count: int) -> str:
         """Takes the last `count` different candidates of a whole prompt."""
-        return ", ".join(list(dict.fromkeys(reversed(self.candidates(text))))[:count])
+        return ", ".join(list(dict.fromkeys(reversed(_candidates(self, text))))[:count])
 
     def is_final(self, text: str) -> bool:
         """Whether `text`, generated so far, already has the scores of every longer answer. False if uncertain."""
         return False
+
+
+@lru_cache(maxsize=1)  # both baselines read the same prompt, one after the other
+def _candidates(task: QuestionSet, text: str) -> Sequence[str]:
+    return task.candidates(text)
 
 
 def clean(prediction: str) -> str:

@@ -18,12 +18,14 @@ from levelfield.ruler.question_set import QuestionSet, Score, clean, normalised
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking, named
 
 SHAPES: dict[str, re.Pattern[str]] = {
-    "number": re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)"),
+    "number": re.compile(r"\d(?<![\w.]\d)\d*(?![\w]|\.\d)"),
     "uuid": re.compile(r"(?<![\w-])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![\w-])", re.I),
     "word": re.compile(r"(?<![\w-])[^\W\d_]+(?:-[^\W\d_]+)+(?![\w-])"),  # adjective-noun
-    "variable": re.compile(r"(?<![\w])[A-Z]{3,}(?![\w])"),
+    "variable": re.compile(r"[A-Z](?<![\w][A-Z])[A-Z]{2,}(?![\w])"),
     "plain": re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*"),
 }
+"""What answers look like. A long text is searched faster for a pattern that begins with a letter or a digit than for
+one that begins by looking back, so two of these look back after it."""
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:

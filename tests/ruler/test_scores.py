@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from repository import ROOT
 from toy_ruler import hotpot_file, squad_file
 
 from levelfield.ruler import Bytes, PromptOptions, RwkvTokenizer, Sources, baselines, generate, named, score
 from levelfield.ruler.builders.question_files import hotpot, squad
 from levelfield.ruler.builders.sentences import starts
-from levelfield.ruler.scores import clean, string_match_all, string_match_part
+from levelfield.ruler.scores import SHAPES, clean, string_match_all, string_match_part
 from levelfield.ruler.sources import dictionary, essays
 from levelfield.ruler.trivial_baselines import copy_last, guess
 from levelfield.spec import UserError
@@ -103,6 +106,17 @@ def test_squad_reader(tmp_path: Path) -> None:
     assert read.documents[first.gold[0]].startswith("Town0x0")
     assert {read.documents[i][:5] for i in first.near} == {"Town0"} and len(first.near) == 9
     assert read.note.startswith("6 of 35 articles")
+
+
+LOOKING_BACK = {  # the same shapes as one would write them
+    "number": re.compile(r"(?<![\w.])\d+(?![\w]|\.\d)"),
+    "variable": re.compile(r"(?<![\w])[A-Z]{3,}(?![\w])"),
+}
+
+
+@given(text=st.text(alphabet="07AZaé٣_.-, \n", max_size=40), name=st.sampled_from(sorted(LOOKING_BACK)))
+def test_shapes_that_are_found_fast_are_the_plain_ones(text: str, name: str) -> None:
+    assert SHAPES[name].findall(text) == LOOKING_BACK[name].findall(text)
 
 
 def test_hotpot_reader(tmp_path: Path) -> None:

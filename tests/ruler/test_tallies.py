@@ -101,6 +101,28 @@ def test_lines_are_exchanged_for_longer_ones_of_their_group_alone() -> None:
     assert sorted(once.tolist()) in ([0, 2], [1, 2])
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_exchanges_are_those_of_trying_every_place(once: bool) -> None:
+    """However many places share the size and group of one for which there was no longer text."""
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        sizes, groups = draw.integers(1, 12, size=30), draw.integers(-1, 3, size=30)
+        order, left = draw.integers(30, size=200), int(draw.integers(40))
+        found = with_longer_texts(order, sizes, groups, left=left, rng=np.random.default_rng(seed), once=once)
+        naive, used = order.copy(), set(order.tolist()) if once else set[int]()
+        for place in np.random.default_rng(seed).permutation(np.flatnonzero(groups[order] >= 0)):
+            now = naive[place]
+            more = [
+                int(sizes[i] - sizes[now]) if groups[i] == groups[now] and i not in used else 0
+                for i in range(len(sizes))
+            ]
+            best = max(range(len(sizes)), key=lambda i: more[i] if more[i] <= left else 0)
+            if 0 < more[best] <= left:
+                naive[place], left = best, left - more[best]
+                used |= {best} if once else set()
+        assert found.tolist() == naive.tolist()
+
+
 def test_names_of_tallies() -> None:
     assert named("tallies_count_unlabelled") == Tally("count", labelled=False)
     with pytest.raises(UserError, match="There is no tally"):

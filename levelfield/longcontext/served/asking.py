@@ -71,6 +71,7 @@ class Served:
         """Asks one question. Raises Unanswered and UserError."""
         bos_ids = tuple(getattr(self.tokenizer, "bos_ids", ()))
         body = self.way.body(self.model, question.sample, question.wrapping, bos_ids)
+        question.sample.forget_text()
         return self.client.answer(self.way.endpoint, body)
 
     def prediction(self, question: Question, reply: Reply) -> Prediction:

@@ -10,9 +10,11 @@ between any two of them:
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import is_
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from levelfield.ruler.builders.sentences import starts
 from levelfield.ruler.prompt.compose import Composer, Order, Piece, Slice, Table, TokenBoundaryError
 from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler
+from levelfield.tokenizer import Tokenizer
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 HEAD, SENTENCE, TAIL = "The", "The grass is green.", " again."  # its first word and sentence, its last word
@@ -76,7 +79,14 @@ class Essay:
 
     @staticmethod
     def of(composer: Composer, words: tuple[str, ...]) -> Essay:
-        return Essay(composer.clean_table([" " + w for w in words], ".", " a"), starts(words))
+        """Prepares essays, or takes those that were prepared for the same tokenizer, as many tasks and lengths need."""
+        own = (composer.tokenizer, words)
+        for *known, exact, essay in tuple(_PREPARED):
+            if exact == composer.exact and all(map(is_, known, own)):
+                return essay
+        made = Essay(composer.clean_table([" " + w for w in words], ".", " a"), starts(words))
+        _PREPARED.appendleft((*own, composer.exact, made))
+        return made
 
     def from_sentence(self, number: int) -> Essay:
         """Starts the essays at this sentence."""
@@ -130,6 +140,11 @@ class Essay:
 
     def following(self, size: int) -> str:
         return self.words.texts[(self.begin + size) % len(self.words)]
+
+
+_PREPARED: deque[tuple[Tokenizer, tuple[str, ...], bool, Essay]] = deque(maxlen=4)
+"""The last essays, with the tokenizer and the words that they are of, and whether their ids are exact. Compared by
+identity, since a tokenizer may be any object."""
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,20 @@ def with_longer_texts(
     order = order.copy()
     used = np.zeros(len(sizes), bool)
     used[order] = once
+    spent = set[tuple[int, int]]()  # group and size of texts for which there is no longer one that fits, nor will be
     for place in rng.permutation(np.flatnonzero(groups[order] >= 0)).tolist():
         if left <= 0:
             break
         now = order[place]
+        kind = (int(groups[now]), int(sizes[now]))
+        if kind in spent:
+            continue
         more = sizes - sizes[now]
         more[(groups != groups[now]) | used | (more > left)] = 0
         best = int(np.argmax(more))
         if more[best] > 0:
             order[place], left = best, left - int(more[best])
             used[best] |= once
+        else:
+            spent.add(kind)
     return order
