@@ -79,9 +79,15 @@ def share(text: str) -> float:
     return number
 
 
-def numbers(words: Sequence[str], read: Callable[[str], T]) -> tuple[T, ...]:
-    """Reads a list, without repetitions: numbers(["1024,2048", "1024 4096"], int) is (1024, 2048, 4096)."""
-    return tuple(dict.fromkeys(read(part) for part in names(words)))
+def numbers(words: Sequence[str], read: Callable[[str], T], flag: str = "") -> tuple[T, ...]:
+    """Reads a list, without repetitions: numbers(["1024,2048", "1024 4096"], int) is (1024, 2048, 4096).
+
+    flag: what the words were given to, which an error names.
+    """
+    try:
+        return tuple(dict.fromkeys(read(part) for part in names(words)))
+    except Unreadable as error:
+        raise UserError(f"{flag} {error}".strip()) from error
 
 
 def _one(metavar: str, read: Callable[[str], Any]) -> PrimitiveConstructorSpec[Any]:

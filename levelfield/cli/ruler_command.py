@@ -39,14 +39,12 @@ from levelfield.ruler import (
     RulerTask,
     Sources,
     Tokenizer,
-    named,
     score,
     sweep,
 )
 from levelfield.ruler.prompt.flavours import flavoured
-from levelfield.ruler.prompt.templates import split
 from levelfield.runs import store
-from levelfield.spec import UserError
+from levelfield.spec import UserError, closest
 
 SAID = "prompts to the model itself, template {}, temperature 0"
 
@@ -93,7 +91,12 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
     for task in (*BEYOND, *OFFICIAL):
         family = task.name.partition("_")[0]
         groups[family] = (*groups.get(family, ()), task)
-    found = [task for part in names(words) for task in (groups[part] if part in groups else (named(part),))]
+    known = {task.name: (task,) for task in (*RULER, *BEYOND, *OFFICIAL)} | groups
+    asked = names(words)
+    if unknown := [part for part in asked if part not in known]:
+        every = list(dict.fromkeys([*groups, *known]))
+        raise UserError(f"RULER has no task '{unknown[0]}': {closest(unknown[0], every)}")
+    found = [task for part in asked for task in known[part]]
     for task in found:
         if isinstance(task, Questions) and not _files(texts)[task.dataset]:
             raise UserError(f"{task.name} needs its official file: add --{task.dataset} FILE.")
@@ -120,7 +123,7 @@ def sources(texts: TextOptions) -> Sources:
 def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluation, ...]:
     """Makes the evaluations that the options describe: those of a printed table, or a free one. Raises UserError."""
     overrides = Overrides(
-        lengths=numbers(asked.lengths, lambda text: whole(text, 1, MOST_TOKENS)) or None,
+        lengths=numbers(asked.lengths, lambda text: whole(text, 1, MOST_TOKENS), "--lengths") or None,
         count=asked.count,
         seed=asked.seed,
         flavour=asked.flavour or None,
@@ -133,7 +136,8 @@ def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluat
 def _free(asked: EvalOptions, overrides: Overrides) -> Evaluation:
     """Makes the default evaluation, with the fields that the options set."""
     chosen = tasks(asked.tasks or ("all",), overrides.sources or Sources())
-    return replace(overrides, tasks=chosen, depths=numbers(asked.depths, share) or None).apply(Evaluation())
+    depths = numbers(asked.depths, share, "--depths") or None
+    return replace(overrides, tasks=chosen, depths=depths).apply(Evaluation())
 
 
 def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Evaluation, ...]:
@@ -227,7 +231,7 @@ def check(evaluations: Sequence[Evaluation]) -> None:
     for each in evaluations:
         flavoured(each.flavour)
         if each.around is None:
-            split(each.template)
+            wrappings.check_template(each.template)
         least = min(task.answer_tokens for task in each.tasks)
         if min(each.lengths) <= least:
             raise UserError(

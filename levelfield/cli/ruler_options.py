@@ -128,6 +128,7 @@ class TextOptions:
 
     Args:
         essays: file, folder or package of essays (default: those that ship)
+        words: file of words, one a line, for lists of cwe that are longer than the one that ships
         squad: dev-v2.0.json of SQuAD, for qa_1
         hotpot: hotpot_dev_distractor_v1.json, for qa_2
         longbench: data.json of LongBench v2, or its Parquet file
@@ -136,6 +137,7 @@ class TextOptions:
     """
 
     essays: Name = None
+    words: Name = None
     squad: Name = None
     hotpot: Name = None
     longbench: Name = None

@@ -74,8 +74,14 @@ class Bill(NamedTuple):
     def line(self, prices: Prices | None = None) -> str:
         """Says it in words."""
         before = f", {self.answered:,} of them answered before" if self.answered else ""
+        noun = "question" if self.questions == 1 else "questions"
         text = (
-            f"{self.questions:,} questions{before}. To read: at most {self.read:,} tokens; to write: at most "
+            f"{self.questions:,} {noun}{before}. To read: at most {self.read:,} tokens; to write: at most "
             f"{self.written:,}."
         )
-        return text if prices is None else f"{text} Cost: at most ${self.cost(prices):,.2f}."
+        return text if prices is None else f"{text} Cost: {dollars(self.cost(prices))}."
+
+
+def dollars(cost: float) -> str:
+    """Says what something costs at most, in words of its bill: also less than a cent is no 0."""
+    return "under $0.01" if 0 < cost < 0.01 else f"at most ${cost:,.2f}"

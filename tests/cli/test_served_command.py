@@ -92,6 +92,8 @@ def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pyte
     shown = capsys.readouterr().out
     assert "Cost: at most $3.31." in shown  # 2,288 / 1000 + 512 / 500
     assert "Time: not known before something was answered" in shown
+    ruler(server, "--model", "toy", "--dry-run", "--count", "1", "--tasks", "niah_single_1", "--prices", "0.1,0.1")
+    assert "1 question. " in (shown := capsys.readouterr().out) and "Cost: under $0.01." in shown
     assert not Path("runs").exists()
     assert "add --yes" in refused(capsys, server, "--model", "toy", "--prices", "9000,9000")
     assert server.asked == []

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.way import PLACEHOLDER, Way, Wrapping
-from levelfield.ruler.prompt.templates import split
-from levelfield.spec import UserError
+from levelfield.ruler.prompt.templates import TEMPLATES, split
+from levelfield.spec import UserError, closest
 from levelfield.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def wrapping_for(way: Way, template: str, tokenizer: Tokenizer) -> Wrapping:
     if template != OWN:
         if way.system:
             raise UserError("A system prompt needs a chat template: add --template own, or --ask chat.")
+        check_template(template)
         return Wrapping(template, *split(template))
     if own is None:
         raise UserError(f"The tokenizer {tokenizer.name} has no chat template: name the model's own with --tokenizer.")
@@ -39,6 +40,12 @@ def wrapping_for(way: Way, template: str, tokenizer: Tokenizer) -> Wrapping:
     if way.by != "ids" and own.bos and getattr(tokenizer, "bos_ids", ()):
         before = before.removeprefix(own.bos)  # the server puts it before every text itself
     return Wrapping(OWN, before, after)
+
+
+def check_template(template: str) -> None:
+    """Raises UserError for a template that is neither one of RULER's nor the tokenizer's own."""
+    if template not in (*TEMPLATES, OWN):
+        raise UserError(f"There is no template '{template}': {closest(template, [*TEMPLATES, OWN])}")
 
 
 def with_own_template(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:

@@ -113,7 +113,7 @@ class WordLists:
         self._large = self._large or self._with_numbers(self._plain(dictionary(self.setting.sources.words)))
         if count > len(self._large) - len(self.numbers):
             raise DoesNotFit(
-                f"A list of {count} different words needs a larger dictionary: give one by Sources(words=...)."
+                f"A list of {count:,} different words needs a larger dictionary: name a file of them (--words FILE)."
             )
         return self._large
 

@@ -40,8 +40,8 @@ class DoesNotFit(UserError):
 
 def too_short(room: int, least: int) -> DoesNotFit:
     return DoesNotFit(
-        f"The smallest prompt takes {least} tokens and there is room for {room}: give a longer length, or a tokenizer "
-        "with fewer tokens to the word."
+        f"The smallest prompt takes {least} tokens and there is room for {max(0, room)}: give a longer length, or a "
+        "tokenizer with fewer tokens to the word."
     )
 
 

@@ -60,5 +60,5 @@ FLAVOURS: dict[str, Flavour] = {f.name: f for f in (OFFICIAL, PAPER, SOUND)}
 def flavoured(name: str) -> Flavour:
     """Returns the variant of that name. Raises UserError."""
     if name not in FLAVOURS:
-        raise UserError(f"RULER has no flavour '{name}': {closest(name, list(FLAVOURS))}")
+        raise UserError(f"RULER has no variant '{name}': {closest(name, list(FLAVOURS))}")
     return FLAVOURS[name]
