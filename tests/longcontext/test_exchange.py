@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tiny_llama import tiny_checkpoint
 from toy_reader import SINGLE, asked, knows
 
 from levelfield.cli import app
@@ -197,6 +198,39 @@ def test_lm_eval_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monk
         p = back[record["doc"]["index"]]
         assert record["accuracy"] == score(p.ruler_task, p.text, p.references).match == p.index % 2
     assert found["results"][name]["accuracy,none"] == 0.5
+
+
+@pytest.mark.peers
+@pytest.mark.skipif(not LM_EVAL, reason="lm-evaluation-harness is not installed: pip install lm_eval")
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # of its own dependencies
+def test_a_tiny_model_gives_lm_eval_the_answers_that_it_gives_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours end as soon as nothing that follows can change a score, so they are the beginnings of its answers."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("HF_HOME", str(tmp_path / "hub")), ("HF_DATASETS_OFFLINE", "1"), ("HF_HUB_OFFLINE", "1")):
+        monkeypatch.setenv(name, value)
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    model = str(tiny_checkpoint(tmp_path / "tiny"))
+    words = ["--tasks", "niah_single_1,niah_multikey_1", "--lengths", "700", "--count", "2"]
+    app.main(["ruler", model, *words])
+    app.main(["export", "ruler", "--tokenizer", model, *words])
+    here = {(p.task, p.index): p for p in predictions(Path("runs/ruler/tiny"))}
+    manager = TaskManager(include_path="tasks", include_defaults=False)
+    said = {"pretrained": model, "dtype": "float32", "max_length": 1024}
+    found = lm_eval.simple_evaluate(
+        model="hf", model_args=said, tasks=["levelfield_ruler"], task_manager=manager, device="cpu", batch_size=1
+    )
+    assert found is not None
+    records = [record for samples in found["samples"].values() for record in samples]
+    assert len(records) == len(here) == 4
+    for record in records:
+        p, (text,) = here[record["doc"]["task"], record["doc"]["index"]], record["resps"][0]
+        assert text and text.lstrip().startswith(p.text.lstrip())
+        assert record["accuracy"] == score(p.ruler_task, p.text, p.references).match
 
 
 INSPECT = importlib.util.find_spec("inspect_ai")
