@@ -5,9 +5,10 @@
 The server is a process of its own that answers each request after a fixed time and takes as many at once as it has
 slots, so its own limit is slots / delay. The bare side sends requests that were made before, over kept connections, and
 reads the replies. Ours is all of `levelfield ruler`: it generates samples and baselines, asks, checks, scores nothing
-and stores every answer. Both are the best of several rounds, in turns. The CPU time of a question, of all threads of
-the client and not of the server, says what the client costs on a machine that has other work, too; that of making
-samples alone stands beside it.
+and stores every answer. Both are the best of several rounds, in turns. `steady` is the pace from the first answers, as
+many as there are slots, to the last one: without what comes once, such as the samples of the first task. The CPU time
+of a question, of all threads of the client and not of the server, says what the client costs on a machine that has
+other work, too; that of making samples alone stands beside it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from levelfield.ruler import Sample, named
 
 TASKS = ("niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multivalue", "vt", "cwe", "fwe", "niah_multikey_2")
 RATES = ("limit_per_s", "bare_per_s", "levelfield_per_s")
+STEADY = ("bare_steady_per_s", "levelfield_steady_per_s")
 CPU = ("bare_cpu_ms", "levelfield_cpu_ms", "samples_cpu_ms")
-COLUMNS = ("slots", "delay_s", "lengths", "questions", *RATES, *CPU, "machine")
+COLUMNS = ("slots", "delay_s", "lengths", "questions", *RATES, *STEADY, *CPU, "machine")
 REPLY = json.dumps({"choices": [{"text": " 1234567", "finish_reason": "stop"}], "usage": {}}).encode()
 
 
@@ -65,21 +67,27 @@ def serve(slots: int, delay: float, port: multiprocessing.Queue[int]) -> None:
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock, and of the processor, by all threads of this process."""
+    """Seconds by the clock, and of the processor, by all threads of this process; and when answers came."""
 
     clock: float
     cpu: float
+    answered: Sequence[float] = ()
 
     @staticmethod
-    def by(work: Callable[[], object]) -> Spent:
+    def by(work: Callable[[], object], answered: Sequence[float] = ()) -> Spent:
         clock, cpu = time.perf_counter(), time.process_time()
         work()
-        return Spent(time.perf_counter() - clock, time.process_time() - cpu)
+        return Spent(time.perf_counter() - clock, time.process_time() - cpu, answered)
+
+    def steady(self, slots: int) -> float:
+        """Returns the answers a second after the first ones, as many as there are slots."""
+        times = sorted(self.answered)
+        return (len(times) - slots) / (times[-1] - times[slots - 1])
 
 
 def bare(port: int, slots: int, bodies: Sequence[bytes]) -> Spent:
     """What it takes as many threads as there are slots to send these requests."""
-    todo = iter(bodies)
+    todo, times = iter(bodies), list[float]()
     lock = threading.Lock()
 
     def work() -> None:
@@ -91,6 +99,7 @@ def bare(port: int, slots: int, bodies: Sequence[bytes]) -> Spent:
                 break
             connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
             json.loads(connection.getresponse().read())
+            times.append(time.perf_counter())
         connection.close()
 
     def all_of_it() -> None:
@@ -100,15 +109,19 @@ def bare(port: int, slots: int, bodies: Sequence[bytes]) -> Spent:
         for thread in threads:
             thread.join()
 
-    return Spent.by(all_of_it)
+    return Spent.by(all_of_it, times)
 
 
 def ours(port: int, slots: int, evaluation: Evaluation) -> Spent:
     """What it takes levelfield to ask the same number of questions, into an empty folder."""
-    address = Address.of(f"http://127.0.0.1:{port}/v1")
+    address, times = Address.of(f"http://127.0.0.1:{port}/v1"), list[float]()
+
+    def note(found: object, new: bool) -> None:
+        times.append(time.perf_counter())
+
     with tempfile.TemporaryDirectory() as folder, Client(address, None, connections=slots) as client:
         served = Served(client, "none", Way("text"), Approximate())
-        return Spent.by(lambda: evaluate(served, [served.put(evaluation)], Path(folder), slots))
+        return Spent.by(lambda: evaluate(served, [served.put(evaluation)], Path(folder), slots, note), times)
 
 
 def main() -> None:
@@ -134,6 +147,7 @@ def main() -> None:
         print(*(f"{len(bodies) / spent.clock:.1f} per second" for spent in rounds[-1]), flush=True)
     server.terminate()
     best = [len(bodies) / min(spent.clock for spent in side) for side in zip(*rounds)]
+    best += [max(spent.steady(args.slots) for spent in side) for side in zip(*rounds)]
     least = [
         1e3 * seconds / len(bodies) for seconds in (*(min(s.cpu for s in side) for side in zip(*rounds)), made.cpu)
     ]
