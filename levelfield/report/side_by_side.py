@@ -201,7 +201,8 @@ def decided(models: Models, part: Part, led: bool = False) -> str:
         if led:
             points = {n: marked(shown, _anchor(part, _averages(part), n)) for n, shown in points.items()}
         places = [f"{n} ({shown})" for n, shown in points.items()]
-        said += [f"{text} {', '.join(places)}"] if places else []
+        verb = "neither finds more at" if not (sign or said) else text
+        said += [f"{verb} {', '.join(places)}"] if places else []
     together = ", all lengths together" if len(spans) > 1 else ""
     return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}."
 

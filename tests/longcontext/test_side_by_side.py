@@ -193,7 +193,7 @@ def test_two_folders_of_one_name_are_called_by_what_tells_them_apart(
     store(Path("runs/ruler/m"), lambda length, index: True, (SINGLE,))
     store(Path("other/ruler/m"), lambda length, index: index > 0, (SINGLE,))
     app.main(["report", "ruler", "m", "other/ruler/m"])
-    assert "neither does at 1024 (" in capsys.readouterr().out
+    assert ", neither finds more at 1024 (" in capsys.readouterr().out
     folder = Path("report/ruler-runs-m-and-other-m")
     rows = list(csv.DictReader((folder / "differences.csv").read_text().splitlines()))
     assert [(row["runs/m"], row["other/m"]) for row in rows] == [("100.0", "96.7")] * 2
