@@ -46,7 +46,10 @@ REFERENCE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "runs": ("Runs, models, recipes", tuple(f"levelfield.spec.{n}" for n in ("run", "model", "recipe", "protocol"))),
     "tasks": ("Tasks", tuple(f"levelfield.spec.{n}" for n in ("task", "examples"))),
     "studies": ("Studies, rows, probes", ("levelfield.spec.study",)),
-    "protocols": ("Protocols and objectives", ("levelfield.protocols", "levelfield.objectives")),
+    "protocols": (
+        "Protocols and objectives",
+        ("levelfield.protocols", *(f"levelfield.objectives{n}" for n in ("", ".base", ".label_sets"))),
+    ),
     "contract": ("The contract of mixers", ("levelfield.contract", "levelfield.user.mixer")),
     "verdicts": ("Verdicts", ("levelfield.report.decisions", "levelfield.report.verdicts")),
     "training": ("Training and evaluation", tuple(f"levelfield.{n}" for n in ("train", "evaluate", "run", "model"))),

@@ -114,7 +114,7 @@ def score_row(task: Task, scores: SplitScores, at: str) -> Row:
     at: the location that the row names.
     """
     metric = default_objective(task).metric
-    unit = "fraction" if metric == "accuracy" else ""
+    unit = "fraction" if metric in ("accuracy", "f1") else ""
     row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values))
     row |= Row(status=scores.fault or "ok")
     return row | Row(stderr=scores.stderr) if math.isfinite(scores.stderr) else row

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.data.batches import Batch, ModelInput, SplitOnDevice, batches_of
-from levelfield.objectives import Trainable
+from levelfield.objectives.base import Trainable
 from levelfield.rng import generator, seeded
 from levelfield.spec.io_types import Input
 from levelfield.spec.model import ParamRule

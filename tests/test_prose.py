@@ -24,7 +24,7 @@ MID_SENTENCE = re.compile(
     r"(And|Or|But|Of|Which|That|Whose|So|As|With|Without|In|At|By|For|From|To|Where|When|After|Before|On|If)\b"
 )
 SHAPE = re.compile(r"\([\w*+/ -]*, *[^()]*\)|\b(same|any) (shape|size)|\bshaped?\b|\bscalar\b|\blike\b")
-SHAPED = ("ops", "mixers", "model.py", "objectives.py")  # where functions of tensors give shapes
+SHAPED = ("ops", "mixers", "model.py", "objectives")  # where functions of tensors give shapes
 FILE = re.compile(r"`([\w./-]+\.py)\b[^`]*`")
 FOREIGN = frozenset(  # files that a reader writes, and files of other projects
     {

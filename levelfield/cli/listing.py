@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from levelfield.presets import by_name
-from levelfield.spec import Label, MixerConfig, StepLabels, Task, Tokens, Unlabelled, Values
+from levelfield.spec import Label, LabelSet, MixerConfig, StepLabels, Task, Tokens, Unlabelled, Values
 from levelfield.user.plugins import Plugin, plugins, working
 
 Line = tuple[str, str]
@@ -34,6 +34,8 @@ def _output(task: Task) -> str:
     match task.output:
         case Label(classes):
             return f"{classes} classes"
+        case LabelSet(classes):
+            return f"any of {classes} labels"
         case StepLabels(classes, pooled):
             return f"{classes} classes at some steps{', from one state' * pooled}"
         case Values(dims):

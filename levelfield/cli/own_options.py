@@ -30,6 +30,7 @@ class OwnColumns:
         symbols: column of symbols between blanks
         channels: columns of numbers, each cell a list of them
         label: column of classes
+        labels: column of sets of labels, as lists or "a; b", or several columns of 1 or 0, each a label
         target: columns of numbers to predict
         split: column that says train, val or test (default: as files are named, else carved by a hash)
         group: column whose rows stay in one split, such as a patient
@@ -38,7 +39,7 @@ class OwnColumns:
         longest: steps beyond which a sequence is cut
         split_seed: of the hash that carves splits
         skip_broken: leave out rows that cannot be read
-        missing: what stands for an empty cell in the columns of label, target and group, such as nan
+        missing: what stands for an empty cell in the columns of label, labels, target and group, such as nan
     """
 
     text: Column = ""
@@ -46,6 +47,7 @@ class OwnColumns:
     symbols: Column = ""
     channels: ColumnNames = ()
     label: Column = ""
+    labels: ColumnNames = ()
     target: ColumnNames = ()
     split: Column = ""
     group: Column = ""

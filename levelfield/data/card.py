@@ -22,6 +22,7 @@ from levelfield.data.duplicates import Duplicates
 from levelfield.spec import (
     SPLITS,
     Examples,
+    LabelSet,
     Progress,
     SplitName,
     Task,
@@ -38,16 +39,17 @@ MEANING = (
     "examples of the first split with a near duplicate in the second, {}."
 )
 MANY = 12  # classes that are named one by one
+WITH = "with "  # what the names of labels begin with of which an example has any number
 
 
 @dataclass(frozen=True)
 class Card:
     """What is known of a task's arrays; the fields are stored under these names.
 
-    steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for real
-    targets the name of a quantile -> its value. relabelled: whether targets were recomputed from the sequences.
-    remarks: notes on the files. faults: errors. certificate: what is proved of scores on this data, and what was
-    checked for it; empty where nothing is proved, or where the check failed.
+    steps: split -> least, median, 95 % and most steps of a sequence. balance: split -> class -> examples, or for sets
+    of labels "with 3" -> examples, or for real targets the name of a quantile -> its value. relabelled: whether targets
+    were recomputed from the sequences. remarks: notes on the files. faults: errors. certificate: what is proved of
+    scores on this data, and what was checked for it; empty where nothing is proved, or where the check failed.
     """
 
     task: str
@@ -143,6 +145,8 @@ def _balance(task: Task, examples: Examples) -> dict[str, float]:
         places = (0, 0.05, 0.5, 0.95, 1)
         found = np.quantile(np.asarray(examples.y, np.float64).reshape(len(examples), -1), places, axis=0).T
         return {f"{dim}: {100 * at:g} %": float(v) for dim, row in enumerate(found) for at, v in zip(places, row)}
+    if isinstance(task.output, LabelSet):
+        return {f"{WITH}{label}": int(count) for label, count in enumerate(np.asarray(examples.y).sum(0, int))}
     values, counts = np.unique(examples.y[examples.y >= 0], return_counts=True)
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
 
@@ -205,12 +209,16 @@ def _targets(card: Card) -> str:
     if ":" in names[0]:
         rows = {name: tuple(f"{card.balance[s][name]:.4g}" for s in SPLITS) for name in names}
         return _table("target", SPLITS, rows)
-    shares = {s: {n: card.balance[s].get(n, 0) / sum(card.balance[s].values()) for n in names} for s in SPLITS}
+    sets = names[0].startswith(WITH)  # an example may have several
+    of = {s: card.examples[s] if sets else sum(card.balance[s].values()) for s in SPLITS}
+    shares = {s: {n: card.balance[s].get(n, 0) / of[s] for n in names} for s in SPLITS}
     if len(names) <= MANY:
-        return _table("class", SPLITS, {n: tuple(f"{shares[s][n]:.3f}" for s in SPLITS) for n in names})
+        return _table(
+            "label" if sets else "class", SPLITS, {n: tuple(f"{shares[s][n]:.3f}" for s in SPLITS) for n in names}
+        )
     ends = {"rarest": min, "commonest": max}
     rows = {name: tuple(f"{end(shares[s].values()):.4f}" for s in SPLITS) for name, end in ends.items()}
-    return _table(f"of {len(names)} classes", SPLITS, rows)
+    return _table(f"of {len(names)} {'labels' if sets else 'classes'}", SPLITS, rows)
 
 
 def _duplicates(card: Card) -> dict[str, tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Examples, Label, Signal, StepLabels, Task, Tokens, UserError, Values
+from levelfield.spec import SPLITS, Examples, Label, LabelSet, Signal, StepLabels, Task, Tokens, UserError, Values
 
 INTEGERS, NUMBERS = "biu", "biuf"  # kinds of dtype
 UNKNOWN = ("uint32", "uint64", "float128", "longdouble")  # unknown to torch, or to its operators
@@ -39,7 +39,7 @@ def _declared(task: Task) -> Iterator[str]:
             yield f"declares a signal of {spec.channels} channels: give a shift and a scale for each of 1 or more."
         if not all(np.isfinite([*spec.shift, *spec.scale])) or 0 in spec.scale:
             yield "declares a shift or scale that is not finite, or a scale of 0: values are (raw - shift) / scale."
-    if isinstance(output, Label | StepLabels) and output.classes < 2:
+    if isinstance(output, Label | LabelSet | StepLabels) and output.classes < 2:
         yield f"declares {output.classes} classes: give 2 or more."
     if isinstance(output, Values) and output.dims < 1:
         yield f"declares values of {output.dims} dimensions: give 1 or more."
@@ -123,6 +123,14 @@ def _targets(task: Task, examples: Examples) -> Iterator[str]:
             )
         if y.max() < 0:
             yield "no step has a target: all are -1."
+    if isinstance(output, LabelSet):
+        if y.dtype.kind not in INTEGERS or y.shape != (count, output.classes):
+            yield (
+                f"y is {_form(y)}, but the output is a set of {output.classes} labels: give whole numbers of shape "
+                f"({count}, {output.classes})."
+            )
+        if y.min() < 0 or y.max() > 1:
+            yield f"y has numbers from {y.min()} to {y.max()}, but says of each label whether it is there: 0 or 1."
     if isinstance(output, Values):
         if y.dtype.kind not in NUMBERS or y.size != count * output.dims:
             yield f"y is {_form(y)}, but the output is {output.dims} values an example: give ({count}, {output.dims})."

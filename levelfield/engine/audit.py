@@ -27,7 +27,21 @@ from levelfield.files import atomic, disk_errors, read_json, read_rows, save_arr
 from levelfield.presets import audit
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
 from levelfield.runs import store
-from levelfield.spec import Effort, Examples, Label, Progress, Row, Run, SplitName, Task, UserError, Values, digest
+from levelfield.spec import (
+    Effort,
+    Examples,
+    Label,
+    LabelSet,
+    Progress,
+    Row,
+    Run,
+    SplitName,
+    Task,
+    UserError,
+    Values,
+    digest,
+    label_sets,
+)
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
@@ -128,12 +142,16 @@ def _rules(where: Path) -> Iterator[Scored]:
 def floor(task: Task, train: Examples, test: Examples) -> np.ndarray:
     """Returns what the best guess scores on each test example, (N,).
 
-    For labels it is right or wrong about the commonest one, unless chance is higher; for numbers it is minus the
-    squared distance from their mean; where an example has several targets, the same share for each example.
+    For labels it is right or wrong about the commonest one, unless chance is higher, and for sets of labels the F1 of
+    the commonest ones; for numbers it is minus the squared distance from their mean; where targets stand at steps, the
+    same share for each example.
     """
     if isinstance(task.output, Values):
         middle = np.asarray(train.y, np.float64).reshape(len(train), -1).mean(0)
         return -np.square(np.asarray(test.y).reshape(len(test), -1) - middle).mean(1)
+    if isinstance(task.output, LabelSet):
+        scores = label_sets.f1(label_sets.commonest(np.asarray(train.y)), np.asarray(test.y) > 0)
+        return scores if scores.mean() >= task.chance else np.full(len(test), task.chance)
     if isinstance(task.output, Label):
         values, counts = np.unique(train.y, return_counts=True)
         right = (np.asarray(test.y) == values[counts.argmax()]).astype(np.float64)

@@ -34,7 +34,8 @@ from levelfield.spec.protocol import Head
 
 PACKAGE = Path(__file__).parents[1]
 FILE = Path(__file__).with_suffix(".json")
-CORE = ("model.py", "objectives.py", "data/batches.py", "ops/arithmetic.py", "runs/flops.py", "runs/ledger.py")
+OBJECTIVES = ("objectives/__init__.py", "objectives/base.py", "objectives/label_sets.py")
+CORE = ("model.py", *OBJECTIVES, "data/batches.py", "ops/arithmetic.py", "runs/flops.py", "runs/ledger.py")
 FOLLOWED = ("mixers", "ops")  # folders whose files count where they are imported
 DIGITS = 16  # of a hash, in hexadecimal
 IMPORT = re.compile(r"^\s*from levelfield\.([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)

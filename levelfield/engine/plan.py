@@ -36,6 +36,7 @@ from levelfield.runs.phases import in_steps
 from levelfield.runs.results import Results
 from levelfield.spec import (
     Examples,
+    LabelSet,
     Model,
     Objective,
     Phase,
@@ -89,6 +90,7 @@ def example(task: Task, length: int | None = None) -> Examples:
     stepwise = isinstance(task.output, StepLabels)
     y = np.zeros(count * length if stepwise else 1, np.int64)
     y = np.zeros((1, task.output.dims), np.float32) if isinstance(task.output, Values) else y
+    y = np.zeros((1, task.output.classes), np.uint8) if isinstance(task.output, LabelSet) else y
     return Examples(x, offsets, y, documents=count, stepwise=stepwise)
 
 

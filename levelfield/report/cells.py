@@ -32,6 +32,7 @@ PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent
 NONE = "none"  # the protocol of a baseline row
 SCORED_BY = {  # kind of objective, with its loss where it has a choice: metrics of its rows (`levelfield.objectives`)
     "Classify": ("accuracy",),
+    "ClassifySet": ("f1",),
     "ClassifySteps": ("accuracy",),
     "Regress": ("negative_mse", "r2"),
     **dict.fromkeys(("Maskedce", "Causalce"), ("step_accuracy",)),

@@ -33,7 +33,7 @@ from levelfield.report.links import common_anchor
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
-SHARES = ("accuracy", "step_accuracy")
+SHARES = ("accuracy", "step_accuracy", "f1")
 EXPLAINED = ("r2",)
 CLOSE = 5.0
 """Points between the best and the worst seed of an arm that has not split into seeds that learn and others."""

@@ -17,6 +17,8 @@ from levelfield.spec import Examples, Row, Run, SplitName
 from levelfield.spec.study import AT_CAP, GUESSES
 
 Splits = Mapping[SplitName, Examples]
+SHARES = ("accuracy", "step_accuracy", "f1")
+"""Metrics from 0 to 1 whose values of examples spread no more than those of right and wrong ones with their mean."""
 
 
 def rows(
@@ -67,12 +69,12 @@ def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, out
 
 
 def _unit(metric: str) -> str:
-    return "fraction" if metric in ("accuracy", "step_accuracy") else ""
+    return "fraction" if metric in SHARES else ""
 
 
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
     """Returns whether a score is no better than guessing: within two standard errors of it, or an R2 of 0 or less."""
-    if metric in ("accuracy", "step_accuracy"):
+    if metric in SHARES:
         return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum()))
     return metric == "negative_mse" and _r2(test, y) <= 0
 

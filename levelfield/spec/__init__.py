@@ -25,6 +25,7 @@ from levelfield.spec.identity import describe as describe
 from levelfield.spec.identity import digest as digest
 from levelfield.spec.io_types import Input as Input
 from levelfield.spec.io_types import Label as Label
+from levelfield.spec.io_types import LabelSet as LabelSet
 from levelfield.spec.io_types import Output as Output
 from levelfield.spec.io_types import Signal as Signal
 from levelfield.spec.io_types import StepLabels as StepLabels

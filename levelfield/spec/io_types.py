@@ -3,6 +3,7 @@
     Tokens(symbols=256)                     bytes
     Signal(channels=1, shift=(0.0,), scale=(1.0,))     a waveform
     Label(classes=10)                       one class per sequence
+    LabelSet(classes=20)                    any number of 20 labels per sequence
 
 Letters in shapes: B batch, T length, C channels, N examples.
 """
@@ -49,6 +50,13 @@ class Label:
 
 
 @dataclass(frozen=True)
+class LabelSet:
+    """Any number of labels per sequence: targets (B, classes) of 0 and 1, outputs (B, classes) logits."""
+
+    classes: int
+
+
+@dataclass(frozen=True)
 class Values:
     """Real numbers per sequence: targets (B, dims) float32, outputs the same."""
 
@@ -70,7 +78,7 @@ class Unlabelled:
 
 
 Input = Tokens | Signal
-Output = Label | Values | StepLabels | Unlabelled
+Output = Label | LabelSet | Values | StepLabels | Unlabelled
 
 
 class TaskForm(Protocol):

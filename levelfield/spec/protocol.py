@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """What a phase optimises. `objectives.py` implements the kinds there are; this base needs no torch."""
+    """What a phase optimises. `objectives` implements the kinds there are; this base needs no torch."""
 
     @property
     def direction(self) -> str | None:

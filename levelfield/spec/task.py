@@ -12,7 +12,7 @@ from levelfield.spec.archive import Archive
 from levelfield.spec.contents import contents
 from levelfield.spec.errors import UserError
 from levelfield.spec.identity import ReadsFiles
-from levelfield.spec.io_types import Input, Label, Output, Unlabelled, Values
+from levelfield.spec.io_types import Input, Label, LabelSet, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
 from levelfield.spec.user_source import named_files
 
@@ -169,6 +169,10 @@ class Task(ABC, ReadsFiles):
         """Scores of rules that learn no sequence model: those of `hits`, and others that are not of single examples."""
         import numpy as np
 
+        if isinstance(self.output, LabelSet):
+            from levelfield.spec.label_sets import commonest, f1
+
+            return {"label_prior": float(f1(commonest(np.asarray(train.y)), np.asarray(test.y) > 0).mean())}
         if isinstance(self.output, Values | Label):
             return {rule: float(np.mean(right)) for rule, right in self.hits(train, test).items()}
         known, asked = (e.x if isinstance(self.output, Unlabelled) else e.y[e.y >= 0] for e in (train, test))

@@ -105,12 +105,12 @@ def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
     Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too.
     """
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
-    split = _items if all(_items(text) is not None for text in texts) else str.split
+    split = items if all(items(text) is not None for text in texts) else str.split
     found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)
     return [[str(item) for item in row[:longest]] or None for row in found]
 
 
-def _items(text: str) -> list[Any] | None:
+def items(text: str) -> list[Any] | None:
     """Returns the items of a list as JSON, Python or NumPy writes it; None where text is no such list."""
     text = text.strip()
     if not (text.startswith("[") and text.endswith("]")):
@@ -174,25 +174,29 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
     return values
 
 
+def require_one(cells: Sequence[Any], name: str) -> None:
+    """Raises UserError for a cell of a label that holds several classes."""
+    if any(isinstance(cell, (list, tuple, dict)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
+        raise UserError(
+            f"The label {name} has several classes in a cell, but an example has one here: name a column of sets of "
+            f"labels with --labels {shlex.quote(name)}."
+        )
+
+
 def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Returns the names of the classes, sorted, and the class of each row, (N,), -1 where it is missing.
 
-    Raises UserError for a single class, for so many that the column cannot be one of classes, for several in a cell,
-    and for one of NOTHING, of which it cannot be told whether it is a class.
+    Raises UserError for a single class, for so many that the column cannot be one of classes, and for one
+    of NOTHING, of which it cannot be told whether it is a class.
     """
-    if any(isinstance(cell, (list, tuple, dict)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
-        raise UserError(
-            f"The label {name} has several classes in a cell, but an example has one here: give a column of one class "
-            "each, such as whether a certain one is among them."
-        )
-    texts = [None if missing(cell) else _label(cell) for cell in cells]
+    texts = [None if missing(cell) else label_text(cell) for cell in cells]
     if said := {text: count for text, count in Counter(texts).items() if text in NOTHING}:
         counts = " and ".join(f"'{text}' in {count:,}" for text, count in said.items())
         raise UserError(
             f"The label {name} is {counts} of {len(texts):,} rows, as missing labels are often written: leave such "
             f"rows out with --missing {shlex.join(said)}, or keep them as a class by another word in the file."
         )
-    there = sorted({text for text in texts if text is not None}, key=_by_number)
+    there = sorted({text for text in texts if text is not None}, key=by_number)
     if len(there) < 2:
         only = f"only '{there[0]}'" if there else "nothing"
         raise UserError(f"The label {name} has {only} in it: give a column of two classes or more.")
@@ -213,13 +217,15 @@ def numbered_classes(cells: Sequence[Any], count: int) -> np.ndarray:
     return np.array([cell if there else -1 for cell, there in zip(cells, known, strict=True)], np.int64)
 
 
-def _label(cell: Any) -> str:
+def label_text(cell: Any) -> str:
+    """Returns the name of a class or label: that of 3.0 is "3", as programs write whole numbers among empty cells."""
     if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
         return str(int(cell))
     return str(cell).strip()
 
 
-def _by_number(text: str) -> tuple[bool, float, str]:
+def by_number(text: str) -> tuple[bool, float, str]:
+    """Returns what names of classes are sorted by: numbers come first, by their value."""
     try:
         return False, float(text), text
     except ValueError:

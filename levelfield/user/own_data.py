@@ -3,6 +3,7 @@
     OwnData("reviews.csv", text="body", label="stars")
     OwnData("reviews.csv", text="body", label="stars", tokenizer="gpt2")     # gpt2/tokenizer.json
     OwnData("imdb", text="text", label="label")        # a folder that datasets saved, or from the hub
+    OwnData("films.csv", text="plot", labels=("genres",))                    # any number of labels
     OwnData("beats.parquet", channels=("ecg", "ppg"), target=("rate",), group="patient")
     OwnData("folder")                                  # x.npy and y.npy, or train/x.npy, test/x.npy, ...
 
@@ -19,7 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from levelfield.spec import Examples, Input, Label, Output, Progress, SplitName, Task, UserError, digest, no_progress
+import numpy as np
+
+from levelfield.spec import (
+    Examples,
+    Input,
+    Label,
+    LabelSet,
+    Output,
+    Progress,
+    SplitName,
+    Task,
+    UserError,
+    digest,
+    label_sets,
+    no_progress,
+)
 from levelfield.spec.user_source import parsed
 from levelfield.user import own_columns, own_files
 from levelfield.user.own_rows import Content, Settings, content
@@ -69,11 +85,13 @@ class OwnData(Settings, Task):
     @property
     def chance(self) -> float:
         output = self.output
+        if isinstance(output, LabelSet):
+            return label_sets.chance(np.asarray(self._content.splits["test"].y))
         return 1 / output.classes if isinstance(output, Label) else 0.0
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of their numbers; () for numbers to predict."""
+        """The names of the classes or labels, in the order of their numbers; () for numbers to predict."""
         return self._content.classes
 
     @property

@@ -253,9 +253,16 @@ def _classes(features: bytes) -> Classes:
     """Returns the names of classes, by column, that `datasets` writes into the head of a file; {} where it did not."""
     try:
         columns = json.loads(features)["info"]["features"]
-        return {name: tuple(map(str, kind["names"])) for name, kind in columns.items() if "names" in kind}
+        kinds = {name: _of_one(kind) for name, kind in columns.items()}
+        return {name: tuple(map(str, kind["names"])) for name, kind in kinds.items() if "names" in kind}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def _of_one(kind: Any) -> dict[str, Any]:
+    """Returns the kind of one label, where cells are lists of them, as `datasets` has written that over time."""
+    inner = kind[0] if isinstance(kind, list) else kind.get("feature", kind)
+    return inner if isinstance(inner, dict) else {}
 
 
 READERS: dict[str, Callable[[Path, bool], Table]] = {

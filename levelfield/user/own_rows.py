@@ -16,8 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelfield.spec import SPLITS, Examples, Input, Label, Output, Signal, SplitName, Tokens, UserError, Values
-from levelfield.user import own_columns, own_files, own_splits
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    Input,
+    Label,
+    LabelSet,
+    Output,
+    Signal,
+    SplitName,
+    Tokens,
+    UserError,
+    Values,
+)
+from levelfield.user import own_columns, own_files, own_labels, own_splits
 from levelfield.user.own_columns import MOST_CLASSES, Cells
 from levelfield.user.own_folders import SPLIT_NAMES
 
@@ -29,8 +41,9 @@ class Settings:
     path: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, a folder with train.csv and test.csv (and
     val.csv), a Hugging Face dataset's folder (`own_folders`), or a folder of arrays. Of the input one is named: `text`,
     a column that is read as UTF-8 bytes; `symbols`, one of words between blanks; `channels`, columns of which each cell
-    is a list of numbers. Of the output: `label`, a column of classes, or `target`, columns of numbers, which are
-    standardised by the training split. A folder of arrays needs neither: x.npy of whole numbers is symbols, any other
+    is a list of numbers. Of the output: `label`, a column of classes; `labels`, one of sets of labels, or several of a
+    yes or no for each label (`own_labels`); or `target`, columns of numbers, which are standardised by the training
+    split. A folder of arrays needs neither: x.npy of whole numbers is symbols, any other
     or one of three dimensions is a signal; y.npy of whole numbers is classes.
 
     split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
@@ -38,8 +51,8 @@ class Settings:
     whose rows then stay together; a row without a group is one of its own. longest: steps beyond which a sequence is
     cut. skip_broken: leave out rows that cannot be read, where the default is to name the first one. tokenizer: a
     tokenizer.json, or a folder with one, whose pieces of the `text` are read instead of its bytes; like the data it is
-    known by its content. missing: texts that stand for none in the columns of `label`, `target` and `group`, as an
-    empty cell does, such as "nan".
+    known by its content. missing: texts that stand for none in the columns of `label`, `labels`, `target` and `group`,
+    as an empty cell does, such as "nan".
 
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """
@@ -59,14 +72,18 @@ class Settings:
     skip_broken: bool = False
     tokenizer: str | None = field(default=None, metadata={"identity": False, "added": True})
     missing: tuple[str, ...] = field(default=(), metadata={"added": True})
+    labels: tuple[str, ...] = field(default=(), metadata={"added": True})
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
             raise UserError("An input is one of --text, --symbols and --channels: leave out the others.")
         if self.tokenizer and not self.text:
             raise UserError("A tokenizer reads text: name its column with --text, or leave out --tokenizer.")
-        if self.label and self.target:
-            raise UserError("An output is --label for classes or --target for numbers: leave out one of them.")
+        if sum(map(bool, (self.label, self.labels, self.target))) > 1:
+            raise UserError(
+                "An output is one of --label for classes, --labels for sets of labels and --target for numbers: leave "
+                "out the others."
+            )
         if min(self.test_share, self.val_share) <= 0 or self.test_share + self.val_share >= 1:
             raise UserError(
                 f"Shares of {self.test_share} for test and {self.val_share} for val leave nothing to train on or to "
@@ -179,13 +196,18 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
 
 
 def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns classes, (N,) int64 with their names, or numbers, (N, dims) float64 with ().
+    """Returns classes, (N,) int64 with their names, sets of labels, (N, L) int8 with theirs, or numbers, (N, dims)
+    float64 with ().
 
     classes: column -> the names of its classes, where the files have them.
     """
     if task.target:
         columns = [cells.column(name, "--target", task.missing) for name in task.target]
         return own_columns.values(columns, task.target), ()
+    if task.labels:
+        columns = [cells.column(name, "--labels", task.missing) for name in task.labels]
+        names, y = own_labels.label_sets(columns, task.labels)
+        return y, own_labels.named(names, classes.get(task.labels[0], ()))
     arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
     if arrays and not task.label:
         first = np.asarray(cells.columns["y"][0])
@@ -194,10 +216,11 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[
     name = task.label or ("y" if arrays else "")
     if not name:
         raise UserError(
-            f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes) or --target "
-            f"(numbers); it has {', '.join(cells.columns)}."
+            f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes), --labels "
+            f"(sets of labels) or --target (numbers); it has {', '.join(cells.columns)}."
         )
     column = cells.column(name, "--label", task.missing)
+    own_columns.require_one(column, name)
     if name in classes:
         return own_columns.numbered_classes(column, len(classes[name])), classes[name]
     names, y = own_columns.classes(column, name)
@@ -205,6 +228,8 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[
 
 
 def _known(y: np.ndarray) -> np.ndarray:
+    if y.dtype == np.int8:  # sets of labels
+        return y.min(1) >= 0
     return y >= 0 if y.ndim == 1 else np.all(np.isfinite(y), axis=1)
 
 
@@ -241,10 +266,15 @@ def _divided(
 ) -> tuple[dict[SplitName, Examples], Output]:
     """Returns the splits, and what is to be predicted; numbers are standardised by the training split."""
     train = y[split == "train"]
-    if names:
+    if y.dtype == np.int8:
+        if not (train != train[0]).any():
+            raise UserError("All rows of the training split have the same labels: give more rows, or other splits.")
+        output: Output = LabelSet(len(names))
+        targets = y.astype(np.uint8)
+    elif names:
         if len(np.unique(train)) < 2:
             raise UserError("The training split has one class only: give more rows, or other splits.")
-        output: Output = Label(len(names))
+        output = Label(len(names))
         targets = y
     else:
         spread = train.std(0)
@@ -265,16 +295,23 @@ def _surprises(
     for name in emptied:
         yield f"No row of the split {name} has input and label, so that a share of the training rows takes its place."
     trained = split == "train"
-    if lost := sorted({int(each) for each in y[~trained]} - {int(each) for each in y[trained]}) if names else []:
+    if lost := sorted(_found(y[~trained]) - _found(y[trained])) if names else []:
         shown = ", ".join([f"'{names[each]}'" for each in lost[:5]] + (["..."] if len(lost) > 5 else []))
-        yield f"{len(lost):,} of {len(names):,} classes have no row to train on: {shown}."
+        kind = "classes" if y.ndim == 1 else "labels"
+        yield f"{len(lost):,} of {len(names):,} {kind} have no row to train on: {shown}."
     if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
         yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
 
 
+def _found(y: np.ndarray) -> set[int]:
+    """Returns the classes or labels that some row has."""
+    return set(np.unique(y).tolist()) if y.ndim == 1 else set(np.flatnonzero(y.any(0)).tolist())
+
+
 def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:
     left = int((~whole).sum())
-    notes = [f"{left:,} of {len(whole):,} rows without input or label were left out."] if left else []
+    none = " Where an example has none of the labels, write [] for an empty cell." if len(task.labels) == 1 else ""
+    notes = [f"{left:,} of {len(whole):,} rows without input or label were left out.{none}"] if left else []
     notes += [f"{skipped:,} broken rows were left out."] if skipped else []
     if unused := own_files.unused_splits(Path(task.path)):
         notes.append(f"Splits that are none of train, val and test were left out: {', '.join(unused)}.")

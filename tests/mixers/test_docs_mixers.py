@@ -60,7 +60,7 @@ def test_the_gallery_is_what_the_command_makes() -> None:
     assert _gallery().filled(page) == page, "run python docs/gallery.py"
 
 
-def test_every_mixer_has_a_section_with_its_settings_and_its_paper() -> None:
+def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -> None:
     page = (DOCS / "mixers.md").read_text()
     sections = dict(re.findall(r"^### (\w+)\n(.*?)<!-- end -->", page, re.MULTILINE | re.DOTALL))
     assert list(sections) == [config.label for config in MIXERS]
@@ -68,6 +68,10 @@ def test_every_mixer_has_a_section_with_its_settings_and_its_paper() -> None:
         text = sections[config.label]
         assert [field.name for field in dataclasses.fields(config) if f"`{field.name}=" not in text] == []
         assert f"- {config.paper}: " in text
+        equation = next(part for part in text.split("\n\n") if part.startswith("    "))
+        assert re.search(r"[\w)] = \S", equation), f"{config.label} has no equation in its file's docstring"
+        assert f"- complexity: `{config.complexity}`" in text and "T" in config.complexity
+        assert re.search(r"^- carries: .", text, re.MULTILINE)
 
 
 def test_notes_are_kept_a_new_mixer_gets_a_section_and_a_lost_one_is_missed() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from levelfield.data import card as cards
 from levelfield.data import duplicates
-from levelfield.spec import SPLITS, Examples, Label, Progress, Row, SplitName, Task, no_progress
+from levelfield.spec import SPLITS, Examples, Label, LabelSet, Progress, Row, SplitName, Task, no_progress
 
 PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
 
@@ -38,6 +38,8 @@ def facts(
             yield _row("steps", split, steps, f"place={place}")
         if isinstance(task.output, Label):
             yield _row("largest_class", split, max(card.balance[split].values()) / card.examples[split])
+        if isinstance(task.output, LabelSet):
+            yield _row("labels", split, sum(card.balance[split].values()) / card.examples[split])
     for pair, count in card.found.exact.items():
         yield _row("exact_duplicates", "all", count, f"in={pair}")
     for pair, count in card.found.near.items():

@@ -26,7 +26,8 @@ from levelfield.data.audit.features import (
     ngrams,
     positions,
 )
-from levelfield.spec import Examples, Label, SplitName, Task, Values
+from levelfield.spec import Examples, Label, LabelSet, SplitName, Task, Values
+from levelfield.spec.label_sets import f1, guessed
 
 CHOSEN = 1_024  # features that ridge regression sees, those that the training targets depend on most
 SMOOTHING = (1.0, 0.01)  # counts added by naive Bayes
@@ -45,7 +46,7 @@ PROBES: Mapping[str, Probe] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rule scores: 1 or 0 for each test example, or minus the squared error; and its mean on validation.
+    """What a rule scores: 1 or 0 for each test example, F1, or minus the squared error; and its mean on validation.
 
     rule: the kind of rule that validation chose.
     """
@@ -56,8 +57,8 @@ class Answer:
 
 
 def applies(task: Task) -> bool:
-    """Tells whether an example has one label or one tuple of numbers, which is what these rules predict."""
-    return isinstance(task.output, Label | Values)
+    """Tells whether an example has one label, a set of them or a tuple of numbers, which these rules predict."""
+    return isinstance(task.output, Label | LabelSet | Values)
 
 
 def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Answer:
@@ -77,22 +78,27 @@ def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Ans
 
 
 class _Goal(NamedTuple):
-    """What is predicted: one column for each class (1 or 0), or the numbers, (N, columns) of the training split."""
+    """What is predicted: one column for each class or label (1 or 0), or the numbers, (N, columns) of the training
+    split. labels: the class of each example, where it has one. sets: whether columns are labels of a set."""
 
     targets: np.ndarray
     labels: np.ndarray | None
+    sets: bool = False
 
     @staticmethod
     def of(task: Task, train: Examples) -> _Goal:
         if isinstance(task.output, Label):
             labels = np.asarray(train.y, np.int64)
             return _Goal(np.eye(task.output.classes)[labels], labels)
-        return _Goal(np.asarray(train.y, np.float64).reshape(len(train), -1), None)
+        columns = np.asarray(train.y, np.float64).reshape(len(train), -1)
+        return _Goal(columns, None, isinstance(task.output, LabelSet))
 
     def scores(self, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Returns the score of each example, (N,), for predictions of shape (N, columns)."""
         if self.labels is not None:
             return (predicted.argmax(1) == y).astype(np.float64)
+        if self.sets:
+            return f1(guessed(predicted.clip(0, 1)), np.asarray(y) > 0)
         return -np.square(predicted - np.asarray(y).reshape(len(predicted), -1)).mean(1)
 
 

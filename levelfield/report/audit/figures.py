@@ -30,8 +30,8 @@ def draw(found: Reading) -> dict[str, Figure]:
 
 def _shown(found: Reading) -> tuple[float, str]:
     """Returns the factor of scores on axes, and what they are called."""
-    if found.metric == "accuracy":
-        return 100.0, "test accuracy (%)"
+    if found.in_percent:
+        return 100.0, f"test {found.metric} (%)"
     return 1.0, f"test {found.metric.replace('_', ' ')}"
 
 

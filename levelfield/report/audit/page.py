@@ -37,11 +37,12 @@ FIGURES = {
 }
 LONG = ' class="long"'  # of a heading
 METHOD = (
-    "Guessing is the rule that always answers the commonest label, or chance where that is higher. The reference is "
-    "the arm, model or rule, that is best on validation; a share is (score - guessing) / (reference - guessing) on the "
-    "test examples. Intervals are the bootstrap's over test examples, the same for all arms, and over seeds. Whether "
-    "anything is learnable is decided first, at 1 %, on at least 100 test examples; without it there are no shares. A "
-    "share is above 100 % where an arm was better on test than the reference, which was better on validation."
+    "Guessing is the rule that always answers the commonest label, or the set of the commonest ones where an example "
+    "may have several, or chance where that is higher. The reference is the arm, model or rule, that is best on "
+    "validation; a share is (score - guessing) / (reference - guessing) on the test examples. Intervals are the "
+    "bootstrap's over test examples, the same for all arms, and over seeds. Whether anything is learnable is decided "
+    "first, at 1 %, on at least 100 test examples; without it there are no shares. A share is above 100 % where an arm "
+    "was better on test than the reference, which was better on validation."
 )
 READING = (
     "A number in a table leads to its list here, one in a sentence to its line there. A line is a row of the file, in "
@@ -121,7 +122,7 @@ def _told(found: Reading, name: str) -> tuple[str, ...]:
         return ()
     if name == found.reference:
         return ("This arm is the reference of all shares.",)
-    factor = 100 if found.metric == "accuracy" else 1
+    factor = 100 if found.in_percent else 1
     own, best = (each.led(f"{factor * each.value:.4g}") for each in (found.scores[name], found.scores[found.reference]))
     floor = found.led(f"{factor * found.guessing:.4g}", *GUESSING)
     reference = _label(found.reference, found.scores[found.reference])
@@ -130,7 +131,7 @@ def _told(found: Reading, name: str) -> tuple[str, ...]:
 
 def scores(found: Reading, index: PlainIndex) -> Table:
     """A line for every arm: its score, and its share where anything is learnable."""
-    factor = 100 if found.metric == "accuracy" else 1
+    factor = 100 if found.in_percent else 1
     heads = (
         Column("arm"),
         Column("score" + (" (%)" if factor == 100 else ""), number=True),
@@ -174,18 +175,18 @@ def _cells(number: Number, factor: float) -> tuple[str, str]:
 
 def sizes(found: Reading, index: PlainIndex) -> Table:
     """Examples and steps of each split."""
+    sets = ("labels", "test", "") in found.facts
+    last = "labels of an example" if sets else "largest class (%)"
     heads = (
         Column("split"),
-        *(
-            Column(text, number=True)
-            for text in ("examples", "least steps", "median", "95 %", "most", "largest class (%)")
-        ),
+        *(Column(text, number=True) for text in ("examples", "least steps", "median", "95 %", "most", last)),
     )
     lines = []
     for split in SPLITS:
         steps = [f"{found.fact('steps', split, place):,.0f}" for place in ("least", "median", "95 %", "most")]
-        share = found.fact("largest_class", split)
-        lines.append((split, f"{found.fact('examples', split):,.0f}", *steps, f"{100 * share:.1f}" if share else ""))
+        share, mean = found.fact("largest_class", split), found.fact("labels", split)
+        told = f"{mean:.2f}" if sets else f"{100 * share:.1f}" if share else ""
+        lines.append((split, f"{found.fact('examples', split):,.0f}", *steps, told))
     return Table(heads, tuple(lines), links=tuple(_link(index, "data", split) for split in SPLITS))
 
 

@@ -104,13 +104,20 @@ class Reading:
 
     @property
     def metric(self) -> str:
-        """What scores are: accuracies, or minus squared errors, of which guessing has one below 0."""
-        return "accuracy" if self.guessing >= 0 else "negative squared error"
+        """What scores are: accuracies, F1 of sets of labels, or minus squared errors."""
+        if not self.in_percent:
+            return "negative squared error"
+        return "F1" if ("labels", "test", "") in self.facts else "accuracy"
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether scores are shares of 1: of minus squared errors guessing has one below 0."""
+        return self.guessing >= 0
 
     @property
     def learnt(self) -> float:
         """What the reference has of all that lies between guessing and no error at all."""
-        perfect = 1.0 if self.metric == "accuracy" else 0.0
+        perfect = 1.0 if self.in_percent else 0.0
         return (self.scores[self.reference].value - self.guessing) / ((perfect - self.guessing) or 1.0)
 
     @property

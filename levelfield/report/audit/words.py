@@ -253,7 +253,7 @@ def _arm(name: str) -> str:
 
 
 def _score(found: Reading, number: Number) -> str:
-    return number.percent() if found.metric == "accuracy" else number.plain()
+    return number.percent() if found.in_percent else number.plain()
 
 
 def _guessing(found: Reading) -> str:
@@ -261,4 +261,4 @@ def _guessing(found: Reading) -> str:
 
 
 def _plain(found: Reading, value: float) -> str:
-    return f"{100 * value:.0f} %" if found.metric == "accuracy" else f"{value:.3g}"
+    return f"{100 * value:.0f} %" if found.in_percent else f"{value:.3g}"

@@ -1,6 +1,7 @@
 """Defines what a phase optimises: a head, what the model sees of a batch, a loss and a score.
 
     Classify()                     a label per sequence
+    ClassifySet()                  any number of labels per sequence
     Regress()                      numbers per sequence
     ClassifySteps()                a label at each step that asks for one
     Masked(ratio=0.5)              hide steps, predict them (denoising)
@@ -25,70 +26,14 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from levelfield.data.batches import Batch, ModelInput, encode
+from levelfield.objectives.base import Scores, Trainable
+from levelfield.objectives.label_sets import ClassifySet
 from levelfield.spec.errors import UserError
-from levelfield.spec.io_types import Input, Label, Output, StepLabels, TaskForm, Tokens, Unlabelled, Values
-from levelfield.spec.protocol import Head, Objective
+from levelfield.spec.io_types import Input, Label, LabelSet, Output, StepLabels, TaskForm, Tokens, Unlabelled, Values
+from levelfield.spec.protocol import Head
 
 if TYPE_CHECKING:
     from levelfield.spec.examples import Examples
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One number for each example, and its weight: values (B,), weights (B,). Their weighted mean is the score.
-
-    sound: (B,) bool, False where a scored output is NaN or infinite, which is never right and has no finite error.
-    """
-
-    values: Tensor
-    weights: Tensor
-    sound: Tensor
-
-
-class Trainable(Objective):
-    """An objective that can be trained: what every one below implements.
-
-    outputs: (B, outputs) of a head per sequence, (B * documents, T, outputs) where steps are answered.
-    """
-
-    key: str
-    metric: str
-
-    @property
-    def parts(self) -> tuple[Trainable, ...]:
-        return (self,)
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        return (1.0,) * len(self.parts)
-
-    @property
-    def masks_inputs(self) -> bool:
-        return False
-
-    @abstractmethod
-    def head(self, spec: Input, output: Output) -> Head:
-        """The head that the objective needs. Raises UserError where the objective does not fit the task."""
-
-    def units(self, examples: Examples) -> np.ndarray:
-        """What the loss is a mean over, counted in each example: (N,), all ones where that is examples."""
-        return np.ones(len(examples))
-
-    def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
-        """The clean input, unless an objective hides some of it."""
-        return ModelInput(encode(batch.raw, batch.mask, spec))
-
-    def counted(self, batch: Batch, shown: ModelInput) -> Tensor | int:
-        """How many numbers the loss of this batch is a mean over, a scalar; examples, unless an objective says."""
-        return len(batch.y)
-
-    @abstractmethod
-    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
-        """The mean loss over the batch, a scalar."""
-
-    @abstractmethod
-    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
-        """The score of each example, (B,)."""
 
 
 @dataclass(frozen=True)
@@ -370,6 +315,8 @@ def default_objective(task: TaskForm) -> Trainable:
     match task.output:
         case Label():
             return Classify()
+        case LabelSet():
+            return ClassifySet()
         case Values():
             return Regress()
         case StepLabels():

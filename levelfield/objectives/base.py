@@ -1,0 +1,80 @@
+"""What every objective can do: the head that it needs, what a model sees of a batch, its loss and its score.
+
+    class Classify(Trainable): ...
+
+Letters: B examples of a batch, T steps, N examples of a split.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Generator, Tensor
+
+from levelfield.data.batches import Batch, ModelInput, encode
+from levelfield.spec.io_types import Input, Output
+from levelfield.spec.protocol import Head, Objective
+
+if TYPE_CHECKING:
+    from levelfield.spec.examples import Examples
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number for each example, and its weight: values (B,), weights (B,). Their weighted mean is the score.
+
+    sound: (B,) bool, False where a scored output is NaN or infinite, which is never right and has no finite error.
+    """
+
+    values: Tensor
+    weights: Tensor
+    sound: Tensor
+
+
+class Trainable(Objective):
+    """An objective that can be trained: what every one below implements.
+
+    outputs: (B, outputs) of a head per sequence, (B * documents, T, outputs) where steps are answered.
+    """
+
+    key: str
+    metric: str
+
+    @property
+    def parts(self) -> tuple[Trainable, ...]:
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.parts)
+
+    @property
+    def masks_inputs(self) -> bool:
+        return False
+
+    @abstractmethod
+    def head(self, spec: Input, output: Output) -> Head:
+        """The head that the objective needs. Raises UserError where the objective does not fit the task."""
+
+    def units(self, examples: Examples) -> np.ndarray:
+        """What the loss is a mean over, counted in each example: (N,), all ones where that is examples."""
+        return np.ones(len(examples))
+
+    def model_input(self, batch: Batch, spec: Input, generator: Generator) -> ModelInput:
+        """The clean input, unless an objective hides some of it."""
+        return ModelInput(encode(batch.raw, batch.mask, spec))
+
+    def counted(self, batch: Batch, shown: ModelInput) -> Tensor | int:
+        """How many numbers the loss of this batch is a mean over, a scalar; examples, unless an objective says."""
+        return len(batch.y)
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Tensor:
+        """The mean loss over the batch, a scalar."""
+
+    @abstractmethod
+    def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
+        """The score of each example, (B,)."""
