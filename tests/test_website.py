@@ -22,6 +22,8 @@ import pytest
 from browser import program
 from repository import ROOT
 
+from levelfield.cli.app import COMMANDS
+
 USERS = ["Start", "Tutorials", "How-to", "Reference", "Concepts", "Glossary", "Gallery", "Findings"]
 LOCAL = re.compile(r"/(?:home|root|Users|tmp)/\w|file://\w")
 ANCHOR = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
@@ -88,6 +90,16 @@ def test_a_link_that_leads_nowhere_is_an_error_and_code_is_left_alone(tmp_path: 
     written = tmp_path / "page.md"
     written.write_text(code)
     assert site.linked(written, {written: "page.md"}) == code
+
+
+def test_one_page_leads_to_every_page_and_every_command(pages: dict[str, str]) -> None:
+    """The page is read from the folder, so that whoever opens that finds the same."""
+    text = (ROOT / "docs" / "overview.md").read_text()
+    linked = set(re.findall(r"\]\(([\w-]+\.(?:md|ipynb))", text))
+    there = {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".ipynb")} - {"overview.md"}
+    assert linked == there
+    assert set(re.findall(r"`levelfield (\w+)`", text)) == set(COMMANDS.commands)
+    assert "](overview.md)" in pages["index.md"]
 
 
 def test_a_page_of_more_than_two_screens_has_contents(pages: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
@@ -70,7 +70,8 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
 
 
 def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:
-    given, config = current(words, flags(command)), (tyro.conf.FlagCreatePairsOff,)
+    given = current(words, flags(command), lambda flag: flag in help_of(command))
+    config = (tyro.conf.FlagCreatePairsOff,)
     try:
         call = _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)
     except Unreadable as error:
@@ -117,15 +118,24 @@ def flags(command: Callable[..., None]) -> set[str]:
     return {f"--{name.replace('_', '-')}" for name in signature(command).parameters}
 
 
-def current(words: Sequence[str], kept: Container[str] = ()) -> list[str]:
+def help_of(command: Callable[..., None]) -> str:
+    """Returns what --help prints of a command."""
+    shown = StringIO()
+    with redirect_stdout(shown), suppress(SystemExit):
+        tyro.cli(_deferred(command), args=["--help"], config=(tyro.conf.FlagCreatePairsOff,))
+    return shown.getvalue()
+
+
+def current(words: Sequence[str], kept: Container[str] = (), takes: Callable[[str], bool] = bool) -> list[str]:
     """Returns the words with flags of earlier versions under their new names, and says so on standard error.
 
-    kept: flags that the command has itself, under a name that was another's.
+    kept: flags that the command has itself, under a name that was another's. takes: tells whether the command has a
+    flag; one whose new name it has not stays as it was typed, to be refused so.
     """
     found: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
-        renamed = flag in RENAMED and flag not in kept
+        renamed = flag in RENAMED and flag not in kept and takes(RENAMED[flag])
         if renamed:
             print(f"{flag} is called {RENAMED[flag]} now; the next release drops the old name.", file=sys.stderr)
         found.append((RENAMED[flag] if renamed else flag) + equals + value)

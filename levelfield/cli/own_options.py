@@ -79,7 +79,8 @@ class OwnColumns:
             return self.word(name)
         if self != NO_COLUMNS:
             raise UserError(
-                f"'{name}' is no file of data, so it has no columns: leave out --text, --label and the like."
+                f"'{name}' is no file of data, which ends in {', '.join(own_files.READERS)}, and has no columns: give "
+                "the path of yours, or leave out --text, --label and the like."
             )
         return name
 

@@ -330,7 +330,10 @@ def _declared(module: ModuleType, name: str) -> Study | Survey:
     for key, kind in (("study", Study), ("survey", Survey)):
         if isinstance(found := getattr(module, key, None), kind):
             return found
-    raise UserError(f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`.")
+    raise UserError(
+        f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`, or write {name}:NAME "
+        "for a mixer or task in it."
+    )
 
 
 def _guarded(study: Study, name: str, file: str, ids: bool) -> Study:

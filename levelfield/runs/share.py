@@ -123,7 +123,7 @@ def card(where: Path) -> str:
         "",
         f"A run of levelfield {ledger.get('version', '')}: a model, trained and scored on a task by a stated protocol.",
         "",
-        *_table(("split", "metric", "value", "n"), list(_scores(rows))),
+        *_table(("of", "split", "metric", "value", "n"), list(_scores(rows))),
         "",
         *_table(("what it cost", ""), [(key, _number(ledger[key])) for key in COSTS if ledger.get(key) is not None]),
         "",
@@ -141,10 +141,13 @@ def card(where: Path) -> str:
 COSTS = ("parameters", "steps", "examples", "tokens", "flops", "wall_s", "tuning_trials", "device", "numerics", "torch")
 
 
-def _scores(rows: list[Row]) -> Iterator[tuple[str, str, str, str]]:
+def _scores(rows: list[Row]) -> Iterator[tuple[str, ...]]:
+    """Yields the lines of the table: scores of the run, and those of rules that learn no sequence model."""
     for row in rows:
         if "at" not in row and "value" in row:
-            yield row.get("split", ""), row.get("metric", ""), f"{row['value']:.4g}", str(row.get("n", ""))
+            of = row.get("model", "") if row.get("protocol") == "none" else "this model"
+            numbers = f"{row['value']:.4g}", str(row.get("n", ""))
+            yield of.replace("_", " "), row.get("split", ""), row.get("metric", ""), *numbers
 
 
 def _number(value: object) -> str:

@@ -16,7 +16,7 @@ SOME = 10
 
 def closest(name: str, names: Sequence[str]) -> str:
     """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
     if near:
         return f"did you mean '{near[0]}'?"
     shown = names if len(names) <= READABLE else [*names[:SOME], f"... ({len(names)} in all)"]

@@ -356,6 +356,13 @@ def test_compare_refuses_before_any_compute(
     assert not (here / "runs").exists()
 
 
+def test_an_old_flag_of_other_commands_is_refused_as_it_was_typed(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, "export", "x", "--to", "folder")
+    assert "export has no option --to:" in said and "is called" not in said
+
+
 @pytest.mark.parametrize(("old", "command"), [("--flavour", "ruler"), ("--published-bug", "ruler"), ("--only", "plan")])
 def test_a_flag_of_an_earlier_version_still_works_and_says_its_name(
     old: str, command: str, capsys: pytest.CaptureFixture[str]

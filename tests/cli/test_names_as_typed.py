@@ -65,6 +65,7 @@ def test_a_mixer_that_ships_takes_settings() -> None:
         ("atention", "Nothing is called 'atention': did you mean 'attention'?"),
         ("localty", "Nothing is called 'localty': did you mean 'locality'?"),
         ("reech(range=8)", "Nothing is called 'reech': did you mean 'reach'?"),
+        ("wide", "Nothing is called 'wide': choose one of: attention"),
     ],
 )
 def test_check_knows_mixers_and_probes_by_near_names(

@@ -83,7 +83,9 @@ def test_the_card_says_scores_cost_and_how_to_read_it_back(run: Path, packed: Pa
     rows = [row for row in store.run_rows(run / "rows.jsonl") if row.get("split") == "test"]
     assert rows
     for row in rows:
-        assert f"| test | accuracy | {row['value']:.4g} | {row['n']} |" in card
+        of = "this model" if row.get("protocol") != "none" else row.get("model", "").replace("_", " ")
+        assert f"| {of} | test | accuracy | {row['value']:.4g} | {row['n']} |" in card
+    assert "| label prior | test |" in card
     assert "levelfield import" in card and "| parameters |" in card
 
 
