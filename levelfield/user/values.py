@@ -8,12 +8,14 @@ Whatever goes wrong in the user's code becomes one sentence with its line.
 
 from __future__ import annotations
 
+import inspect
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from levelfield.spec.errors import UserError, closest, format_error
 from levelfield.spec.user_source import parsed
@@ -38,21 +40,37 @@ def loaded(place: str) -> ModuleType:
 
 
 def value_in(found: ModuleType, where: str, kind: type[T]) -> T:
-    """Returns what a loaded module has under the name of `where`, made with the settings there."""
+    """Returns what a loaded module has under the name of `where`, made with the settings there; of a value that is a
+    dataclass, the same with these settings in place of its own."""
     place, call = named.split(where)
     name, settings = parsed(call)
     given, what = getattr(found, name, None), kind.__name__.lower()
     if isinstance(given, kind) and not settings:
         return given
+    if isinstance(given, kind) and is_dataclass(given) and not isinstance(given, type):
+        _check_settings(type(given), name, settings)
+        with user_errors(where, found.__file__ or ""):
+            return replace(given, **settings)
     if not (isinstance(given, type) and issubclass(given, kind)) and not isinstance(given, FunctionType):
         own = offered(found, kind)
         near = closest(name, own) if own else f"write a subclass of {kind.__name__}."
         raise UserError(f"{place} defines no {what} {name}: {near}")
+    _check_settings(given, name, settings)
     with user_errors(where, found.__file__ or ""):
         made = given(**settings)
     if not isinstance(made, kind):
         raise UserError(f"{where} makes a {type(made).__name__}: return a {kind.__name__}.")
     return made
+
+
+def _check_settings(make: Callable[..., Any], name: str, settings: Collection[str]) -> None:
+    """Raises UserError for a setting that a class or function does not take."""
+    with suppress(ValueError, TypeError):  # of what has no signature, calling it says as much
+        parameters = inspect.signature(make).parameters
+        takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+        if not takes_any and (unknown := next((key for key in settings if key not in parameters), None)):
+            choice = closest(unknown, list(parameters)) if parameters else "it has none, so leave them out."
+            raise UserError(f"{name} has no setting '{unknown}': {choice}")
 
 
 def module(place: str) -> ModuleType:

@@ -183,7 +183,7 @@ def test_prepare_and_verify_take_it(here: Path, name: str, capsys: pytest.Captur
     ("name", "sentence"),
     [
         ("my_task.py:Review", "did you mean 'Reviews'"),
-        ("my_task.py:Reviews(parts=3)", "parts"),
+        ("my_task.py:Reviews(parts=3)", "Reviews has no setting 'parts': did you mean 'part'?"),
         ("nowhere.py:Reviews", "nowhere.py"),
         ("nowhere.py", "nowhere.py"),
         ("listop", "did you mean 'listops'"),
@@ -198,6 +198,16 @@ def test_a_task_that_is_not_there_is_one_sentence(
             main(["data", action, name])
         said = capsys.readouterr().err
         assert end.value.code == 2 and sentence in said and said.count("\n") == 1
+
+
+def test_a_task_that_is_made_takes_other_settings(here: Path) -> None:
+    write(here, "beside")
+    path = here / "my_task.py"
+    path.write_text(path.read_text() + "\n\nSMALL = Reviews(part=2)\n")
+    (small,), (other,) = find_tasks("my_task.py:SMALL"), find_tasks("my_task.py:SMALL(part=3)")
+    assert (small.part, other.part) == (2, 3) and digest(small) != digest(other)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(UserError, match="SMALL has no setting 'parts': did you mean 'part'"):
+        find_tasks("my_task.py:SMALL(parts=3)")
 
 
 def test_a_shipped_study_names_its_tasks() -> None:
