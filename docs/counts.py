@@ -20,7 +20,7 @@ from levelfield.longcontext.survey import Survey
 from levelfield.objectives import Trainable, default_objective
 from levelfield.spec import Effort, Model, Task
 
-EFFORTS: tuple[Effort, ...] = ("hours", "paper")  # smaller ones take seconds as they are
+EFFORTS: tuple[Effort, ...] = ("paper", "hours", "overnight", "minutes")  # smoke takes seconds as it is
 
 Case = tuple[Task, Model, Trainable]
 

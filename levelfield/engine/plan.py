@@ -19,14 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from levelfield.data import prepared
-from levelfield.engine import counts
+from levelfield.engine import counts, differing
 from levelfield.engine.counts import Counted, Question
 from levelfield.objectives import Trainable, default_objective
-from levelfield.report.arms import Arm, differences, group, shared
+from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import arms_of
 from levelfield.report.tables import si
 from levelfield.run import build_net, check
@@ -56,13 +57,50 @@ COUNTED = 512  # steps of a sequence up to which layers are counted; beyond, a p
 
 
 def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
-    """Returns a plan for other programs. runs: whether each is complete."""
+    """Returns a plan for other programs. runs: whether each is complete.
+
+    For each task, `arms` has the ids of the runs of every arm, and `differences` every field in which arms differ, with
+    whole values and all the arms that have them.
+    """
     listed = [
         {"id": run.id, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
         | {"seed": run.seed, "done": done}
         for run, done in runs.items()
     ]
-    return json.dumps({"study": name, "effort": effort, "runs": listed}, indent=1)
+    found = {task: _told_apart(arms) for task, arms in _by_task(list(runs)).items()}
+    told = {
+        "arms": {task: {str(arm): [run.id for run in same] for arm, same in of.items()} for task, of in found.items()},
+        "differences": {task: _all_differences(arms) for task, arms in found.items()},
+    }
+    return json.dumps({"study": name, "effort": effort, "runs": listed, **told}, indent=1)
+
+
+Arms = Mapping[Arm, Sequence[Run]]  # the runs of each arm of one task, which differ in their seed
+
+
+def _by_task(runs: Sequence[Run]) -> dict[str, dict[Arm, list[Run]]]:
+    arms = arms_of(Results(specs={run.id: describe(run) for run in runs}))
+    found: dict[str, dict[Arm, list[Run]]] = {}
+    for run in runs:
+        found.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
+    return found
+
+
+def _all_differences(arms: Arms) -> dict[str, list[dict[str, Any]]]:
+    return {
+        found.field: [{"value": text, "arms": list(map(str, having))} for text, having in found.values.items()]
+        for found in differences(_described(arms))
+    }
+
+
+def _described(arms: Arms) -> dict[Arm, dict[str, Any]]:
+    return {arm: describe(runs[0]) for arm, runs in arms.items()}
+
+
+def _told_apart(arms: Arms) -> Arms:
+    """Returns the arms with names that are no longer than they need to be."""
+    shorter = differing.named(_described(arms))
+    return {shorter[arm]: runs for arm, runs in arms.items()}
 
 
 @dataclass(frozen=True)
@@ -183,19 +221,16 @@ def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) 
 
     done: how many of the runs are complete. root: the folder of prepared data.
     """
-    specs = {run.id: describe(run) for run in runs}
-    arms = arms_of(Results(specs=specs))
-    by_task: dict[str, dict[Arm, list[Run]]] = {}
-    for run in runs:
-        by_task.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
     yield f"{title}: {len(runs)} runs, {done} done"
-    for task, found in by_task.items():
+    defaults = differing.defaults_of(runs)
+    for task, arms in _by_task(runs).items():
+        found = _told_apart(arms)
         yield from ("", task)
         yield from _table(found, root)
-        yield from ("", *_shared(task, found), "", *_differences(task, found))
+        yield from ("", *_shared(task, found), "", *_differences(task, found, defaults))
 
 
-def _table(found: Mapping[Arm, Sequence[Run]], root: Path | None) -> list[str]:
+def _table(found: Arms, root: Path | None) -> list[str]:
     rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
         spent = cost(runs[0], root)
@@ -217,16 +252,15 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{len(seeds)}: {' '.join(map(str, seeds))}"
 
 
-def _shared(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
-    parts = shared([describe(runs[0]) for runs in found.values()])
+def _shared(task: str, found: Arms) -> list[str]:
+    parts = shared(list(_described(found).values()))
     return [f"What all arms of {task} share:", *(f"  {part:<12} {text}" for part, text in parts.items())]
 
 
-def _differences(task: str, found: Mapping[Arm, Sequence[Run]]) -> list[str]:
+def _differences(task: str, found: Arms, defaults: differing.Defaults) -> list[str]:
     if len(found) < 2:
         return []
-    text = [f"What differs between the arms of {task} (all else is one object):"]
-    for difference in differences({arm: describe(runs[0]) for arm, runs in found.items()}):
-        text.append(f"  {difference.field}")
-        text += [f"    {value}   [{group(arms, found)}]" for value, arms in difference.values.items()]
-    return text
+    text = [
+        f"What differs between the arms of {task} (all else is one object; defaults are left out, --json has them):"
+    ]
+    return [*text, *differing.lines(_described(found), defaults)]

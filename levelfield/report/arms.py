@@ -14,11 +14,12 @@ the end, since the last phase is the one that is scored. Whatever changes its ki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 ABSENT = "(absent)"
+MISSING = object()  # what an arm has in the place of a field that it does not have
 # "kind" decides how far to look and opens every value; names and citations change nothing that is computed.
 IGNORED = frozenset({"seed", "name", "kind", "version", "source", "assumed"})
 
@@ -64,29 +65,39 @@ def compact(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def differences(specs: Mapping[Arm, Mapping[str, Any]]) -> list[Difference]:
-    """Fields with more than one value, in the order of the description. specs: arm -> `spec.describe(run)`."""
+def differences(
+    specs: Mapping[Arm, Mapping[str, Any]], write: Callable[[str, Mapping[Arm, Any]], Mapping[Arm, str]] | None = None
+) -> list[Difference]:
+    """Fields with more than one value, in the order of the description. specs: arm -> `spec.describe(run)`.
+
+    write: returns the texts of the described values of one field, MISSING where an arm has none; each whole by default.
+    """
     if len(specs) < 2:
         return []
-    arms = tuple(specs)
     found: list[Difference] = []
-    _walk("", {arm: specs[arm] for arm in arms}, found)
+    for path, nodes in _fields("", specs):
+        shown: dict[str, list[Arm]] = {}
+        for arm, text in (write or _whole)(path, nodes).items():
+            shown.setdefault(text, []).append(arm)
+        if len(shown) > 1:
+            found.append(Difference(path, {text: tuple(arms) for text, arms in shown.items()}))
     return found
 
 
-def _walk(path: str, nodes: Mapping[Arm, Any], found: list[Difference]) -> None:
+def _whole(path: str, nodes: Mapping[Arm, Any]) -> dict[Arm, str]:
+    return {arm: ABSENT if value is MISSING else compact(value) for arm, value in nodes.items()}
+
+
+def _fields(path: str, nodes: Mapping[Arm, Any]) -> Iterator[tuple[str, Mapping[Arm, Any]]]:
+    """Yields the fields whose values differ, each with what the arms have there."""
     values = list(nodes.values())
     if all(v == values[0] for v in values):
         return
     if (children := _children(values)) is None:
-        shown: dict[str, list[Arm]] = {}
-        for arm, value in nodes.items():
-            shown.setdefault(ABSENT if value is _MISSING else compact(value), []).append(arm)
-        if len(shown) > 1:
-            found.append(Difference(path, {text: tuple(arms) for text, arms in shown.items()}))
+        yield path, nodes
         return
     for name in children:
-        _walk(f"{path}.{name}".lstrip("."), {arm: _child(node, name) for arm, node in nodes.items()}, found)
+        yield from _fields(f"{path}.{name}".lstrip("."), {arm: _child(node, name) for arm, node in nodes.items()})
 
 
 def shared(specs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -102,7 +113,7 @@ def shared(specs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _leaves(path: str, nodes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """(path, value) of every field that is the same in all nodes; values that make a name are left out."""
-    if any(node is _MISSING for node in nodes):
+    if any(node is MISSING for node in nodes):
         return
     names = _children(list(nodes))
     if names is None:
@@ -111,9 +122,6 @@ def _leaves(path: str, nodes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         return
     for name in names:
         yield from _leaves(f"{path}.{name}".lstrip("."), [_child(node, name) for node in nodes])
-
-
-_MISSING = object()
 
 
 def _children(values: Sequence[Any]) -> list[str] | None:
@@ -137,31 +145,59 @@ def _ordinal(index: int) -> str:
 
 
 def _child(node: Any, name: str) -> Any:
-    if node is _MISSING:
-        return _MISSING
+    if node is MISSING:
+        return MISSING
     if isinstance(node, list):
         index = -1 if name == "last" else int(name.removeprefix("last")) - 1
-        return node[index] if -index <= len(node) else _MISSING
-    return node.get(name, _MISSING)
+        return node[index] if -index <= len(node) else MISSING
+    return node.get(name, MISSING)
 
 
-def group(arms: Iterable[Arm], among: Iterable[Arm]) -> str:
-    """A set of arms in words, as a product of models and protocols where it is one."""
+def group(arms: Iterable[Arm], among: Iterable[Arm], most: int | None = None) -> str:
+    """A set of arms in words, as a product of models, variants and protocols where it is one.
+
+    most: names that are listed, before the rest of them are counted; None for all.
+    """
     chosen, every = tuple(dict.fromkeys(arms)), tuple(dict.fromkeys(among))
-    models = list(dict.fromkeys(a.model_label for a in chosen))
-    protocols = list(dict.fromkeys(a.protocol for a in chosen))
-    inside = {a for a in every if a.model_label in models and a.protocol in protocols}
-    if inside != set(chosen):
-        return ", ".join(map(str, chosen))
-    all_models = {a.model_label for a in every} <= set(models)
-    all_protocols = {a.protocol for a in every if a.model_label in models} <= set(protocols)
-    if all_models and all_protocols:
+    if (words := _product(chosen, every, most)) is not None:
+        return words
+    others = tuple(arm for arm in every if arm not in chosen)
+    if len(others) < len(chosen) and (words := _product(others, every, most)) is not None:
+        return f"all but {words}"
+    return _listed(list(map(str, chosen)), most)
+
+
+def _product(chosen: Sequence[Arm], every: Sequence[Arm], most: int | None) -> str | None:
+    """Names the models, variants and protocols whose every combination is chosen; None where there are no such."""
+    parts = ("model", "variant", "protocol")
+    models, variants, protocols = own = [dict.fromkeys(getattr(arm, part) for arm in chosen) for part in parts]
+    if {a for a in every if a.model in models and a.variant in variants and a.protocol in protocols} != set(chosen):
+        return None
+    all_models, all_variants, all_protocols = (_holds_all(every, parts, own, i) for i in range(len(parts)))
+    if all_models and all_variants and all_protocols:
         return "all arms"
-    if all_protocols:
-        return ", ".join(models)
-    if {a.model_label for a in every if a.protocol in protocols} <= set(models):
-        return ", ".join(protocols)
-    return f"{', '.join(models)} · {', '.join(protocols)}"
+    labels = list(dict.fromkeys(a.model_label for a in chosen))
+    if all_variants:
+        which = "" if all_models else _listed(list(models), most)
+    elif len(models) > 1 and "" not in variants and len(labels) == len(models) * len(variants):
+        which = f"{'all' if all_models else _listed(list(models), most)} with {_listed(list(variants), most)}"
+    else:
+        which = _listed(labels, most)
+    return " · ".join(part for part in (which, "" if all_protocols else _listed(list(protocols), most)) if part)
+
+
+def _holds_all(every: Sequence[Arm], parts: Sequence[str], own: Sequence[Mapping[str, object]], index: int) -> bool:
+    """Whether no arm differs from the chosen in this part alone. own: values of the chosen, by part."""
+    others = [(part, values) for i, (part, values) in enumerate(zip(parts, own, strict=True)) if i != index]
+    beside = (a for a in every if all(getattr(a, part) in values for part, values in others))
+    return all(getattr(a, parts[index]) in own[index] for a in beside)
+
+
+def _listed(names: Sequence[str], most: int | None) -> str:
+    """Joins names, the first of them where there are more than `most` and at least two are left."""
+    if most is None or len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def field_values(spec: Mapping[str, Any], name: str) -> list[Any]:
