@@ -35,6 +35,7 @@ from torch import Tensor
 
 WIDTH, TOKENS = 256, 8192
 LEAST, ENOUGH, SLOW = 1.0, 5.0, 12.0  # seconds: see `measure`
+BUILD = "compiling takes too long"
 Work = Callable[[], object]
 Make = Callable[[Path, int], tuple[Work, int]]
 Forward = Callable[[Tensor], Any]
@@ -88,7 +89,10 @@ def measure(case: Case, peers: Path, length: int, options: argparse.Namespace) -
     torch.set_num_threads(1)
     torch.manual_seed(0)
     resource.setrlimit(resource.RLIMIT_AS, (options.memory << 30, options.memory << 30))
-    work, tokens = case.make(peers, length)
+    try:
+        work, tokens = _built(case, peers, length, options.build)
+    except _Late:
+        return {"status": "build"}
     _prime()
     before = _from_here()
     start = time.process_time()
@@ -102,6 +106,31 @@ def measure(case: Case, peers: Path, length: int, options: argparse.Namespace) -
         work()
         times.append(time.process_time() - start)
     return {"status": "ok", "us_per_token": min(times) / tokens * 1e6, "peak_mib": (_memory("VmHWM") - before) / 1024}
+
+
+class _Late(Exception):
+    """Building a case, which includes compiling it, has taken as long as it may."""
+
+
+def _built(case: Case, peers: Path, length: int, seconds: float) -> tuple[Work, int]:
+    """Builds the work of a case. Raises _Late after this much CPU time, which is that of this process alone."""
+    late: list[int] = []
+
+    def stop(signum: int, frame: object) -> None:
+        late.append(signum)
+        raise _Late
+
+    before = signal.signal(signal.SIGXCPU, stop)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), resource.RLIM_INFINITY))
+    try:
+        return case.make(peers, length)
+    except Exception as error:
+        if late:  # a compiler may wrap whatever is raised within it
+            raise _Late from error
+        raise
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGXCPU, before)
 
 
 def _prime() -> None:
@@ -147,7 +176,8 @@ def _child(report: Connection, table: str, index: int, peers: Path, length: int,
 def spawn(table: str, index: int, length: int, options: argparse.Namespace) -> Row:
     """`measure` in a process forked from one that has only imported torch.
 
-    `status` is ok, memory (does not fit), time (a pass above the limit), absent (peer not found) or error.
+    `status` is ok, memory (does not fit), time (a pass above the limit), build (making it takes too long), absent (peer
+    not found) or error.
     """
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
@@ -267,7 +297,7 @@ def said(row: Row) -> str:
     """A measurement as text for the screen."""
     if row["status"] == "ok":
         return f"{float(row['us_per_token']):8.1f} us/token {float(row['peak_mib']):7.0f} MiB"
-    words = {"memory": "does not fit", "time": "a pass takes too long", "absent": "left out: "}
+    words = {"memory": "does not fit", "time": "a pass takes too long", "absent": "left out: ", "build": BUILD}
     return words.get(row["status"], "FAILED: ") + (row.get("why", "") if row["status"] in ("absent", "error") else "")
 
 
@@ -275,7 +305,7 @@ def cell(row: Row) -> str:
     """A cell of a table: microseconds per token, and MiB in brackets."""
     if row["status"] == "ok":
         return f"{float(row['us_per_token']):.1f} ({float(row['peak_mib']):.0f})"
-    return {"memory": "does not fit", "time": "too long"}[row["status"]]
+    return {"memory": "does not fit", "time": "too long", "build": BUILD}[row["status"]]
 
 
 def add_options(parser: argparse.ArgumentParser, lengths: tuple[int, ...], name: str) -> None:
@@ -288,6 +318,7 @@ def add_options(parser: argparse.ArgumentParser, lengths: tuple[int, ...], name:
     parser.add_argument("--repeats", type=int, default=3, help="measurements per round and case, after the warm-up")
     parser.add_argument("--memory", type=int, default=12, help="address space of a case, GiB")
     parser.add_argument("--seconds", type=float, default=60, help="no pass of a case may take more CPU time")
+    parser.add_argument("--build", type=float, default=120, help="CPU time that building or compiling a case may take")
     parser.add_argument("--rows", type=Path, default=Path(f"results/{name}.csv"))
     parser.add_argument("--page", type=Path, default=Path(f"docs/{name}.md"))
 

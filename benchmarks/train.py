@@ -87,7 +87,8 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
     parser.add_argument("--sides", nargs="+", default=sorted({case.side for case in CASES}), help="measure only these")
     options = parser.parse_args()
-    chosen = [(i, c) for i, c in enumerate(CASES) if c.group == PRODUCTS or options.only in ("", c.group)]
+    only = options.only.split(",")
+    chosen = [(i, c) for i, c in enumerate(CASES) if c.group == PRODUCTS or only == [""] or c.group in only]
     chosen = [(i, c) for i, c in chosen if c.group == PRODUCTS or c.side in options.sides]
     wanted = [(i, c, n) for n in sorted(options.lengths) for i, c in chosen if n in c.lengths]
     if not options.page_only:

@@ -30,6 +30,7 @@ from levelfield.mixers._heads import check_width
 from levelfield.ops.attention.chosen import Choice, attend_chosen, attend_pooled, choose, pool
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend_window
+from levelfield.ops.layers.autocast import working_type
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
@@ -100,7 +101,8 @@ class NSALayer(RecurrentLayer):
         of the steps after them, `keys` and `values` of all steps, and `near_keys` and `near_values` of the window."""
         c, kept = self.config, state or {}
         past = kept["keys"].shape[2] if kept else 0
-        # In float32: which blocks a step chooses should not depend on rounding.
+        narrow = working_type(x)
+        # In float32: which blocks a step chooses should not depend on rounding; what it reads of them may.
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(self.q_proj.weight.dtype)
             query = self._split(rotate(self.q_proj(wide), c.heads, start=past))
@@ -111,10 +113,11 @@ class NSALayer(RecurrentLayer):
             blocks = choose(weights, c.kv_heads, Choice(past, c.block, most=c.blocks, total=past + x.shape[1]))
             k2, v2 = _after(kept, "keys", k2), _after(kept, "values", v2)
             k3, v3 = _after(kept, "near_keys", k3), _after(kept, "near_values", v3)
-            chosen = attend_chosen(query, k2, v2, blocks, c.block)
-            near = attend_window(query, k3, v3, None, causal=True, window=c.window)
             gates = self.g_proj(wide).sigmoid().unflatten(-1, (-1, 3)).transpose(1, 2)  # (B, H, T, 3)
-            y = (torch.stack([summed, chosen, near], -1) * gates.unsqueeze(-2)).sum(-1)
+            query = query.to(narrow)
+            chosen = attend_chosen(query, k2.to(narrow), v2.to(narrow), blocks, c.block)
+            near = attend_window(query, k3.to(narrow), v3.to(narrow), None, causal=True, window=c.window)
+            y = summed * gates[..., :1] + chosen * gates[..., 1:2] + near * gates[..., 2:]
         first = max(0, k3.shape[2] - c.window + 1)
         new |= {"keys": k2, "values": v2, "near_keys": k3[:, :, first:], "near_values": v3[:, :, first:]}
         return self.o_proj(y.transpose(1, 2).flatten(2).to(x.dtype)), new
