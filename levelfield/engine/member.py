@@ -43,8 +43,11 @@ def world_size() -> int:
 
 
 def together(numerics: Numerics) -> Numerics:
-    """Returns the numerics for as many processes as there are. Raises UserError where they ask for another number."""
+    """Returns the numerics for as many processes as torchrun has started; as they are where it has started none, for
+    workers then start their own. Raises UserError where they ask for another number."""
     count = world_size()
+    if count == 1:
+        return numerics
     if numerics.nproc not in (1, count):
         raise UserError(f"torchrun has started {count} processes, not {numerics.nproc}: leave --nproc out.")
     return replace(numerics, nproc=count)

@@ -222,12 +222,11 @@ def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) 
     done: how many of the runs are complete. root: the folder of prepared data.
     """
     yield f"{title}: {len(runs)} runs, {done} done"
-    defaults = differing.defaults_of(runs)
     for task, arms in _by_task(runs).items():
         found = _told_apart(arms)
         yield from ("", task)
         yield from _table(found, root)
-        yield from ("", *_shared(task, found), "", *_differences(task, found, defaults))
+        yield from ("", *_shared(task, found), "", *_differences(task, found))
 
 
 def _table(found: Arms, root: Path | None) -> list[str]:
@@ -257,10 +256,10 @@ def _shared(task: str, found: Arms) -> list[str]:
     return [f"What all arms of {task} share:", *(f"  {part:<12} {text}" for part, text in parts.items())]
 
 
-def _differences(task: str, found: Arms, defaults: differing.Defaults) -> list[str]:
+def _differences(task: str, found: Arms) -> list[str]:
     if len(found) < 2:
         return []
     text = [
         f"What differs between the arms of {task} (all else is one object; defaults are left out, --json has them):"
     ]
-    return [*text, *differing.lines(_described(found), defaults)]
+    return [*text, *differing.lines(_described(found), differing.defaults_of(runs[0] for runs in found.values()))]

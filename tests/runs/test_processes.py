@@ -236,6 +236,7 @@ def test_torchrun_itself_trains_a_run_of_the_command_line(tmp_path: Path) -> Non
 def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert member.together(Numerics()).nproc == 1, "the variable alone may be of another launcher"
+    assert member.together(Numerics(nproc=3)).nproc == 3, "workers start them where torchrun has not"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert member.together(Numerics("bf16")) == Numerics("bf16", nproc=8)
     with pytest.raises(UserError, match="has started 8 processes, not 2: leave --nproc out"):
