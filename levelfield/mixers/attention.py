@@ -12,6 +12,7 @@ Positions come from rotations (Su et al. 2021) or not at all. There are two form
 same angles (Amos et al. 2025), `across_heads` rotates the whole of q and k before they are split, so that the first
 head gets the fast angles and the last head the slow ones (Miralles-González et al. 2025). `rotary_scale` below 1 draws
 the positions of a longer text into the range of training (position interpolation: Chen et al. 2023, equation 4).
+With `rotary_range`, training draws positions at random from a range longer than its texts (Ruoss et al. 2023).
 Sinusoidal or learned positions that are added to the input belong to `Model.positions`.
 
     Attention(heads=4, rotary="across_heads", rotary_half=True)     # miralles2025 on gray CIFAR-10
@@ -42,7 +43,9 @@ class Attention(MixerConfig):
     """Attention of vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
 
     rotary_half: every second pair of channels is not rotated. rotary_base: of the angles. rotary_scale: multiplies all
-    positions. sinks: first steps that every step sees beside its window. The models of huang2024 need more. kv_heads:
+    positions. rotary_range: in training, the steps of a batch get as many positions below it, drawn without repetition
+    and put in order, the same in all layers; else, and where it is 0, they count from 0. sinks: first steps that every
+    step sees beside its window. The models of huang2024 need more. kv_heads:
     heads of keys and values, which all `heads` of queries share (None: as many as queries). head_width: channels of a
     head (None: width / heads). rotary_width: how many channels of a head are rotated, the first ones (None: all).
     short_conv: taps of a causal convolution of queries, keys and values (0: none), as in mamba2attn. bias: of all four
@@ -63,6 +66,7 @@ class Attention(MixerConfig):
     out_bias: bool | None = None
     rotary_scale: float = field(default=1.0, metadata={"added": True})
     sinks: int = field(default=0, metadata={"added": True})
+    rotary_range: int = field(default=0, metadata={"added": True})
 
     label: ClassVar[str] = "attention"
     paper: ClassVar[str] = "vaswani2017"
@@ -109,13 +113,13 @@ class Attention(MixerConfig):
         return None if self.block is None else 4 * self.block - 1
 
     def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
-        """Returns four, of rotary attention over all steps; none of another one.
+        """Returns four, of rotary attention over all steps; none of another one, or of one that met far positions.
 
         interpolate: positions are drawn into the range of training. base: it grows until the slowest pair of channels
         turns no further than in training. window: a step reads as many steps as training had. sinks: the same, the
         farthest ones being the first of the text (xiao2024, section 4.4: four suffice).
         """
-        if self.rotary != "per_head" or self.window is not None or self.block is not None:
+        if self.rotary != "per_head" or self.window is not None or self.block is not None or self.rotary_range:
             return {}
         turned, first = self.rotary_width or self.sizes(width)[0] // self.heads, min(SINKS, trained - 1)
         slower = factor ** (turned / (turned - 2)) if turned > 2 else 1.0
@@ -141,6 +145,7 @@ class Attention(MixerConfig):
             "rotary_half=True": self.rotary_half,
             f"rotary_width={self.rotary_width}": self.rotary_width is not None,
             f"rotary_scale={self.rotary_scale:g}": self.rotary_scale != 1,
+            f"rotary_range={self.rotary_range}": self.rotary_range != 0,
         }
         if self.rotary == "none" and any(settings.values()):
             setting = next(text for text, given in settings.items() if given)
@@ -160,6 +165,8 @@ class Attention(MixerConfig):
             raise UserError(f"Attention(rotary_base={self.rotary_base:g}) must be positive; the papers use 10000.")
         if not 0 < self.rotary_scale <= 1:
             raise UserError(f"Attention(rotary_scale={self.rotary_scale:g}) must be above 0, and 1 at most.")
+        if self.rotary_range < 0 or (self.rotary_range and self.sinks):
+            raise UserError("Attention's rotary_range is a number of positions, 0 for none, and goes with no sinks.")
 
 
 EXAMPLES = (
@@ -169,6 +176,7 @@ EXAMPLES = (
     Attention(heads=2, rotary="per_head", block=4),
     Attention(heads=4, kv_heads=2, rotary="per_head", rotary_width=2, window=5, bias=False),
     Attention(heads=2, rotary="per_head", rotary_scale=0.5, window=3, sinks=2),
+    Attention(heads=2, rotary="per_head", rotary_range=4_096),
 )
 
 
@@ -196,7 +204,8 @@ class AttentionLayer(RecurrentLayer):
         if self.short is not None:
             parts, _ = self._shortened(parts, x.new_zeros(x.shape[0], self.config.short_conv - 1, sum(self.rows)))
         q, k, v = parts
-        return self._attended(q, self._rotated(k, 0), v, 0, None if self.causal else mask)
+        start = self._start(x.shape[1])
+        return self._attended(q, self._rotated(k, start), v, start, None if self.causal else mask)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the keys and values that the next step sees: all of them, rotated, or those of blocks or of a window
@@ -240,7 +249,21 @@ class AttentionLayer(RecurrentLayer):
         first = part.shape[1] - self.config.kept(part.shape[1])
         return part[:, first:] if first == 0 or not sinks else torch.cat([part[:, :sinks], part[:, first + sinks :]], 1)
 
-    def _rotated(self, part: Tensor, start: int, last: int | None = None) -> Tensor:
+    def _start(self, length: int) -> int | Tensor:
+        """Returns the position of the first of so many steps, or those of all, (T,), where training draws them.
+
+        They come from the seed of the scope that dropout draws in, not from its state, so that all layers have the
+        same. Raises UserError where there are fewer positions than steps.
+        """
+        span = self.config.rotary_range
+        if not span or not self.training:
+            return 0
+        if length > span:
+            raise UserError(f"Attention(rotary_range={span}) has too few positions for {length} steps: give it more.")
+        draws = torch.Generator().manual_seed(torch.initial_seed())
+        return torch.randperm(span, generator=draws)[:length].sort().values
+
+    def _rotated(self, part: Tensor, start: int | Tensor, last: int | None = None) -> Tensor:
         """Queries or keys, (B, T, channels), rotated by their positions; the first is at position `start`, and none
         beyond `last`."""
         c = self.config
@@ -255,9 +278,9 @@ class AttentionLayer(RecurrentLayer):
         """Queries, keys or values, (B, T, channels), head by head: (B, heads, T, channels of a head)."""
         return part.unflatten(-1, (-1, self.rows[0] // self.config.heads)).transpose(1, 2)
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int, mask: Tensor | None) -> Tensor:
-        """Returns (B, Q, D) for queries (B, Q, channels) not yet rotated, the first of them at position `past`, rotated
-        keys and values (B, K, channels), and mask (B, K) or None."""
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int | Tensor, mask: Tensor | None) -> Tensor:
+        """Returns (B, Q, D) for queries (B, Q, channels) not yet rotated, the first at position `past` or all at those,
+        rotated keys and values (B, K, channels), and mask (B, K) or None."""
         c, dim = self.config, self.rows[0] // self.config.heads
         asked, (q, k, v) = q, (self._heads(part) for part in (self._rotated(q, past), k, v))
         if c.window is not None and c.sinks:

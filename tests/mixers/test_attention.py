@@ -11,6 +11,7 @@ from traffic import growth
 
 from levelfield.mixers.attention import Attention, AttentionLayer
 from levelfield.ops.attention.rotary import rotate_naive
+from levelfield.rng import seeded
 from levelfield.spec import UserError
 
 WIDTH, LENGTH = 12, 9
@@ -159,6 +160,33 @@ def test_the_two_rotary_forms_differ_in_which_head_turns_fast() -> None:
     assert moved["per_head"][2] > 0.2 * moved["per_head"][0]
 
 
+def test_positions_are_random_in_training_the_same_in_all_layers_and_count_from_0_when_asked() -> None:
+    """Each step draws its own, as `levelfield.rng.seeded` opens a scope for it; a second layer in it has the same."""
+    spread, plain = (_layer(Attention(heads=2, rotary="per_head", rotary_range=span), True) for span in (64, 0))
+    x, _ = _inputs()
+    made = []
+    for step in (0, 0, 1):
+        with seeded(3, "dropout", step):
+            made += [spread(x), spread(x)]
+    for same in made[1:4]:
+        torch.testing.assert_close(same, made[0])
+    assert not torch.allclose(made[4], made[0], atol=1e-4)
+    torch.testing.assert_close(spread.eval()(x), plain(x))
+
+
+def test_drawn_positions_are_in_order_and_each_of_the_range_is_met() -> None:
+    layer = _layer(Attention(heads=2, rotary="per_head", rotary_range=12), True)
+    met = set()
+    for step in range(60):
+        with seeded(0, "dropout", step):
+            drawn = layer._start(LENGTH)
+        assert isinstance(drawn, Tensor) and (drawn.diff() > 0).all() and len(drawn) == LENGTH
+        met |= set(drawn.tolist())
+    assert met == set(range(12))
+    with pytest.raises(UserError, match="too few positions for 13 steps"):
+        layer._start(13)
+
+
 def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
     for causal in (False, True):
         layer = _layer(Attention(heads=2, rotary="per_head"), causal)
@@ -191,6 +219,9 @@ def test_a_sequence_of_padding_alone_is_finite_in_value_and_gradient() -> None:
         (Attention(heads=2, rotary="per_head", rotary_scale=2.0), "and 1 at most"),
         (Attention(heads=2, rotary_scale=0.5), "rotary_scale=0.5. needs rotary"),
         (Attention(heads=2, sinks=2), "beside a window"),
+        (Attention(heads=2, rotary_range=64), "rotary_range=64. needs rotary"),
+        (Attention(heads=2, rotary="per_head", rotary_range=-1), "0 for none"),
+        (Attention(heads=2, rotary="per_head", window=3, sinks=1, rotary_range=64), "goes with no sinks"),
     ],
 )
 def test_impossible_sizes_are_refused(config: Attention, message: str) -> None:

@@ -111,6 +111,14 @@ def test_positions_are_scaled_and_end_at_the_last_one() -> None:
     torch.testing.assert_close(still, got[:, 3:4].expand(-1, 6, -1), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("last", [None, 9])
+def test_positions_may_have_gaps(last: int | None) -> None:
+    x, places = _normal(2, 5, 12), torch.tensor([0, 3, 4, 9, 40])
+    got = rotate(x, 2, start=places, last=last)
+    torch.testing.assert_close(got, rotate_naive(x, 2, start=places, last=last), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(got[:, 1:3], rotate(x[:, 1:3], 2, start=3))
+
+
 def test_pairs_of_halves_are_pairs_of_neighbours_in_another_order() -> None:
     """Half-split rotation as in the code of LLaMA: x cos + [-second half, first half] sin."""
     rows, x, steps = _normal(2 * 8, 6), _normal(7, 6, seed=1), torch.arange(7, dtype=torch.float64)[:, None]

@@ -38,27 +38,27 @@ def rotate(
     heads: int = 1,
     base: float = 10000.0,
     half: bool = False,
-    start: int = 0,
+    start: int | Tensor = 0,
     turned: int | None = None,
     scale: float = 1.0,
     last: int | None = None,
 ) -> Tensor:
     """Rotates every step of x, (..., T, D), by its position, that of the first step being `start`: the same shape.
 
-    The D channels are `heads` groups, each with the angles of D / heads channels. turned: how many channels of each
-    group, from the first, are rotated, with the angles of so many channels; None rotates all of them. scale: multiplies
-    every position (chen2023, equation 4). last: the position of all steps after that one; None for their own.
+    start: that position; or those of all steps, (T,) on the CPU, which may have gaps. The D channels are `heads`
+    groups, each with the angles of D / heads channels. turned: how many channels of each group, from the first, are
+    rotated, with the angles of so many channels; None rotates all of them. scale: multiplies every position (chen2023,
+    equation 4). last: the position of all steps after that one; None for their own.
     """
     length, width = x.shape[-2:]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     turned = width // heads if turned is None else turned
-    rows = _rounded(start + length)
+    own, first = (start, 0) if isinstance(start, Tensor) else (None, start)
+    if own is None and last is not None and first + length > last + 1:
+        own = torch.arange(first, first + length)
     angles = _Angles(width, heads=heads, base=base, half=half, turned=turned, scale=scale)
-    turns = _table(rows, angles, x.device, wide)
-    if last is None or start + length <= last + 1:
-        turns = turns[start : start + length]
-    else:
-        turns = turns[torch.arange(start, start + length, device=x.device).clamp(max=last)]
+    turns = _table(_rounded(first + length if own is None else int(own.max()) + 1), angles, x.device, wide)
+    turns = turns[first : first + length] if own is None else turns[own.clamp(min=0, max=last).to(x.device)]
     pairs = _aligned(x.to(wide).unflatten(-1, (width // 2, 2)))
     # One complex product passes over memory once; four real products take three times as long on a CPU.
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
@@ -96,7 +96,7 @@ def rotate_naive(
     heads: int = 1,
     base: float = 10000.0,
     half: bool = False,
-    start: int = 0,
+    start: int | Tensor = 0,
     turned: int | None = None,
     scale: float = 1.0,
     last: int | None = None,
@@ -110,7 +110,8 @@ def rotate_naive(
             pair = channel % group // 2
             still = 2 * pair >= dim or (half and pair % 2 == 0)
             theta = torch.tensor(0.0 if still else base ** (-2 * pair / dim), dtype=torch.float64)
-            position = start + step if last is None else min(start + step, last)
+            position = start + step if isinstance(start, int) else int(start[step])
+            position = position if last is None else min(position, last)
             angle = scale * position * theta
             cos, sin = torch.cos(angle), torch.sin(angle)
             matrix = torch.stack([torch.stack([cos, -sin]), torch.stack([sin, cos])]).to(x.dtype)
