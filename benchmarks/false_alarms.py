@@ -28,6 +28,7 @@ from levelfield.protocols import named_by_share
 from levelfield.report.decisions import Seeds, difference, holm
 from levelfield.spec import Row
 from levelfield.studies import (
+    _huang2024_beyond,
     amos2025_arms,
     amos2025_figure2,
     amos2025_labels,
@@ -39,6 +40,7 @@ from levelfield.studies import (
     amos2025_table3,
     demo,
     every_task,
+    huang2024_counting,
     huang2024_small,
     miralles2025_enriched,
     miralles2025_small,
@@ -189,11 +191,49 @@ def cases() -> Iterator[Case]:
         for p in ("scratch", "enriched")
     )
     yield Case("miralles2025_enriched", "all arms equal", level, findings(miralles2025_enriched))
-    half = GUESS + huang2024_small.CLIFF * (LEVEL - GUESS)
+    half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
     places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
     places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
-    yield Case("huang2024_small", "half is lost, no remedy helps", needles, findings(huang2024_small), paired=True)
+    yield Case("huang2024_small", "half is lost, no remedy helps", needles, _fallen, paired=True)
+    needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in _placed(i % 2))
+    yield Case("huang2024_small", "middle and haystack at their margins", needles, _places, paired=True)
+    counted = tuple(Cell("frequent_word", f"model{i}", "scratch", v, at) for i in range(9) for at, v in _counted())
+    yield Case(
+        "huang2024_counting", "half is lost, layout as length", counted, findings(huang2024_counting), paired=True
+    )
+
+
+def _fallen(rows: Sequence[Row]) -> list[int]:
+    return [finding.decided for finding in huang2024_small.falls(rows) + huang2024_small.remedies(rows)]
+
+
+def _places(rows: Sequence[Row]) -> list[int]:
+    return [finding.decided for finding in huang2024_small.places(rows)]
+
+
+def _placed(uneven: int) -> Iterator[tuple[str, float]]:
+    """Yields places where the middle is just so far below the first fifth, and below the last or, if uneven, much
+    further; and where two haystacks are as far from the third as the length costs."""
+    middle, more = LEVEL - 2 * _huang2024_beyond.MIDDLE, _huang2024_beyond.MIDDLE
+    first, central, last = _huang2024_beyond.FIFTHS
+    depths = dict.fromkeys(first, middle + more) | dict.fromkeys(central, middle)
+    depths |= dict.fromkeys(last, middle + more + 20 * uneven)
+    apart = {"essay": LEVEL - 10, "repeat": LEVEL - 10, "pairs": LEVEL - 25}  # 15 apart, and 15 less than LEVEL
+    for length in (16, 32, 64, 128):
+        yield f"length={length}", LEVEL
+        yield from ((f"length={length},depth={depth}", share) for depth, share in depths.items())
+        for name, share in apart.items():
+            yield f"length={length},format={name}", share if length > 32 else LEVEL
+
+
+def _counted() -> Iterator[tuple[str, float]]:
+    """Yields places where in one layout just half is left, and the layouts are as far apart as the length costs."""
+    half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
+    apart = {"gathered": half, "spread": (2 * LEVEL + half) / 3}
+    for length in (16, 32, *(32 * times for times in huang2024_counting.TIMES)):
+        yield f"length={length}", LEVEL
+        yield from ((f"length={length},format={name}", v if length > 32 else LEVEL) for name, v in apart.items())
 
 
 def _demo() -> Iterator[Cell]:

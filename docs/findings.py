@@ -158,6 +158,18 @@ SUBJECTS = (
         known=(("window helps*", "known"), ("sinks helps*", "known")),
     ),
     Subject(
+        "How long is long where one counts",
+        "huang2024",
+        "Beyond the length that a model was trained at, scores drop steeply on whatever is asked: to find one place or "
+        "to add up the whole text (tables 6 to 18).",
+        (("huang2024_counting", "overnight", 0),),
+        "Longer training, by which an architecture that falls holds; or the same curves for RULER's common and "
+        "frequent words on models with billions of parameters (`levelfield ruler`).",
+        paired=True,
+        short=summary.counting,
+        lead=lambda found: leads.counting(found, _of("huang2024_small")),
+    ),
+    Subject(
         "What a layer can compute",
         "Grazzi et al. 2024 and others",
         "Beyond the length of training, which machines a recurrence follows is decided by the eigenvalues of its "

@@ -22,9 +22,9 @@ from levelfield.report.decisions import Contrast, Seeds, difference, holm
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
+from levelfield.studies._huang2024_beyond import CLIFF
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
-from levelfield.studies.huang2024_small import CLIFF
 from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.tasks.reach import Reach
 

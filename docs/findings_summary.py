@@ -196,6 +196,18 @@ def beyond(found: Answer) -> str:
     )
 
 
+def counting(found: Answer) -> str:
+    """What is left at the longest length of the gain over guessing in the harder layout, model by model."""
+    made = shown.recall(found)
+    kept = sorted(left(made).items(), key=lambda item: -item[1])
+    told = words.listed(f"{words.named(model)} {100 * share:.0f} %" for model, share in kept)
+    return (
+        f"It depends on what is asked. All of {len(kept)} architectures learn to say the most frequent of "
+        f"{made.trained} words. At {made.longest / made.trained:g} times the length, in the harder layout, so much of "
+        f"the gain over guessing is left: {told} (a description, no verdict)."
+    )
+
+
 def left(made: shown.Recall) -> dict[str, float]:
     """Model -> the share of its gain over guessing that is left at the longest length, of medians over seeds."""
     return {

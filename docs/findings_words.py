@@ -50,6 +50,10 @@ QUESTIONS: Sequence[tuple[str, str]] = (
     (r"positions lift attention, scratch \((\w+)\)", "With plain training, positions lift attention on {0}"),
     (r"positions lift attention, (\w+) \((\w+)\)", "With {0} training, positions lift attention on {1}"),
     (r"in some haystack, more than half is lost at twice the length: (.+)", "{0} loses over half at twice the length"),
+    (r"more than half is lost at (\d+) times the length \((.+)\)", "{1} loses over half at {0} times the length"),
+    (r"the middle is lost at the training length \((.+)\)", "{0} finds least in the middle at the training length"),
+    (r"the middle is lost beyond it \((.+)\)", "{0} finds least in the middle beyond the training length"),
+    (r"the (haystack|layout) matters more than the length \((.+)\)", "For {1}, the {0} matters more than the length"),
     (rf"({'|'.join(REMEDIES)}) helps (.+)", "{0} {1} at four times its training length"),
 )  # fmt: skip
 """Patterns of what studies ask, and the sentences that the page has for them."""

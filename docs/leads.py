@@ -6,7 +6,7 @@ can be counted is counted: the lengths of expressions, the parameters of arms, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
+from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, Asked, fifth
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
@@ -198,31 +199,104 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
 
 
 def beyond(found: Answer) -> Iterator[str]:
-    """The share of the gain over guessing that is left in the hardest haystack, by multiples of the training length."""
+    """The share of the gain over guessing that is left in the hardest haystack, by multiples of the training length;
+    which part of the text is lost, and what the haystack costs beside the length."""
     made = shown.recall(found)
     trained, last = made.trained, made.longest // made.trained
-    longer = [length for length in next(iter(made.cells.values())) if length > trained]
     yield (
         "The verdict asks at twice the training length alone, but the fall comes farther out, and is steepest where "
         f"the haystack is made of {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
         f"share of the gain over guessing at {trained} words that is left at longer lengths (medians over seeds).\n"
     )
-    yield f"| model | found at {trained} words (%) | " + " | ".join(f"left at {n // trained} ×" for n in longer) + " |"
-    yield "|---" * (len(longer) + 2) + "|"
-    kept: dict[str, list[float]] = {}
-    for model, arms in made.cells.items():
-        learnt = arms[trained].median
-        kept[model] = [(arms[n].median - made.floor) / (learnt - made.floor) for n in longer]
-        yield f"| {words.named(model)} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in kept[model]) + " |"
-    half = sum(shares[longer.index(4 * trained)] < 0.5 for shares in kept.values())
-    quarter = sum(shares[-1] <= 0.25 for shares in kept.values())
-    best = max(kept, key=lambda model: kept[model][-1])
+    kept = _kept(made)
+    yield from _left(made, kept)
+    half = sum(shares[4] < 0.5 for shares in kept.values())
+    quarter = sum(shares[last] <= 0.25 for shares in kept.values())
+    best = max(kept, key=lambda model: kept[model][last])
     yield (
         f"\nAt four times the length {half} of {len(kept)} architectures keep less than half; at {last} times "
-        f"{quarter} keep a quarter or less, and {words.named(best)} keeps {100 * kept[best][-1]:.0f} %. Some remedies "
-        f"need no training. That windows and sinks do not help is known beforehand: a window of {trained} words hides "
-        f"three quarters of the needles at {4 * trained}."
+        f"{quarter} keep a quarter or less, and {words.named(best)} keeps {100 * kept[best][last]:.0f} %. Some "
+        f"remedies need no training. That windows and sinks do not help is known beforehand: a window of {trained} "
+        f"words hides three quarters of the needles at {4 * trained}."
     )
+    yield from _places(found)
+
+
+def _kept(made: shown.Recall) -> dict[str, dict[int, float]]:
+    """Model -> multiple of the training length -> what is left there of the median's gain over guessing."""
+    return {
+        model: {
+            n // made.trained: (arm.median - made.floor) / (arms[made.trained].median - made.floor)
+            for n, arm in arms.items()
+            if n > made.trained
+        }
+        for model, arms in made.cells.items()
+    }
+
+
+def _left(made: shown.Recall, kept: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
+    """The same as a table, beside the score at the training length."""
+    times = next(iter(kept.values()))
+    yield f"| model | right at {made.trained} words (%) | " + " | ".join(f"left at {n} ×" for n in times) + " |"
+    yield "|---" * (len(times) + 2) + "|"
+    for model, shares in kept.items():
+        learnt = made.cells[model][made.trained].median
+        yield (
+            f"| {words.named(model)} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in shares.values()) + " |"
+        )
+
+
+def _places(found: Answer) -> Iterator[str]:
+    """Which fifth of the text is lost most, and for how many models two haystacks are further apart than the fall."""
+    asked = Asked.of(found.results.rows)
+    lowest: dict[str, list[str]] = {}
+    for model in asked.learnt:
+        parts = zip(("first", "middle", "last"), FIFTHS, strict=True)
+        means = {name: part.mean for name, tenths in parts if (part := fifth(asked, model, asked.farther, tenths))}
+        lowest.setdefault(min(means, key=lambda name: means[name]), []).append(model)
+    said = "; ".join(
+        f"the {name} in {words.listed(words.named(m) for m in models)}" for name, models in sorted(lowest.items())
+    )
+    lost = [each for each in found.findings if each.subject.startswith("the middle is lost")]
+    more = [each for each in found.findings if each.subject.startswith("the haystack matters more")]
+    seen, no, costs = sum(f.seen > 0 for f in lost), sum(f.decided < 0 for f in lost), sum(f.seen > 0 for f in more)
+    yield (
+        f"As the numbers stand, the middle fifth of the text is {MIDDLE:.0f} points below both ends in {seen} of "
+        f"{len(lost)} questions; {no} are decided with no, most of them at the training length, where nearly all is "
+        f"found. Beyond it, the lowest fifth is {said}."
+    )
+    yield (
+        f"Changing the haystack costs more than the length in {costs} of {len(more)} architectures; "
+        f"{sum(f.decided != 0 for f in more)} of these answers are decided, as seeds are far apart. Both questions "
+        "were added after these rows had been seen."
+    )
+
+
+def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
+    """The share that is left in the harder layout, and which models hold needles and counting."""
+    made = shown.recall(found)
+    kept, last = _kept(made), made.longest // made.trained
+    yield (
+        "The most frequent word of a text is asked for, which no single place of it says; its places are spread over "
+        f"the text or gathered in a third of it. A longer text is no harder in itself. {_soon(found)} What is left "
+        f"of the gain over guessing where its places are {made.haystack}, medians over seeds; a description, no "
+        "verdict:\n"
+    )
+    yield from _left(made, kept)
+    if needles is not None:
+        other = _kept(shown.recall(needles))
+        both = {model: (kept[model][last], other[model][last]) for model in kept if last in other.get(model, {})}
+        parts = [f"{words.named(model)} {100 * one:.0f} and {100 * two:.0f}" for model, (one, two) in both.items()]
+        yield (
+            f"\nWho falls depends on what is asked. At {last} times the length these keep, in percent of the gain, of "
+            f"counting here and of needles among pairs in the section before: {', '.join(parts)}."
+        )
+
+
+def _soon(found: Answer) -> str:
+    """The steps after which training ended."""
+    steps = sorted(int(cost.get("steps", 0)) for cost in found.results.ledgers.values())
+    return f"It is learnt soon: training ended after {steps[0]:,} to {steps[-1]:,} steps."
 
 
 def _scratch(found: Answer) -> float:

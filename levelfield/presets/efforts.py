@@ -32,6 +32,7 @@ from levelfield.tasks.compression import Compression
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.dyck import Dyck
 from levelfield.tasks.flipflop import FlipFlop
+from levelfield.tasks.frequent_word import FrequentWord
 from levelfield.tasks.fuzzy_recall import FuzzyRecall
 from levelfield.tasks.in_context_recall import InContextRecall
 from levelfield.tasks.induction import Induction
@@ -133,6 +134,13 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
         "overnight": Needle(32, 2, 2, words=16, keys=16, values=16, train=60_000, val=2_000, test=5_000),
         "hours": Needle(512, words=256, keys=512, values=512, train=200_000),
         "paper": Needle(2_048, words=4_096, keys=8_192, values=8_192, train=400_000),
+    },
+    "frequent_word": {
+        "smoke": FrequentWord(24, words=16, train=64, val=32, test=32),
+        "minutes": FrequentWord(32, words=16, train=20_000, val=500, test=2_000),
+        "overnight": FrequentWord(32, words=16, train=60_000, val=2_000, test=5_000),
+        "hours": FrequentWord(512, train=200_000),
+        "paper": FrequentWord(2_048, words=512, share=0.1, train=400_000),
     },
     "copying": {
         "smoke": Copying(items=3, delay=10, train=64, val=32, test=32),

@@ -1,0 +1,230 @@
+"""Holds what is asked of models that are trained here at one length and read at others: huang2024, section 4.
+
+    asked = Asked.of(rows)
+    judged(falls(asked))                   # who loses more than half at twice the length, in some haystack
+    judged(middles(asked, beyond=True))    # whose scores are lower in the middle of the text than at either end
+    judged(haystacks(asked))               # for whom the haystack matters more than the length
+
+Each is a claim of its own, and its questions are a family of their own. Nothing is asked of a model that has not learnt
+the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from operator import mul
+
+from levelfield.report.decisions import Contrast, Every, Question, Seeds, holm, some
+from levelfield.report.verdicts import Claim, Finding, Key, Table, told
+from levelfield.spec import Row
+
+LEARNT = 50.0  # percent at the training length from which a fall beyond it can be spoken of
+CLIFF = 0.5  # of what a model is above guessing at the training length, lost at twice that length
+MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
+FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Scores by length, depth and haystack. trained: the training length; 0 where no length is known."""
+
+    table: Table
+    trained: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Asked:
+        """Takes the second of the lengths asked as that of training: they begin at its half."""
+        table = Table.of(rows, "length")
+        lengths = sorted({int(key.place) for key in table.cells if key.place.isdigit()})
+        return cls(table, lengths[1] if len(lengths) > 1 else 0)
+
+    @property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(key.model for key in self.table.cells))
+
+    @property
+    def farther(self) -> list[int]:
+        """The lengths asked beyond that of training, in order."""
+        return sorted({int(k.place) for k in self.table.cells if k.place.isdigit() and int(k.place) > self.trained})
+
+    @property
+    def haystacks(self) -> list[str]:
+        """Ends of places that name a haystack, such as ",format=essay"; "" alone where the probe knows none."""
+        ends = {key.place.partition(",")[2] for key in self.table.cells}
+        return sorted(f",{end}" for end in ends if end.startswith("format=") and "," not in end) or [""]
+
+    def key(self, model: str, length: int, end: str = "") -> Key:
+        return Key(next(iter(self.table.tasks), ""), model, "scratch", f"{length}{end}")
+
+    def cell(self, model: str, length: int, end: str = "") -> Seeds | None:
+        return self.table.cells.get(self.key(model, length, end))
+
+    def able(self, model: str) -> bool:
+        """Whether a model finds enough at the training length, and beats the best simple rule there."""
+        short = self.cell(model, self.trained)
+        return short is not None and short.median >= LEARNT and self.table.learnt(self.key(model, self.trained))
+
+    @property
+    def learnt(self) -> list[str]:
+        return [model for model in self.models if self.able(model)]
+
+    def fall(self, model: str, length: int, end: str) -> Contrast | None:
+        """More where less than CLIFF of the gain over guessing at the training length is left at another; None where
+        the haystack was not asked at both."""
+        one, more = self.cell(model, self.trained, end), self.cell(model, length, end)
+        if one is None or more is None:
+            return None
+        floor = self.table.floor(self.table.tasks[0])
+        return Contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * floor, paired=True)
+
+
+def falls(asked: Asked, times: int = 2, named: str = "{}") -> dict[str, Claim]:
+    """Asks of each model whether, in some haystack, it loses more than half at so many times the training length.
+
+    named: the name of a question, with {} for the model."""
+    return {named.format(model): _fall(asked, model, times * asked.trained) for model in asked.models}
+
+
+def _fall(asked: Asked, model: str, length: int) -> Claim:
+    short, long = asked.cell(model, asked.trained), asked.cell(model, length)
+    if short is None or long is None:
+        return Claim(None, f"{model} was not asked at {asked.trained} and {length} steps.")
+    facts = f"{model}: {short} at {asked.trained} steps, {long} at {length}."
+    if not asked.able(model):
+        return Claim(None, f"{facts} It has not learnt the task.")
+    losses = [fall for haystack in asked.haystacks if (fall := asked.fall(model, length, haystack))]
+    return Claim(some(losses), facts) if losses else Claim(None, f"{facts} No haystack was asked at both lengths.")
+
+
+def middles(asked: Asked, *, beyond: bool) -> dict[str, Claim]:
+    """Asks of each model whether the middle fifth of the text is MIDDLE points below the first and below the last.
+
+    beyond: over the lengths beyond that of training (huang2024, table 3), not at that one (table 2). Empty where rows
+    do not tell depths apart.
+    """
+    lengths, name = (asked.farther, "beyond it") if beyond else ([asked.trained], "at the training length")
+    made = {}
+    for model in asked.models:
+        first, middle, last = (fifth(asked, model, lengths, tenths) for tenths in FIFTHS)
+        if first and middle and last:
+            claim = _middle(f"{model} {name}", first, middle, last) if asked.able(model) else _unlearnt(model)
+            made[f"the middle is lost {name} ({model})"] = claim
+    return made
+
+
+def fifth(asked: Asked, model: str, lengths: Sequence[int], tenths: Sequence[int]) -> Seeds | None:
+    """The share found among all needles of some lengths and tenths of the text; None where there are none."""
+    cells = [cell for n in lengths for tenth in tenths if (cell := asked.cell(model, n, f",depth={tenth}"))]
+    counts = [cell.examples or 1 for cell in cells]
+    seeds = zip(*(cell.values for cell in cells), strict=True)
+    values = tuple(sum(map(mul, counts, values)) / sum(counts) for values in seeds)
+    return Seeds(values, sum(counts)) if cells else None
+
+
+def _middle(name: str, first: Seeds, middle: Seeds, last: Seeds) -> Claim:
+    above = (Contrast(((1.0, end), (-1.0, middle)), paired=True) for end in (first, last))
+    spans = [str(each.span() or "too few seeds for an interval") for each in above]
+    facts = (
+        f"{name}: first fifth {first}, middle {middle}, last {last}. "
+        f"First less middle: {spans[0]}; last less middle: {spans[1]}."
+    )
+    return Claim(lost(first, middle, last, paired=True), facts)
+
+
+def lost(first: Seeds, middle: Seeds, last: Seeds, *, paired: bool = False) -> Question:
+    """Whether the middle is MIDDLE points below either end. paired: whether each seed is compared with itself."""
+    return Every(tuple(Contrast(((1.0, end), (-1.0, middle)), MIDDLE, paired=paired) for end in (first, last)))
+
+
+def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
+    """Asks of each model, over the lengths beyond that of training, whether two haystacks are further apart than what
+    the length costs: the fall from the training length, on average over haystacks. Empty of a single haystack.
+
+    word: what the task calls a haystack."""
+    ends = asked.haystacks
+    made = {}
+    for model in asked.models:
+        if len(ends) > 1 and all(asked.cell(model, n, end) for n in (asked.trained, *asked.farther) for end in ends):
+            claim = _haystack(asked, model) if asked.able(model) else _unlearnt(model)
+            made[f"the {word} matters more than the length ({model})"] = claim
+    return made
+
+
+def _haystack(asked: Asked, model: str) -> Claim:
+    ends = asked.haystacks
+    long = {end: [cell for n in asked.farther if (cell := asked.cell(model, n, end))] for end in ends}
+    short = [cell for end in ends if (cell := asked.cell(model, asked.trained, end))]
+    return _compared(model, short, long, _names(asked))
+
+
+def _compared(model: str, short: Sequence[Seeds], long: Mapping[str, Sequence[Seeds]], told_of: str) -> Claim:
+    """Compares the cost of a haystack with that of length. short: scores at the training length, one a haystack; long:
+    beyond it, by haystack, each at the same lengths."""
+    apart = {pair: _costs(short, long, *pair) for pair in permutations(long, 2)}
+    (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
+    gap = Contrast((*_mean(long[easy], 1.0), *_mean(long[hard], -1.0)))
+    fall = Contrast((*_mean(short, 1.0), *_mean([c for cells in long.values() for c in cells], -1.0)))
+    facts = (
+        f"{model} {told_of}: {_name(easy)} is {gap.shown} points from {_name(hard)}, and the length costs "
+        f"{fall.told(f'{fall.value:.1f}')}: {most.span() or 'too few seeds for an interval'} between the two."
+    )
+    return Claim(some([*apart.values()]), facts)
+
+
+def _costs(short: Sequence[Seeds], long: Mapping[str, Sequence[Seeds]], easy: str, hard: str) -> Contrast:
+    """More where two haystacks are further apart than the length costs. Each score comes once, with all its weight."""
+    every = len(short) * len(long[easy])
+    own = {easy: 1 / len(long[easy]), hard: -1 / len(long[hard])}
+    terms = [(own.get(end, 0.0) + 1 / every, cell) for end, cells in long.items() for cell in cells]
+    return Contrast((*terms, *_mean(short, -1.0)), paired=True)
+
+
+def _mean(cells: Sequence[Seeds], weight: float) -> tuple[tuple[float, Seeds], ...]:
+    return tuple((weight / len(cells), cell) for cell in cells)
+
+
+def _names(asked: Asked) -> str:
+    lengths = [str(length) for length in asked.farther]
+    return f"at {', '.join(lengths[:-1])} and {lengths[-1]} steps" if len(lengths) > 1 else f"at {lengths[0]} steps"
+
+
+def _name(end: str) -> str:
+    return end.partition("=")[2] or end
+
+
+def _unlearnt(model: str) -> Claim:
+    return Claim(None, f"{model} has not learnt the task.")
+
+
+def farther(asked: Asked) -> str:
+    """Says, haystack by haystack, who loses more than half from which length on."""
+    found = {
+        (model, haystack, length): fall
+        for model in asked.learnt
+        for haystack in asked.haystacks
+        for length in asked.farther
+        if (fall := asked.fall(model, length, haystack))
+    }
+    seen, shown = _first({key: question.seen() for key, question in found.items()}), _first(holm(found))
+    return f"As it stands, more than half is lost by {seen}. Beyond noise that is shown of {shown}."
+
+
+def _first(answers: Mapping[tuple[str, str, int], int]) -> str:
+    """Models with the first length at which the answer is yes, by haystack."""
+    found: dict[tuple[str, str], int] = {}
+    for (model, haystack, length), answer in answers.items():
+        if answer > 0:
+            found.setdefault((model, haystack), length)
+    parts = [f"{model} from {length} steps on{_among(haystack)}" for (model, haystack), length in found.items()]
+    return ", ".join(parts) or "none"
+
+
+def _among(haystack: str) -> str:
+    return f" among {_name(haystack)}" if haystack else ""
+
+
+def brief(findings: Sequence[Finding]) -> str:
+    """The verdict without the numbers, which a page of findings has."""
+    return told([replace(finding, facts="") for finding in findings]).strip() if findings else ""

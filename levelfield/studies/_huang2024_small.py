@@ -1,0 +1,137 @@
+"""Holds the arms of huang2024 on models trained here: eight architectures of equal size, and one more way to train.
+
+    models("overnight", "needle")[0]            # the rotary Transformer, 89 thousand parameters
+    recipe("rotary", "overnight")               # the same for all but for the rate
+
+The studies of needles and of counting share them, and the recipe but for the length of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+from levelfield.mixers.alibi import Alibi
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.mamba2 import Mamba2
+from levelfield.mixers.rglru import RGLRU
+from levelfield.mixers.rwkv6 import RWKV6
+from levelfield.mixers.rwkv6_channel import RWKV6Channel
+from levelfield.model import Network
+from levelfield.objectives import Causal, ClassifySteps, Sum
+from levelfield.presets import efforts
+from levelfield.runs import ledger
+from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Task
+
+GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
+"""The answers, and every next word. Most of these words cannot be known beforehand, hence the small weight."""
+
+REFERENCE = "rotary"  # the arm whose parameters the others are given
+FASTER = {"mamba2": 10**0.25, "griffin": 10**0.75, "rglru": 10**0.75}
+"""What the rate of some arms is multiplied by at `overnight`: the best of four on validation, in 3,000 steps at this
+size and length. The trials are kept in `results/huang2024_small-tuned-minutes`. The other arms do best without it."""
+TRIALS = 4
+FARTHEST = 16  # times the training length, asked at `overnight`; training at random positions has as many
+UNHURRIED = Duration(5_000, "steps")  # before which a phase at `overnight` does not end: some find the needle late
+
+
+@dataclass(frozen=True)
+class Size:
+    """Width, layers and feed-forward of the rotary Transformer; channels of a head; Mamba-2's state; the recipe."""
+
+    width: int
+    depth: int
+    feedforward: int
+    head: int
+    state: int
+    steps: int
+    batch: int
+    lr: float
+    seeds: int = 3
+
+
+SIZES: dict[Effort, Size] = {
+    "smoke": Size(16, 3, 32, 8, 8, steps=4, batch=8, lr=2e-3, seeds=1),
+    "minutes": Size(48, 3, 128, 16, 16, steps=3_000, batch=32, lr=2e-3),
+    "overnight": Size(48, 3, 128, 16, 16, steps=12_000, batch=32, lr=2e-3),
+    "hours": Size(256, 6, 768, 64, 64, steps=30_000, batch=64, lr=1e-3),
+    "paper": Size(512, 12, 1_536, 64, 128, steps=100_000, batch=64, lr=6e-4),
+}
+
+
+def arms(size: Size, length: int) -> dict[str, tuple[MixerConfig, ...]]:
+    """Patterns by name. Griffin looks back half the training length, as far short of it as its authors' window is."""
+    heads = size.width // size.head
+    rotary = Attention(heads, rotary="per_head", bias=False)
+    mamba2 = Mamba2(state=size.state, head=size.head)
+    rglru = RGLRU(heads=heads)
+    time = RWKV6(head=size.head, mix_rank=size.head, decay_rank=size.head, layers=size.depth, blocks=2)
+    return {
+        REFERENCE: (rotary,),
+        "alibi": (Alibi(heads, bias=False),),
+        "no-positions": (Attention(heads, bias=False),),
+        "mamba2": (mamba2,),
+        "mamba2+attention": (mamba2, rotary, mamba2),
+        "rwkv6": (time, RWKV6Channel(layers=size.depth, blocks=2)),
+        "griffin": (rglru, rglru, replace(rotary, window=max(2, length // 2))),
+        "rglru": (rglru,),
+        "random-positions": (replace(rotary, rotary_range=FARTHEST * length),),
+    }
+
+
+def models(effort: Effort, name: str) -> tuple[Model, ...]:
+    """Returns models of equal parameters, within a hundredth: the feed-forward layers make up for what the mixers
+    need. name: of the task."""
+    task, size = efforts.task(name, effort), SIZES[effort]
+    patterns = arms(size, task.max_length)
+    reference = _model(REFERENCE, patterns[REFERENCE], size, size.feedforward)
+    target = _parameters(reference, task)
+    return tuple(_matched(name, mixers, size, task, target) for name, mixers in patterns.items())
+
+
+def _model(name: str, mixers: tuple[MixerConfig, ...], size: Size, feedforward: int) -> Model:
+    """RWKV's own feed-forward is a mixer of the pattern, so it has twice the layers and none of the block's."""
+    if isinstance(mixers[-1], RWKV6Channel):
+        mixers = (*mixers[:-1], replace(mixers[-1], hidden=feedforward))
+        return Model(mixers, 2 * size.depth, size.width, causal=True, block=Block("rms"), name=name)
+    block = Block("rms", feedforward=feedforward, activation="swiglu", bias=False)
+    return Model(mixers, size.depth, size.width, causal=True, block=block, name=name)
+
+
+def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task, target: int) -> Model:
+    """Parameters grow evenly with the feed-forward's width, so two sizes tell which one is nearest to the target."""
+    low, high = (_parameters(_model(name, mixers, size, width), task) for width in (1, 2))
+    return _model(name, mixers, size, max(1, round(1 + (target - low) / (high - low))))
+
+
+@cache
+def _parameters(model: Model, task: Task) -> int:
+    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes. Nothing is
+    drawn: on the device `meta`, which these mixers can be built on, weights have no values."""
+    around, once = (_trunk(replace(model, depth=depth), task) for depth in (0, len(model.mixers)))
+    return around + (once - around) * model.depth // len(model.mixers)
+
+
+def _trunk(model: Model, task: Task) -> int:
+    with torch.device("meta"):
+        return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
+
+
+def recipe(arm: str, effort: Effort) -> Recipe:
+    """Returns one recipe for all arms; at `overnight`, where training ends by itself, each has its best rate."""
+    size = SIZES[effort]
+    shared = replace(efforts.recipe(effort), lr=size.lr, batch=size.batch, budget=Duration(size.steps, "steps"))
+    if effort != "overnight":
+        shares = {"warmup": max(1, size.steps // 10), "validate_every": max(2, size.steps // 5)}
+        return replace(shared, **{name: Duration(steps, "steps") for name, steps in shares.items()})
+    tuned = replace(shared, lr=size.lr * FASTER.get(arm, 1.0), tuning_trials=TRIALS)
+    return replace(tuned, patience_after=UNHURRIED, source="levelfield's own, best of four rates")
+
+
+def parameters(effort: Effort, name: str) -> Mapping[str, int]:
+    """Trunk parameters of every arm. name: of the task."""
+    task = efforts.task(name, effort)
+    return {model.label: _parameters(model, task) for model in models(effort, name)}

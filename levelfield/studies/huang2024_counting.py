@@ -1,0 +1,97 @@
+"""How long is long where no one place has the answer: does counting fall beyond the training length, as recall does?
+
+    levelfield run huang2024_counting --effort overnight
+    levelfield report huang2024_counting --effort overnight
+
+`huang2024_small` hides one answer in a text. Here the most frequent word of the whole text is asked for, as in RULER's
+tests of aggregation, of the same architectures in the same way, and of rotary attention whose training draws its
+positions at random from as many as the longest text asked has (Ruoss et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from levelfield.presets import efforts
+from levelfield.probes.depths import Depths
+from levelfield.protocols import scratch
+from levelfield.report.verdicts import Finding, capped, judged
+from levelfield.spec import UNTUNED, Duration, Effort, Probe, Recipe, ReportView, Row, Run, Study
+from levelfield.studies import _huang2024_beyond as rules
+from levelfield.studies import _huang2024_small as needles
+from levelfield.studies._huang2024_beyond import Asked, brief, farther, haystacks
+
+NAME = "frequent_word"
+TIMES = (2, needles.FARTHEST)
+"""Multiples of the training length at which a fall is asked for: that of huang2024's claim, and the farthest."""
+FACTORS = (0.5, 1, 2, 4, 8, needles.FARTHEST)  # of the training length, asked by the probe
+STEPS = 4_000  # a cap that training at `overnight` should not reach
+VALIDATE = 120  # steps between validations at `overnight`: a pilot had learnt the task after 250
+UNHURRIED = Duration(600, "steps")  # before which a phase at `overnight` does not end
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Seed by seed, every architecture."""
+    task = efforts.task(NAME, effort)
+    arms = [(model, scratch(recipe(model.label, effort), needles.GOAL)) for model in needles.models(effort, NAME)]
+    seeds = range(needles.SIZES[effort].seeds)
+    return tuple(Run(task, model, protocol, seed) for seed in seeds for model, protocol in arms)
+
+
+def recipe(arm: str, effort: Effort) -> Recipe:
+    """Returns the recipe of the needles, rates included; at `overnight` with validations, and an end, that suit a task
+    that is learnt sooner."""
+    shared = needles.recipe(arm, effort)
+    if effort != "overnight":
+        return shared
+    lengths = {"budget": Duration(STEPS, "steps"), "validate_every": Duration(VALIDATE, "steps")}
+    return replace(shared, patience_after=UNHURRIED, **lengths)
+
+
+def probes(run: Run) -> Sequence[Probe]:
+    return (Depths((0.5, 1, 2), examples=60),) if run.task.max_length < 32 else (Depths(FACTORS),)
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Says which models lose half of the task beyond its length, and if the layout matters more than the length."""
+    asked = Asked.of(rows)
+    if not asked.learnt:
+        return f"Nothing can be said: no model has learnt the task at the training length, {asked.trained} steps."
+    return " ".join(filter(None, (capped(rows), brief(findings(rows)), farther(asked))))
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Two families of questions: who loses more than half, at TIMES the training length, and what matters more."""
+    asked = Asked.of(rows)
+    named = "more than half is lost at {} times the length ({{}})"
+    fallen = [rules.falls(asked, times, named.format(times)) for times in TIMES]
+    return judged(dict(chain(*(claims.items() for claims in fallen)))) + judged(haystacks(asked, "layout"))
+
+
+study = Study(
+    name="huang2024_counting",
+    claim="Scores drop steeply beyond the training length on every kind of task, whatever the architecture (huang2024, "
+    "section 4): in some layout, more than half of counting is lost at twice that length.",
+    runs=runs,
+    views=(
+        ReportView("curve", "Beyond the training length", axis="length"),
+        ReportView("heat", "By layout of the answer", axis="format"),
+        ReportView("compare", "At the training length"),
+        ReportView("training", "Learning curves"),
+    ),
+    probes=probes,
+    verdict=verdict,
+    deviations=(
+        "Made-up words in place of text, and models thousands of times smaller than the paper's: no printed number "
+        "belongs beside these.",
+        "RULER asks for ten common or three frequent words, of which the others are a tenth or a part of Zipf's law; "
+        "here one is asked for, with rivals of seven tenths, at every length.",
+        UNTUNED,
+        "At `overnight` it is not one for all: each arm has the rate that was best for it on needles.",
+        "Where positions are random in training, they are consecutive when the model is asked; Ruoss et al. draw them "
+        "then, too.",
+        "Parameters are made equal by the width of the feed-forward layers.",
+    ),
+)
