@@ -104,7 +104,7 @@ class State:
     best: dict[str, Tensor] = field(default_factory=dict)  # before the first validation, the weights at the start
     stale: int = 0  # validations since the last one that was better by more than `Recipe.least_gain`
     better: float = -math.inf  # the score of that one
-    stopped: str = ""  # why the phase ended early: "patience" or "diverged"
+    stopped: str = ""  # why the phase ended early: "patience", "enough" or "diverged"
     epoch_loss: float = 0.0
     lowest_epoch_loss: float = math.inf
     bad_epochs: int = 0
@@ -147,10 +147,10 @@ def train(
 ) -> Iterator[Metrics]:
     """Trains `state` up to `plan.steps`, and keeps the weights of the best validation score in `state.best`.
 
-    Ends early after `recipe.patience` validations without a better score, or when loss, gradients or weights are not
-    finite, and leaves the reason in `state.stopped`. A step whose loss or gradients are not finite changes no weight.
-    Losses are fetched after `plan.fetch_every` steps: then follow the metrics of each, and only at the last of them is
-    `state` that of the same step. A step after one that is not finite changes nothing either, and is not counted.
+    Ends early after `recipe.patience` validations without a better score, at one of `recipe.enough`, or when loss,
+    gradients or weights are not finite, and leaves the reason in `state.stopped`. A step whose loss or gradients are
+    not finite changes no weight, nor does one after it, which is not counted. Losses are fetched after
+    `plan.fetch_every` steps: then follow the metrics of each, and only at the last of them is `state` of the same step.
     """
     state.net.train()
     batches = batches_of(seed, split.examples, plan.recipe)
@@ -378,9 +378,12 @@ def _plateau(plan: Plan, state: State, loss: float, *, step: int, epoch: range) 
 
 
 def _select(state: State, score: float, plan: Plan) -> None:
-    """Keeps the weights if none was better. At the end of the patience the rate is cut, or training ends."""
+    """Keeps the weights if none was better. Enough ends training; the end of the patience cuts the rate or ends it."""
     if score > state.best_score:
         state.best_score, state.best_step, state.best = score, state.step, copied(state.net)
+    if plan.recipe.enough is not None and score >= plan.recipe.enough:
+        state.stopped = "enough"
+        return
     if score > state.better + plan.recipe.least_gain:
         state.better, state.stale = score, 0
         return

@@ -16,7 +16,7 @@ from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, UserError
-from levelfield.train import Plan, State, make_optimizer, train, training_loss
+from levelfield.train import Plan, State, copied, kept, make_optimizer, train, training_loss
 
 TASK = FirstSymbol()
 SPLITS = TASK.build(None)
@@ -107,6 +107,16 @@ def test_patience_counts_from_where_the_recipe_says():
         list(train(state, plan, split, 0, lambda: 0.5))
         ends.append((state.step, state.stopped, state.best_step))
     assert ends == [(3, "patience", 1), (9, "patience", 1)]
+
+
+def test_a_score_that_is_enough_ends_a_phase_with_its_weights():
+    state, plan, split = setup(dataclasses.replace(recipe(), enough=0.9, patience=2), 20, validate_every=2)
+    scores = iter([0.5, 0.4, 0.9, 0.95])
+    weights = [copied(state.net) for _ in train(state, plan, split, 0, lambda: next(scores))]
+    assert (state.step, state.stopped, state.best_step) == (6, "enough", 6)
+    assert all(torch.equal(kept(state)[name], value) for name, value in weights[-1].items())
+    with pytest.raises(UserError, match="never has enough"):
+        dataclasses.replace(recipe(), enough=float("nan"))
 
 
 @pytest.mark.parametrize("changes", [{"least_gain": 0.1}, {"least_gain": -0.1, "patience": 2}])

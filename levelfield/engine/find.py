@@ -362,7 +362,7 @@ def _comparison(source: Source) -> Study:
         from levelfield.presets import certified
 
         options = source.options
-        like = find_task(next(iter(options.tasks), REACH))
+        like = find_task(options.tasks[0]) if options.tasks else None
         return certified.beside(certified.shipped(source.mixer), certified.asked(like, options.seeds, options.steps))
     from levelfield.presets.comparison import compare
 

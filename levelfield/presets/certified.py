@@ -4,18 +4,21 @@
     beside(load_user_mixer("mine.py:Mine"))           what `levelfield reach mine.py:Mine` trains
     beside(S5(), Asked(Reach(marks=3), steps=5_000))  other sequences, and longer training
 
-Each model is trained at each range of the effort, equally long, on the task `reach`, whose answer needs more than a
-window of that many steps, by proof (docs/reach.md). All see earlier steps alone, as the recurrences among them do, or
-all see both directions where the given mixer does. A curriculum, the same for all, gives training a fair chance:
-sequences of range 4, 8, 16, ... are mixed with those of the task's own. A model's reach is the longest of these ranges
-at which most seeds score 95 %.
+Each model is trained at each range of the effort on the task `reach`, whose answer needs more than a window of that
+many steps, by proof (docs/reach.md). All see earlier steps alone, as the recurrences among them do, or all see both
+directions where the given mixer does. A curriculum, the same for all, gives training a fair chance: sequences of range
+4, 8, 16, ... are mixed with those of the task's own. Training ends once that all of validation is right, since more
+steps could not show more, so that the cap of steps, the same for all, is far beyond what most need; and where no
+validation was better for half of these steps. A model's reach is the longest of these ranges at which most seeds score
+95 %.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 from levelfield import contract
 from levelfield.mixers.conv import Conv
@@ -34,11 +37,26 @@ from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
 from levelfield.protocols import scratch
 from levelfield.runs.ledger import match_width, trained
-from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, ReportView, Run, Study, Task, UserError, digest
+from levelfield.spec import (
+    UNTUNED,
+    Block,
+    Duration,
+    Effort,
+    MixerConfig,
+    Model,
+    Recipe,
+    ReportView,
+    Run,
+    Study,
+    Task,
+    UserError,
+    digest,
+)
 from levelfield.tasks.reach import Reach
 
 OFFSET = 16  # random steps before and after; more would cost time and change nothing that is proved
 EASIEST = 4  # range of the shortest training sequences
+SYMBOLS = 4  # of the filler; with 16 training takes twice as long, and what is proved is the same
 DEPTH = 2
 SHIPPED: tuple[MixerConfig, ...] = (
     efforts.ATTENTION,
@@ -53,13 +71,14 @@ SHIPPED: tuple[MixerConfig, ...] = (
     RGLRU(),
 )
 BESIDE: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL)
-KERNELS = (5, 9, 33)  # of two layers that together see 9, 17 and 65 steps
+KERNELS = (5, 9, 17)  # of two layers that together see 9, 17 and 33 steps, just more than ranges of 8, 16 and 32
+VALIDATE = 100  # steps between validations
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of the study at an effort. steps: of the optimizer, at every range. batches: sequences a step, by
-    range."""
+    """The size of the study at an effort. batches: sequences a step, by range. steps: of the optimizer, at every range,
+    at most."""
 
     batches: dict[int, int]
     steps: int
@@ -72,8 +91,8 @@ class Scale:
 
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale({5: 8, 10: 8}, steps=6, width=16, seeds=1, train=64, tested=32),
-    "minutes": Scale({16: 16, 64: 8, 256: 8}, steps=800, width=32, seeds=3),
-    "overnight": Scale({16: 32, 64: 32, 256: 16, 1_024: 4, 4_096: 2}, steps=1_000, width=32, seeds=3),
+    "minutes": Scale({8: 32, 16: 32, 32: 32, 64: 32}, steps=3_000, width=32, seeds=3),
+    "overnight": Scale({16: 32, 64: 32, 256: 32, 1_024: 8}, steps=3_000, width=32, seeds=3),
     "hours": Scale({64: 64, 256: 64, 1_024: 32, 4_096: 16, 16_384: 4}, steps=20_000, width=128, seeds=3, lr=1e-3),
     "paper": Scale({256: 64, 1_024: 64, 4_096: 64, 16_384: 16, 65_536: 4}, steps=100_000, width=256, seeds=3, lr=5e-4),
 }
@@ -84,7 +103,7 @@ class Asked:
     """What may differ from the usual. like: the task whose marks and filler are taken, while the study sets its range
     and its counts. steps: of the optimizer. seeds: of every arm; None is what the effort affords."""
 
-    like: Reach = field(default_factory=Reach)
+    like: Reach = field(default_factory=partial(Reach, symbols=SYMBOLS))
     steps: int | None = None
     seeds: int | None = None
 
@@ -106,9 +125,10 @@ USUAL = Asked()
 SET = ("range", "offset", "easiest")  # by the study, as are the counts
 
 
-def asked(like: Task, seeds: int | None = None, steps: int | None = None) -> Asked:
-    """Returns what is asked of the sequences of a given task. Raises UserError for another task than `reach`, and for
-    settings of it that are the study's."""
+def asked(like: Task | None = None, seeds: int | None = None, steps: int | None = None) -> Asked:
+    """Returns what is asked of the sequences of a given task, or of the usual ones. Raises UserError for another task
+    than `reach`, and for settings of it that are the study's."""
+    like = USUAL.like if like is None else like
     if not isinstance(like, Reach):
         raise UserError(f"{like.name} has no certified range: give reach with its settings, or reach_parity.")
     if given := [name for name in SET if getattr(like, name) != getattr(Reach(), name)]:
@@ -148,11 +168,24 @@ def runs(
     made: list[Run] = []
     for apart, batch in scale.batches.items():
         of = asked.task(apart, effort)
-        size = efforts.Size(scale.width, DEPTH, scale.steps, batch, seeds=scale.seeds, lr=scale.lr)
-        protocol = scratch(efforts.recipe("minutes", size), default_objective(of))  # no early end: some learn late
+        protocol = scratch(recipe(scale, batch), default_objective(of))
         taken = [model for model in shapes if model.max_length is None or model.max_length >= of.max_length]
         made += [Run(of, model, protocol, seed) for model in taken for seed in range(scale.seeds)]
     return tuple(made)
+
+
+def recipe(scale: Scale, batch: int) -> Recipe:
+    """Returns the recipe of every model at a range. It waits long for a better score, since some learn late."""
+    shape = efforts.Size(scale.width, DEPTH, scale.steps, batch, seeds=scale.seeds, lr=scale.lr)
+    every = min(VALIDATE, max(2, scale.steps // 20))
+    return replace(
+        efforts.recipe("minutes", shape),
+        schedule="constant",
+        warmup=Duration(every, "steps"),
+        validate_every=Duration(every, "steps"),
+        patience=math.ceil(scale.steps / 2 / every),
+        enough=1.0,
+    )
 
 
 def study(name: str, given: Sequence[MixerConfig]) -> Study:

@@ -25,14 +25,14 @@ def by_range(rows: Sequence[Row]) -> dict[str, dict[int, list[float]]]:
     """Returns the test scores of each model at each range that it was trained at, one per seed."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        place, value = _place(row), row.get("value", math.nan)
+        at, value = place(row), row.get("value", math.nan)
         measured = row.get("metric") == "accuracy" and row.get("split") == "test" and math.isfinite(value)
-        if measured and "run" in row and place.get("asked") and place.get("asked") == place.get("trained"):
-            found[row.get("model", "")][int(place["asked"])].append(value)
+        if measured and "run" in row and at.get("asked") and at.get("asked") == at.get("trained"):
+            found[row.get("model", "")][int(at["asked"])].append(value)
     return found
 
 
-def _place(row: Row) -> dict[str, str]:
+def place(row: Row) -> dict[str, str]:
     """Reads where a row was measured: "asked=64,trained=16" is {"asked": "64", "trained": "16"}."""
     parts = (part.partition("=") for part in row.get("at", "").split(","))
     return {key: text for key, _, text in parts}

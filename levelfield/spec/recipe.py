@@ -55,8 +55,9 @@ class Recipe:
     a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. A score
     is better for the patience if it is above the last better one by more than `least_gain`: among noisy scores, the
     best of many creeps up for ever. Before `patience_after`, validations without a better score do not count.
+    `enough` is a validation score at which training ends, as where all is right and more steps could bring nothing.
     Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, cuts without a patience
-    or of a schedule that falls by itself, and a `least_gain` below 0 or without a patience.
+    or of a schedule that falls by itself, a `least_gain` below 0 or without a patience, and an `enough` that is NaN.
     """
 
     lr: float
@@ -79,6 +80,7 @@ class Recipe:
     cuts: int = field(default=0, metadata={"added": True})
     patience_after: Duration | None = field(default=None, metadata={"added": True})
     least_gain: float = field(default=0.0, metadata={"added": True})  # in the unit of the score, such as 0.005 of 1
+    enough: float | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -91,6 +93,8 @@ class Recipe:
             raise UserError(
                 f"A recipe with least_gain={self.least_gain} needs a patience, and a finite gain of 0 or more."
             )
+        if self.enough is not None and math.isnan(self.enough):
+            raise UserError("A recipe with enough=nan never has enough: give a validation score, such as 1.")
 
 
 MOST_TRIALS = 1_000

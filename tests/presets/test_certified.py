@@ -55,11 +55,22 @@ def test_all_arms_at_a_range_share_task_and_protocol_and_nearly_the_parameters()
 @pytest.mark.parametrize("effort", get_args(Effort))
 def test_the_ranges_of_an_effort_lie_on_both_sides_of_what_convolutions_see(effort: Effort) -> None:
     ranges = sorted(certified.SCALES[effort].batches)
-    assert (ranges[0] < 65 and ranges[-1] > 9) or effort == "paper"
-    assert ranges[-1] == {"smoke": 10, "minutes": 256, "overnight": 4_096, "hours": 16_384, "paper": 65_536}[effort]
+    assert (ranges[0] < 33 and ranges[-1] > 9) or effort in ("hours", "paper")
+    assert ranges[-1] == {"smoke": 10, "minutes": 64, "overnight": 1_024, "hours": 16_384, "paper": 65_536}[effort]
     for apart in ranges:
         task = certified.USUAL.task(apart, effort)
         assert task.range == apart and task.ranges[0] == 4 and task.ranges[-1] == apart
+
+
+def test_training_ends_at_a_perfect_validation_or_after_half_of_the_steps_without_a_better_one() -> None:
+    for effort in ("minutes", "overnight", "hours", "paper"):
+        recipes = [run.protocol.phases[0].recipe for run in study.runs(effort)]
+        assert {(one.budget, one.lr, one.enough, one.schedule) for one in recipes} == {
+            (recipes[0].budget, recipes[0].lr, 1.0, "constant")
+        }
+        for one in recipes:
+            assert one.patience and one.patience * one.validate_every.value == one.budget.value / 2
+    assert len({run.protocol.phases[0].recipe for run in study.runs("minutes")}) == 1, "batches do not shrink"
 
 
 def row(model: str, apart: int, value: float, seed: int = 0, asked: int | None = None) -> Row:
@@ -151,10 +162,10 @@ def test_the_figure_has_a_line_at_half_from_what_a_convolution_sees(monkeypatch:
     monkeypatch.setattr(axis_curves, "_certified", watched)
     found = results()
     lines = axis_curves.lines_along(found, "reach", "range", "accuracy")
-    assert {line.model: line.medians for line in lines.along}["s4"] == [(16, 100), (64, 100), (256, 100)]
+    assert {line.model: line.medians for line in lines.along}["s4"] == [(8, 100), (16, 100), (32, 100), (64, 100)]
     cells: Any = SimpleNamespace(metric="accuracy", baselines={}, arms=arms_of(found))
     assert axis_curves.curve(found, cells, "range", "accuracy") is not None
-    assert spans == [(17, 256, 50), (17, 17, 50)]
+    assert spans == [(17, 64, 50), (17, 17, 50)]
 
 
 def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +173,7 @@ def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: p
     (tmp_path / "mine.py").write_text(MINE.format(body="self.inner(x)", bound=""))
     source = Source("reach", "mine.py:Mine")
     runs = choose(source.load(), "smoke")
-    assert {run.model.label for run in runs} == {"mine", "attention", "s4", "conv9", "conv17", "conv65"}
+    assert {run.model.label for run in runs} == {"mine", "attention", "s4", "conv9", "conv17", "conv33"}
     assert str(source) == "reach mine.py:Mine" and source.load().name.startswith("reach-mine-")
     assert all(run.model.causal for run in runs)  # as the module that sees no other step
     ahead = MINE.format(body="self.inner(x) + x.mean(1, keepdim=True)", bound="")
@@ -175,7 +186,7 @@ def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: p
 
 def test_a_mixer_that_ships_is_found_by_name_and_the_tasks_name_stays_the_tasks() -> None:
     names = {run.model.label for run in choose(Source("reach", "linear").load(), "smoke")}
-    assert names == {"linear", "attention", "s4", "conv9", "conv17", "conv65"}
+    assert names == {"linear", "attention", "s4", "conv9", "conv17", "conv33"}
     with pytest.raises(UserError, match="no mixer 'lineer'"):
         Source("reach", "lineer").load()
     assert find_tasks("reach") == [Reach()]
