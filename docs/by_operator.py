@@ -14,6 +14,7 @@ from levelfield.report.training_curves import slices
 from levelfield.report.verdicts import scores
 from levelfield.runs.results import Results
 
+ALT = "Scores by root operator"
 TASK, AXIS, RULE = "listops", "root", "greedy_root"
 SUM = "SM"  # the operator whose answer needs every argument
 CLOSE = 5.0  # points beyond the rule up to which it counts as not learnt
@@ -54,9 +55,9 @@ def table(results: Results) -> Iterator[str]:
         )
 
 
-def figure(results: Results) -> bytes:
+def figures(results: Results) -> dict[str, bytes]:
     """Returns the figure of the report, a PNG: bars for the rules and every arm, with a dot for each seed."""
     cells = gather(results)
     drawn = slices(results, cells, AXIS)
     assert drawn, "no score is by the root operator"
-    return drawn.png
+    return {"": drawn.png}

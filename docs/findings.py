@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 
 from levelfield.engine.find import Source, references
 from levelfield.report import committed
@@ -39,6 +40,7 @@ import findings_shown
 import findings_summary as summary
 import findings_words as words
 import leads
+import reach_figure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURE = ROOT / "docs" / "findings.md", ROOT / "docs" / "figures" / "findings.png"
@@ -55,10 +57,10 @@ class Subject:
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
-    itself. axis: of a curve that is drawn below the answer, "" for none. operators: whether ListOps is shown by its
-    operators in place of the curve. short: the answer in a sentence or two. headline:
-    the claim as a question, where the README answers it. lead: what it rests on and leaves open.
-    known: of questions, by patterns of their names, whose answer was known beforehand, why.
+    itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
+    place of the curve. short: the answer in a sentence or two. headline: the claim as a question, where the README
+    answers it. lead: what it rests on and leaves open. known: of questions, by patterns of their names, whose answer was
+    known beforehand, why.
     """
 
     title: str
@@ -69,7 +71,7 @@ class Subject:
     asks: str = ""
     paired: bool = False
     axis: str = ""
-    operators: bool = False
+    shows: ModuleType | None = None
     short: Callable[[Answer], str] = summary.by_name
     headline: str = ""
     lead: Callable[[Answer], Iterator[str]] | None = None
@@ -124,7 +126,7 @@ SUBJECTS = (
         "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
-        operators=True,
+        shows=by_operator,
         short=summary.local,
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=leads.local,
@@ -181,6 +183,18 @@ SUBJECTS = (
         axis="length",
         known=(("negative eigenvalues hold parity", "known"), ("two Householder factors hold A5", "known")),
     ),
+    Subject(
+        "How far each architecture reaches, where it is proved to be needed",
+        "levelfield's own",
+        "On a task whose range is proved, a stack of convolutions that sees no more steps than the range has exactly "
+        "50 %, and models that see everything reach further, as far as training takes them ([proof](reach.md)).",
+        (("reach", "minutes", 0),),
+        "Longer training at longer ranges (`levelfield run reach --effort overnight`), by which those that fall short "
+        "here may reach further, and those that reach all may not.",
+        paired=True,
+        shows=reach_figure,
+        known=(("windows no wider*", "proved"),),
+    ),
 )
 PRINTED: tuple[tuple[str, Effort], ...] = (("amos2025_table2", "minutes"), ("miralles2025_table1", "minutes"))
 
@@ -231,9 +245,9 @@ def page() -> str:
         parts += _answered(found, subject) if found else ["**Answer.** None yet: no results are committed.\n"]
         if found and subject.axis:
             parts += [f"![Scores along {subject.axis} in {found.study.name}](figures/{subject.figure.name})\n"]
-        if found and subject.operators:
-            parts += by_operator.table(found.results)
-            parts += [f"![Scores by root operator in {found.study.name}](figures/{subject.figure.name})\n"]
+        if found and subject.shows:
+            parts += subject.shows.table(found.results)
+            parts += [f"![{subject.shows.ALT} in {found.study.name}](figures/{subject.figure.name})\n"]
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 
@@ -396,8 +410,9 @@ def main() -> int:
     for subject in SUBJECTS:
         if subject.axis and (found := answer(subject)):
             subject.figure.write_bytes(draw_curve(subject, found))
-        if subject.operators and (found := answer(subject)):
-            subject.figure.write_bytes(by_operator.figure(found.results))
+        if subject.shows and (found := answer(subject)):
+            for end, drawn in subject.shows.figures(found.results).items():
+                subject.figure.with_stem(subject.figure.stem + end).write_bytes(drawn)
     return 0
 
 

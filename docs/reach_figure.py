@@ -1,5 +1,6 @@
-"""Draws how far each architecture reaches, for docs/reach.md and docs/findings.md: a small panel for each.
+"""Shows how far each architecture reaches, for docs/findings.py: a table, and figures with a panel for each.
 
+    table(results)            # lines of Markdown: of how many seeds at each range the model has learnt
     trained(results.rows)     # accuracy against the certified range of training, and what is proved of convolutions
     beyond(results.rows)      # models trained at one range, asked at that one and at two and four times it
 
@@ -11,17 +12,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from levelfield.presets import reach_verdict
 from levelfield.report import style
+from levelfield.runs.results import Results
 from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+ALT = "Accuracy against certified range, a panel for each architecture"
 NAMES = {
     "attention": "attention, rotary", "s4": "S4, diagonal", "s5": "S5", "lru": "LRU", "linear": "linear attention",
     "mamba": "Mamba", "mamba2": "Mamba-2", "gla": "GLA", "gated_deltanet": "Gated DeltaNet", "rglru": "RG-LRU",
@@ -45,6 +48,40 @@ def scores(rows: Sequence[Row]) -> dict[str, Asked]:
             mine = found.setdefault(row.get("model", ""), defaultdict(lambda: defaultdict(list)))
             mine[int(at["trained"])][int(at["asked"])].append(100 * value)
     return found
+
+
+def table(results: Results) -> Iterator[str]:
+    """Yields a row for each model: medians at each range, of how many seeds pass, and its reach."""
+    seen, own = reach_verdict.fields(results.rows), reach_verdict.by_range(results.rows)
+    asked = scores(results.rows)
+    places = sorted({apart for by_range in own.values() for apart in by_range})
+    seeds = max((len(values) for by_range in own.values() for values in by_range.values()), default=0)
+    yield f"**By model.** Medians of test accuracy in percent, and in brackets how many of {seeds} seeds have at least"
+    yield f"{PASSES:.0f} %. Where they stand in italics the model sees no more than the range, so that 50 % is proved."
+    yield "The last column is of models trained at their reach and asked at twice and at four times that range.\n"
+    yield f"| model | steps it sees | {' | '.join(f'{each:,}' for each in places)} | reach | 2 ×, 4 × |"
+    yield "|---" * (len(places) + 4) + "|"
+    for model, by_range in own.items():
+        cells = []
+        for apart in places:
+            values = [100 * value for value in by_range.get(apart, ())]
+            said = f"{median(values):.1f} ({sum(value >= PASSES for value in values)})" if values else "–"
+            cells.append(f"*{said}*" if seen.get(model, math.inf) <= apart else said)
+        longest = reach_verdict.reach(by_range)
+        further = [median(asked[model][longest][n * longest]) for n in (2, 4)] if longest else []
+        ends = f"{longest:,}" if longest else "none", ", ".join(f"{value:.1f}" for value in further) or "–"
+        yield f"| {named(model)} | {seen.get(model, 'all')} | {' | '.join((*cells, *ends))} |"
+    yield ""
+
+
+def figures(results: Results) -> dict[str, bytes]:
+    """Returns the figures by the end of their names, PNGs."""
+    return {"": trained(results.rows), "-beyond": beyond(results.rows)}
+
+
+def named(model: str) -> str:
+    """Returns what a model is called: the names of convolutions say how many steps they see."""
+    return NAMES.get(model) or model.replace("conv", "convolution, ")
 
 
 def trained(rows: Sequence[Row]) -> bytes:
@@ -107,8 +144,7 @@ def _panels(
         figure, axes = style.panels(make, len(found) + 1, TALL, columns=COLUMNS, width=WIDE)
         for number, (panel, model) in enumerate(zip(axes, found, strict=False)):
             draw(panel, model)
-            name = f"convolution, {seen[model]} steps" if model in seen else NAMES.get(model, model)
-            panel.set_title(name, fontsize=10.5)
+            panel.set_title(f"{named(model)} steps" if model in seen else named(model), fontsize=10.5)
             panel.set_xscale("log", base=2)
             panel.set_xlim(places[0] / 1.15, places[-1] * 1.15)
             panel.set_ylim(43, 104)

@@ -216,6 +216,7 @@ def study(name: str, given: Sequence[MixerConfig]) -> Study:
             UNTUNED,
             "All models see earlier steps alone, as the recurrences among them do, unless the given mixer looks ahead.",
             "A reach is bounded by the longest range of the effort, and by its steps: more training may lengthen it.",
+            "Training ends once that all of validation is right, so that those who learn soon have had fewer steps.",
         ),
     )
 

@@ -168,7 +168,8 @@ def spade(task: str, effort: Effort = "paper") -> SpadeSetting:
     like = transformer_rotary(known(task, _TAY, "SPADE"), effort)
     source = "nowhere printed; as the rotary Transformer of amos2025"
     unknown = ("width", "depth", "heads", "window", "pooling", "head_hidden", "block")
-    numbers = tuple(field.name for field in fields(Recipe) if field.name not in ("source", "assumed"))
+    left_out = ("source", "assumed", "enough")  # no paper ends training at a score
+    numbers = tuple(field.name for field in fields(Recipe) if field.name not in left_out)
     return SpadeSetting(
         replace(like.shape, source=source, assumed=unknown),
         replace(like.scratch, source=source, assumed=numbers),

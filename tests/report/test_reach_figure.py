@@ -1,0 +1,63 @@
+"""How far each architecture reaches: the table and the panels of docs/reach_figure.py, from made-up rows."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from levelfield.report import style
+from levelfield.spec import Row
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("reach_figure")
+
+
+def rows(model: str, trained: int, *values: float, field: int | None = None) -> list[Row]:
+    """A row for each seed at the range of training, and one at twice and at four times it, where all are guesses."""
+    made = []
+    for seed, value in enumerate(values):
+        for factor in (1, 2, 4):
+            at, score = f"asked={factor * trained},trained={trained}", value if factor == 1 else 0.5
+            about = Row(run=f"{model}-{trained}-{seed}", model=model, split="test", metric="accuracy", at=at)
+            made.append(about | Row(value=score))
+    return made + ([Row(model=model, metric="receptive_field", value=float(field))] if field else [])
+
+
+ROWS = [
+    *rows("s4", 8, 1.0, 1.0, 0.97),
+    *rows("s4", 16, 1.0, 0.6, 0.5),
+    *rows("conv9", 8, 1.0, 0.99, 0.98, field=9),
+    *rows("conv9", 16, 0.5, 0.5, 0.5),
+]
+
+
+def test_the_table_counts_seeds_and_marks_what_is_proved(drawn: ModuleType) -> None:
+    results: Any = SimpleNamespace(rows=ROWS)
+    lines = list(drawn.table(results))
+    assert "| S4, diagonal | all | 100.0 (3) | 60.0 (1) | 8 | 50.0, 50.0 |" in lines
+    assert "| convolution, 9 | 9 | 99.0 (3) | *50.0 (0)* | 8 | 50.0, 50.0 |" in lines
+    alone: Any = SimpleNamespace(rows=rows("s4", 8, 0.5, 0.5, 1.0))
+    assert "| S4, diagonal | all | 50.0 (1) | none | – |" in list(drawn.table(alone))
+
+
+def test_a_wall_begins_where_the_convolution_sees_no_more_and_dots_are_seeds(
+    drawn: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(style, "render", lambda figure, name: (figures.append(figure), (name, b"png"))[1])
+    assert set(drawn.figures(SimpleNamespace(rows=ROWS)).values()) == {b"png"}
+    s4, conv, _ = figures[0].axes[:3]
+    walls = {line.get_color(): list(line.get_xdata()) for line in conv.lines if line.get_linewidth() == 8}
+    assert walls == {drawn.PROVED: [9, 1.15 * 16]}
+    assert not [line for line in s4.lines if line.get_linewidth() == 8]
+    dots = [tuple(line.get_ydata()) for line in s4.lines if line.get_marker() == "o"]
+    assert dots == [(100, 100, 97), (100, 60, 50)]
+    asked = [tuple(line.get_xdata()) for line in figures[1].axes[0].lines if len(line.get_xdata()) == 3]
+    assert asked == [(8, 16, 32), (16, 32, 64)]
