@@ -142,16 +142,18 @@ def _panels(
 
     with style.canvas() as make:
         figure, axes = style.panels(make, len(found) + 1, TALL, columns=COLUMNS, width=WIDE)
-        for number, (panel, model) in enumerate(zip(axes, found, strict=False)):
+        for panel, model in zip(axes, found, strict=False):
             draw(panel, model)
+        lowest = min(min(line.get_ydata()) for panel in axes for line in panel.lines)
+        low, ticks = (43, (50, 75, 100)) if lowest >= 43 else (-5, (0, 50, 100))  # below 50: the wrong way round
+        for number, (panel, model) in enumerate(zip(axes, found, strict=False)):
             panel.set_title(f"{named(model)} steps" if model in seen else named(model), fontsize=10.5)
             panel.set_xscale("log", base=2)
             panel.set_xlim(places[0] / 1.15, places[-1] * 1.15)
-            panel.set_ylim(43, 104)
+            panel.set_ylim(low, 104)
             panel.set_xticks(places, [f"{each}" for each in places], fontsize=9)
             panel.set_xticks([], minor=True)
-            first = number % COLUMNS == 0
-            panel.set_yticks([50, 75, 100], ["50", "75", "100"] if first else [], fontsize=9)
+            panel.set_yticks(ticks, [f"{each}" for each in ticks] if number % COLUMNS == 0 else [], fontsize=9)
         made = [Line2D([], [], **look) for look in lines.values()]
         made += [
             Line2D([], [], color=PROVED, linewidth=8, solid_capstyle="butt"),
