@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from levelfield.presets import reach_verdict
 from levelfield.report import style
 from levelfield.runs.results import Results
@@ -39,7 +41,7 @@ Asked = Mapping[int, Mapping[int, Sequence[float]]]
 """Range of training -> range that is asked -> test scores in percent, one per seed."""
 
 
-def scores(rows: Sequence[Row]) -> dict[str, Asked]:
+def scores(rows: Sequence[Row]) -> Mapping[str, Asked]:
     """Returns the scores of each model, in the order of the rows."""
     found: dict[str, dict[int, dict[int, list[float]]]] = {}
     for row in rows:
@@ -144,7 +146,7 @@ def _panels(
         figure, axes = style.panels(make, len(found) + 1, TALL, columns=COLUMNS, width=WIDE)
         for panel, model in zip(axes, found, strict=False):
             draw(panel, model)
-        lowest = min(min(line.get_ydata()) for panel in axes for line in panel.lines)
+        lowest = min(value for panel in axes for line in panel.lines for value in np.atleast_1d(line.get_ydata()))
         low, ticks = (43, (50, 75, 100)) if lowest >= 43 else (-5, (0, 50, 100))  # below 50: the wrong way round
         for number, (panel, model) in enumerate(zip(axes, found, strict=False)):
             panel.set_title(f"{named(model)} steps" if model in seen else named(model), fontsize=10.5)
