@@ -39,11 +39,12 @@ ROWS = [
 
 
 def test_the_table_counts_seeds_and_marks_what_is_proved(drawn: ModuleType) -> None:
-    results: Any = SimpleNamespace(rows=ROWS)
+    ledgers = {f"s4-8-{seed}": {"steps": steps} for seed, steps in enumerate((900, 1_100, 1_500))}
+    results: Any = SimpleNamespace(rows=ROWS, ledgers=ledgers)
     lines = list(drawn.table(results))
-    assert "| S4, diagonal | all | 100.0 (3) | 60.0 (1) | 8 | 50.0, 50.0 |" in lines
-    assert "| convolution, 9 | 9 | 99.0 (3) | *50.0 (0)* | 8 | 50.0, 50.0 |" in lines
-    alone: Any = SimpleNamespace(rows=rows("s4", 8, 0.5, 0.5, 1.0))
+    assert "| S4, diagonal | all | 100.0 (3), 1,100 | 60.0 (1) | 8 | 50.0, 50.0 |" in lines
+    assert "| convolution, 9 | 9 | 99.0 (3), 0 | *50.0 (0)* | 8 | 50.0, 50.0 |" in lines
+    alone: Any = SimpleNamespace(rows=rows("s4", 8, 0.5, 0.5, 1.0), ledgers={})
     assert "| S4, diagonal | all | 50.0 (1) | none | – |" in list(drawn.table(alone))
 
 
