@@ -59,8 +59,8 @@ class Subject:
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
     itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
     place of the curve. short: the answer in a sentence or two. headline: the claim as a question, where the README
-    answers it. lead: what it rests on and leaves open. known: of questions, by patterns of their names, whose answer was
-    known beforehand, why.
+    answers it. lead: what it rests on and leaves open. known: of questions, by patterns of their names, whose answer
+    was known beforehand, why.
     """
 
     title: str
@@ -307,6 +307,8 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
         yield f"{chr(10).join(subject.lead(found))}\n"
     yield f"The questions of `{found.study.name}` at effort `{found.effort}`:\n"
     decided, rest = ([f for f in findings if bool(f.decided) == sure] for sure in (True, False))
+    if not findings:
+        yield "None can be answered from the rows that are here so far."
     if decided:
         yield from _table(decided, subject)
     if rest:

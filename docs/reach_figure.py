@@ -60,8 +60,8 @@ def table(results: Results) -> Iterator[str]:
     seeds = max((len(values) for by_range in own.values() for values in by_range.values()), default=0)
     yield f"**By model.** Medians of test accuracy in percent, in brackets how many of {seeds} seeds have at least"
     yield f"{PASSES:.0f} %, and where most do, the median of the steps of training. In italics: the model sees no"
-    yield "more than the range, so that 50 % is proved. The last column is of models trained at their reach and asked at"
-    yield "twice and at four times that range; below 50 % they mostly name the wrong mark.\n"
+    yield "more than the range, so that 50 % is proved. The last column is of models trained at their reach and asked"
+    yield "at twice and at four times that range; below 50 % they mostly name the wrong mark.\n"
     yield f"| model | steps it sees | {' | '.join(f'{each:,}' for each in places)} | reach | 2 ×, 4 × |"
     yield "|---" * (len(places) + 4) + "|"
     for model, by_range in own.items():
