@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -193,6 +193,7 @@ SUBJECTS = (
         "here may reach further, and those that reach all may not.",
         paired=True,
         shows=reach_figure,
+        short=summary.reach,
         known=(("windows no wider*", "proved"),),
     ),
 )
@@ -279,7 +280,12 @@ def _overview(answers: Mapping[Subject, Answer | None]) -> Iterator[str]:
 
 
 def _seeds(found: Answer) -> list[int]:
-    return [len(arm.values) for arm in Table.of(found.results.rows).cells.values()]
+    """Returns how many seeds each arm has, whatever it was trained at."""
+    seeds: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    for row in found.results.rows:
+        if "run" in row and "seed" in row:
+            seeds[row.get("task", ""), row.get("model", ""), row.get("protocol", "")].add(row["seed"])
+    return [len(found) for found in seeds.values()]
 
 
 def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import findings_shown as shown
 import findings_words as words
 
+from levelfield.presets.reach_verdict import EXACT, by_range, fields
+from levelfield.presets.reach_verdict import reach as longest_reach
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
@@ -42,9 +44,9 @@ the printed sizes, which need GPUs; each section ends with what would change our
 was changed after answers had been seen is [listed](verdicts.md#what-was-changed-after-looking). *Yes* means that the
 claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
 decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly
-([verdicts](verdicts.md)); the study of state tracking, the last one, counts seeds instead. A 95 % interval is that of
-one question alone, while an answer is given at a stricter level, which allows for all questions that the study asks. So
-an interval that excludes zero is not always a yes.
+([verdicts](verdicts.md)); the last two studies, of state tracking and of certified range, count seeds instead. A 95 %
+interval is that of one question alone, while an answer is given at a stricter level, which allows for all questions
+that the study asks. So an interval that excludes zero is not always a yes.
 
 @counted@
 
@@ -205,6 +207,22 @@ def counting(found: Answer) -> str:
         f"It depends on what is asked. All of {len(kept)} architectures learn to say the most frequent of "
         f"{made.trained} words. At {made.longest / made.trained:g} times the length, in the harder layout, so much of "
         f"the gain over guessing is left: {told} (a description, no verdict)."
+    )
+
+
+def reach(found: Answer) -> str:
+    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked."""
+    own, seen = by_range(found.results.rows), fields(found.results.rows)
+    bound = [v for m, asked in own.items() for n, values in asked.items() for v in values if seen.get(m, n + 1) <= n]
+    exact = sum(abs(value - 0.5) < EXACT for value in bound)
+    free = {model: longest_reach(asked) or 0 for model, asked in own.items() if model not in seen}
+    longest = max(n for asked in own.values() for n in asked)
+    short = [f"{words.named(model)} {steps or 'none'}" for model, steps in free.items() if steps < longest]
+    rest = f" Short of it stop {words.listed(short)}." if short else ""
+    return (
+        f"The proof is seen: {exact} of {len(bound)} runs of convolutions that see no more than the range have exactly "
+        f"50 %. Of {len(free)} models that see everything, {len(free) - len(short)} reach {longest} steps, the longest "
+        f"range asked.{rest}"
     )
 
 

@@ -22,6 +22,7 @@ MODELS = {
     "gmlp": "gMLP", "rotary": "rotary attention", "alibi": "ALiBi",
     "no-positions": "attention without positions", "mamba2+attention": "Mamba-2 with attention", "mamba2": "Mamba-2",
     "rwkv6": "RWKV-6", "griffin": "Griffin", "rglru": "RG-LRU", "slstm": "sLSTM", "gru": "GRU", "gla": "GLA",
+    "mamba": "Mamba", "lru": "LRU", "s5": "S5", "linear": "linear attention", "gated_deltanet": "Gated DeltaNet",
     "deltanet_negative": "DeltaNet with negative eigenvalues", "deltanet": "DeltaNet", "deltaproduct": "DeltaProduct",
 }  # fmt: skip
 REMEDIES = {
