@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -249,7 +250,7 @@ class AttentionLayer(RecurrentLayer):
         first = part.shape[1] - self.config.kept(part.shape[1])
         return part[:, first:] if first == 0 or not sinks else torch.cat([part[:, :sinks], part[:, first + sinks :]], 1)
 
-    def _start(self, length: int) -> int | Tensor:
+    def _start(self, length: int) -> int | np.ndarray:
         """Returns the position of the first of so many steps, or those of all, (T,), where training draws them.
 
         They come from the seed of the scope that dropout draws in, not from its state, so that all layers have the
@@ -260,10 +261,9 @@ class AttentionLayer(RecurrentLayer):
             return 0
         if length > span:
             raise UserError(f"Attention(rotary_range={span}) has too few positions for {length} steps: give it more.")
-        draws = torch.Generator().manual_seed(torch.initial_seed())
-        return torch.randperm(span, generator=draws)[:length].sort().values
+        return np.sort(np.random.default_rng(torch.initial_seed()).choice(span, length, replace=False))
 
-    def _rotated(self, part: Tensor, start: int | Tensor, last: int | None = None) -> Tensor:
+    def _rotated(self, part: Tensor, start: int | np.ndarray, last: int | None = None) -> Tensor:
         """Queries or keys, (B, T, channels), rotated by their positions; the first is at position `start`, and none
         beyond `last`."""
         c = self.config
@@ -278,7 +278,7 @@ class AttentionLayer(RecurrentLayer):
         """Queries, keys or values, (B, T, channels), head by head: (B, heads, T, channels of a head)."""
         return part.unflatten(-1, (-1, self.rows[0] // self.config.heads)).transpose(1, 2)
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int | Tensor, mask: Tensor | None) -> Tensor:
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, past: int | np.ndarray, mask: Tensor | None) -> Tensor:
         """Returns (B, Q, D) for queries (B, Q, channels) not yet rotated, the first at position `past` or all at those,
         rotated keys and values (B, K, channels), and mask (B, K) or None."""
         c, dim = self.config, self.rows[0] // self.config.heads

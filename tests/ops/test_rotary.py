@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -113,7 +114,7 @@ def test_positions_are_scaled_and_end_at_the_last_one() -> None:
 
 @pytest.mark.parametrize("last", [None, 9])
 def test_positions_may_have_gaps(last: int | None) -> None:
-    x, places = _normal(2, 5, 12), torch.tensor([0, 3, 4, 9, 40])
+    x, places = _normal(2, 5, 12), np.array([0, 3, 4, 9, 40])
     got = rotate(x, 2, start=places, last=last)
     torch.testing.assert_close(got, rotate_naive(x, 2, start=places, last=last), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(got[:, 1:3], rotate(x[:, 1:3], 2, start=3))

@@ -123,8 +123,9 @@ def of_layer(kind: str, causal: bool = False, feedforward: int = 0) -> float:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_a_real_batch_costs_what_the_ledger_says(config: MixerConfig) -> None:
-    """Of another size than those counted, without padding and with it. Tables of positions are made once a process, here
-    before anything is counted."""
+    """Of another size than those counted, without padding and with it.
+
+    Tables of positions are made once a process, here before anything is counted."""
     net = network(config)
     dispatched(net, batch_of([T] * B))
     for lengths in ([T] * B, [T, 3, T - 1, 17, 1]):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,14 +39,14 @@ def rotate(
     heads: int = 1,
     base: float = 10000.0,
     half: bool = False,
-    start: int | Tensor = 0,
+    start: int | np.ndarray = 0,
     turned: int | None = None,
     scale: float = 1.0,
     last: int | None = None,
 ) -> Tensor:
     """Rotates every step of x, (..., T, D), by its position, that of the first step being `start`: the same shape.
 
-    start: that position; or those of all steps, (T,) on the CPU, which may have gaps. The D channels are `heads`
+    start: that position; or those of all steps, (T,) integers, which may have gaps. The D channels are `heads`
     groups, each with the angles of D / heads channels. turned: how many channels of each group, from the first, are
     rotated, with the angles of so many channels; None rotates all of them. scale: multiplies every position (chen2023,
     equation 4). last: the position of all steps after that one; None for their own.
@@ -53,12 +54,12 @@ def rotate(
     length, width = x.shape[-2:]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     turned = width // heads if turned is None else turned
-    own, first = (start, 0) if isinstance(start, Tensor) else (None, start)
+    own, first = (start, 0) if isinstance(start, np.ndarray) else (None, start)
     if own is None and last is not None and first + length > last + 1:
-        own = torch.arange(first, first + length)
+        own = np.arange(first, first + length)
     angles = _Angles(width, heads=heads, base=base, half=half, turned=turned, scale=scale)
     turns = _table(_rounded(first + length if own is None else int(own.max()) + 1), angles, x.device, wide)
-    turns = turns[first : first + length] if own is None else turns[own.clamp(min=0, max=last).to(x.device)]
+    turns = turns[first : first + length] if own is None else turns[torch.as_tensor(own.clip(0, last), device=x.device)]
     pairs = _aligned(x.to(wide).unflatten(-1, (width // 2, 2)))
     # One complex product passes over memory once; four real products take three times as long on a CPU.
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
@@ -96,7 +97,7 @@ def rotate_naive(
     heads: int = 1,
     base: float = 10000.0,
     half: bool = False,
-    start: int | Tensor = 0,
+    start: int | np.ndarray = 0,
     turned: int | None = None,
     scale: float = 1.0,
     last: int | None = None,
