@@ -218,7 +218,7 @@ def reach(found: Answer) -> str:
     free = {model: longest_reach(asked) or 0 for model, asked in own.items() if model not in seen}
     longest = max(n for asked in own.values() for n in asked)
     short = [f"{words.named(model)} {steps or 'none'}" for model, steps in free.items() if steps < longest]
-    rest = f" Short of it stop {words.listed(short)}." if short else ""
+    rest = f" The rest reach less: {words.listed(short)}." if short else ""
     return (
         f"The proof is seen: {exact} of {len(bound)} runs of convolutions that see no more than the range have exactly "
         f"50 %. Of {len(free)} models that see everything, {len(free) - len(short)} reach {longest} steps, the longest "

@@ -212,6 +212,7 @@ def test_a_tiny_model_gives_lm_eval_the_answers_that_it_gives_here(
     for name, value in (("HF_HOME", str(tmp_path / "hub")), ("HF_DATASETS_OFFLINE", "1"), ("HF_HUB_OFFLINE", "1")):
         monkeypatch.setenv(name, value)
     import lm_eval
+    from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
     model = str(tiny_checkpoint(tmp_path / "tiny"))
@@ -220,10 +221,8 @@ def test_a_tiny_model_gives_lm_eval_the_answers_that_it_gives_here(
     app.main(["export", "ruler", "--tokenizer", model, *words])
     here = {(p.task, p.index): p for p in predictions(Path("runs/ruler/tiny"))}
     manager = TaskManager(include_path="tasks", include_defaults=False)
-    said = {"pretrained": model, "dtype": "float32", "max_length": 1024}
-    found = lm_eval.simple_evaluate(
-        model="hf", model_args=said, tasks=["levelfield_ruler"], task_manager=manager, device="cpu", batch_size=1
-    )
+    asked = HFLM(pretrained=model, dtype="float32", max_length=1024, device="cpu", batch_size=1)
+    found = lm_eval.simple_evaluate(model=asked, tasks=["levelfield_ruler"], task_manager=manager)
     assert found is not None
     records = [record for samples in found["samples"].values() for record in samples]
     assert len(records) == len(here) == 4
