@@ -22,7 +22,7 @@ import findings_shown as shown
 from levelfield.report import style
 
 if TYPE_CHECKING:
-    from findings import Answer
+    from findings_subjects import Answer
     from matplotlib.axes import Axes
 
 MODELS = {

@@ -29,7 +29,7 @@ from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.tasks.reach import Reach
 
 if TYPE_CHECKING:
-    from findings import Answer
+    from findings_subjects import Answer
 
 WORDS = {1: "yes", -1: "no", 0: "open"}
 TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews", "in_context_recall": "in-context recall"}
@@ -205,6 +205,17 @@ class Recall(NamedTuple):
     @property
     def longest(self) -> int:
         return max(length for arms in self.cells.values() for length in arms)
+
+    def kept(self) -> dict[str, dict[int, float]]:
+        """Model -> multiple of the training length -> what is left there of the median's gain over guessing."""
+        return {
+            model: {
+                n // self.trained: (arm.median - self.floor) / (arms[self.trained].median - self.floor)
+                for n, arm in arms.items()
+                if n > self.trained
+            }
+            for model, arms in self.cells.items()
+        }
 
     def losses(self) -> dict[str, Contrast]:
         """Model -> whether it loses more than half at the longest length, as the study asks of twice the length."""

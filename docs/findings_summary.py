@@ -26,7 +26,7 @@ from levelfield.studies.amos2025_starts import MARGIN, OTHERS
 from levelfield.studies.miralles2025_small import NEARLY
 
 if TYPE_CHECKING:
-    from findings import Answer
+    from findings_subjects import Answer
 
 FEW = 8  # questions that are listed by name where no sentence of their own says more
 FAR = 0.25  # of the gain over guessing, at most which is left where "most is lost" is said
@@ -228,10 +228,7 @@ def reach(found: Answer) -> str:
 
 def left(made: shown.Recall) -> dict[str, float]:
     """Model -> the share of its gain over guessing that is left at the longest length, of medians over seeds."""
-    return {
-        model: (arms[made.longest].median - made.floor) / (arms[made.trained].median - made.floor)
-        for model, arms in made.cells.items()
-    }
+    return {model: shares[made.longest // made.trained] for model, shares in made.kept().items()}
 
 
 def below(table: Table, key: Key) -> str:

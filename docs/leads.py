@@ -23,7 +23,7 @@ from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 
 if TYPE_CHECKING:
-    from findings import Answer
+    from findings_subjects import Answer
 
 PICTURES = "image8"
 WIDER = 31  # the kernel that is named beside the short one
@@ -208,7 +208,7 @@ def beyond(found: Answer) -> Iterator[str]:
         f"the haystack is made of {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
         f"share of the gain over guessing at {trained} words that is left at longer lengths (medians over seeds).\n"
     )
-    kept = _kept(made)
+    kept = made.kept()
     yield from _left(made, kept)
     half = sum(shares[4] < 0.5 for shares in kept.values())
     quarter = sum(shares[last] <= 0.25 for shares in kept.values())
@@ -220,18 +220,6 @@ def beyond(found: Answer) -> Iterator[str]:
         f"words hides three quarters of the needles at {4 * trained}."
     )
     yield from _places(found)
-
-
-def _kept(made: shown.Recall) -> dict[str, dict[int, float]]:
-    """Model -> multiple of the training length -> what is left there of the median's gain over guessing."""
-    return {
-        model: {
-            n // made.trained: (arm.median - made.floor) / (arms[made.trained].median - made.floor)
-            for n, arm in arms.items()
-            if n > made.trained
-        }
-        for model, arms in made.cells.items()
-    }
 
 
 def _left(made: shown.Recall, kept: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
@@ -275,7 +263,7 @@ def _places(found: Answer) -> Iterator[str]:
 def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     """The share that is left in the harder layout, and which models hold needles and counting."""
     made = shown.recall(found)
-    kept, last = _kept(made), made.longest // made.trained
+    kept, last = made.kept(), made.longest // made.trained
     yield (
         "The most frequent word of a text is asked for, which no single place of it says; its places are spread over "
         f"the text or gathered in a third of it. A longer text is no harder in itself. {_soon(found)} What is left "
@@ -284,7 +272,7 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     )
     yield from _left(made, kept)
     if needles is not None:
-        other = _kept(shown.recall(needles))
+        other = shown.recall(needles).kept()
         both = {model: (kept[model][last], other[model][last]) for model in kept if last in other.get(model, {})}
         parts = [f"{words.named(model)} {100 * one:.0f} and {100 * two:.0f}" for model, (one, two) in both.items()]
         yield (

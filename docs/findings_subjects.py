@@ -1,0 +1,216 @@
+"""Holds the claims that docs/findings.md answers, and reads what the committed results of their studies say.
+
+    for subject in SUBJECTS:
+        found = answer(subject)         # None where no results are committed
+
+What a claim is, and what would change our mind, is written here; every number comes from `results/STUDY-EFFORT/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import by_operator
+import findings_summary as summary
+import leads
+import reach_figure
+
+from levelfield.engine.find import Source
+from levelfield.report import committed
+from levelfield.report.verdicts import Finding
+from levelfield.runs.results import Results
+from levelfield.spec import Effort, Run, Study
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
+HOUR = 3_600
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One paper's claim and the committed results that answer it.
+
+    studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
+    tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
+    that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
+    itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
+    place of the curve. short: the answer in a sentence or two. headline: the claim as a question, where the README
+    answers it. lead: what it rests on and leaves open. known: of questions, by patterns of their names, whose answer
+    was known beforehand, why.
+    """
+
+    title: str
+    paper: str
+    claim: str
+    studies: tuple[tuple[str, Effort, int], ...]
+    change: str
+    asks: str = ""
+    paired: bool = False
+    axis: str = ""
+    shows: ModuleType | None = None
+    short: Callable[[Answer], str] = summary.by_name
+    headline: str = ""
+    lead: Callable[[Answer], Iterator[str]] | None = None
+    known: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def figure(self) -> Path:
+        return FIGURE.with_name(f"findings-{self.studies[0][0].replace('_', '-')}.png")
+
+
+SUBJECTS = (
+    Subject(
+        "Never train from scratch",
+        "amos2025",
+        "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
+        "inputs lifts them and closes most of their distance to state-space models (SSMs).",
+        (("amos2025_small", "overnight", 0),),
+        "Where the answer is open: a lift at equal steps on sequences of 1,024 steps and more, with models of the "
+        "printed size (`levelfield run amos2025_table2 --effort paper`).",
+        short=summary.never_from_scratch,
+        headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
+        lead=leads.never_from_scratch,
+    ),
+    Subject(
+        "Where labels are scarce",
+        "amos2025",
+        "The fewer labels there are, the more self-pretraining on the task's own inputs brings.",
+        (("amos2025_labels", "overnight", 0),),
+        "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
+        "--filter 'image8-*'`.",
+        short=summary.scarce_labels,
+        lead=leads.scarce_labels,
+        known=(("*(in_context_recall)", "control"),),
+    ),
+    Subject(
+        "Where initial values are random",
+        "amos2025",
+        "Trained from scratch, state-space models need initial values designed for long sequences, and a special "
+        "structure; self-pretrained, they need hardly either (figure 2).",
+        (("amos2025_starts", "overnight", 0),),
+        "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
+        "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
+        short=summary.starts,
+        lead=leads.starts,
+    ),
+    Subject(
+        "Most of it is local",
+        "miralles2025",
+        "Convolutions that see at most 61 steps a layer come close to the best scores of the Long Range Arena; on "
+        "text, 5 steps a layer suffice. So most of what the benchmark measures is local.",
+        (("miralles2025_small", "overnight", 0),),
+        "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
+        "(`levelfield run miralles2025_table1 --effort paper`).",
+        "kernels up to 11 have 90 % of the gain: ",
+        shows=by_operator,
+        short=summary.local,
+        headline="Is a short range enough? (Miralles-González et al. 2025)",
+        lead=leads.local,
+        known=(("reach", "proved"),),
+    ),
+    Subject(
+        "Enriched training and positions",
+        "miralles2025",
+        "Enriched training (augmented inputs, or denoising as a second loss) brings Transformers level with "
+        "state-space models, which barely gain by it; the position encoding decides how far.",
+        (("miralles2025_enriched", "overnight", 0),),
+        "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
+        "(`levelfield run miralles2025_table3 --effort paper`).",
+        short=summary.enriched,
+        lead=lambda found: leads.enriched(found, _of("amos2025_small")),
+        known=(("positions lift attention*", "control"),),
+    ),
+    Subject(
+        "How long is long",
+        "huang2024",
+        "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
+        "4, where RWKV is a mild exception).",
+        (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
+        "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
+        "or the same curves for models with billions of parameters (`levelfield ruler`).",
+        "in some haystack, more than half is lost at twice the length: ",
+        paired=True,
+        short=summary.beyond,
+        headline="Does every model fail beyond its training length? (Huang 2024)",
+        lead=leads.beyond,
+        known=(("window helps*", "known"), ("sinks helps*", "known")),
+    ),
+    Subject(
+        "How long is long where one counts",
+        "huang2024",
+        "Beyond the length that a model was trained at, scores drop steeply on whatever is asked: to find one place or "
+        "to add up the whole text (tables 6 to 18).",
+        (("huang2024_counting", "overnight", 0),),
+        "Longer training, by which an architecture that falls holds; or the same curves for RULER's common and "
+        "frequent words on models with billions of parameters (`levelfield ruler`).",
+        paired=True,
+        short=summary.counting,
+        lead=lambda found: leads.counting(found, _of("huang2024_small")),
+    ),
+    Subject(
+        "What a layer can compute",
+        "Grazzi et al. 2024 and others",
+        "Beyond the length of training, which machines a recurrence follows is decided by the eigenvalues of its "
+        "transitions. These separations are known, and so they test the harness.",
+        (("state_tracking", "minutes", 0),),
+        "Longer training (`levelfield run state_tracking --effort overnight`), by which those that should fail learn "
+        "parity at the length of training first, and sLSTM and GRU may hold all machines.",
+        paired=True,
+        axis="length",
+        known=(("negative eigenvalues hold parity", "known"), ("two Householder factors hold A5", "known")),
+    ),
+    Subject(
+        "How far each architecture reaches, where it is proved to be needed",
+        "levelfield's own",
+        "On a task whose range is proved, a stack of convolutions that sees no more steps than the range has exactly "
+        "50 %, and models that see everything reach further, as far as training takes them ([proof](reach.md)).",
+        (("reach", "minutes", 0),),
+        "Longer training at longer ranges (`levelfield run reach --effort overnight`), by which those that fall short "
+        "here may reach further, and those that reach all may not.",
+        paired=True,
+        shows=reach_figure,
+        short=summary.reach,
+        known=(("windows no wider*", "proved"),),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the committed results of one study say."""
+
+    study: Study
+    effort: Effort
+    results: Results
+    planned: Sequence[Run]
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        return import_module(f"levelfield.studies.{self.study.name.partition('-')[0]}").findings(self.results.rows)
+
+    @property
+    def hours(self) -> float:
+        """Hours of a core: those of runs, and of the trials that tuned them."""
+        trials = sum(float(trial.get("wall_s", 0.0)) for trial in self.results.trials)
+        return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
+
+
+@cache
+def answer(subject: Subject) -> Answer | None:
+    """Returns the first of a subject's results that are committed; None where there is none."""
+    for name, effort, trials in subject.studies:
+        study = Source.of(name, trials=trials).load()
+        folder = committed.find(RESULTS, study.name, effort)
+        if folder is not None:
+            return Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
+    return None
+
+
+def _of(study: str) -> Answer | None:
+    """Returns the answer to the subject that a study answers first."""
+    return answer(next(subject for subject in SUBJECTS if subject.studies[0][0] == study))
