@@ -34,9 +34,9 @@ from levelfield.spec import (
     no_progress,
 )
 from levelfield.tasks._distinct_rows import Rows, choose, narrow, narrow_label, splits
+from levelfield.tasks._layouts import BINS, examples, require
 
 FORMATS = ("spread", "gathered")
-BINS = 10  # values of the slice `depth`
 GATHERED = 3  # the answer's places are in one part of so many
 NEAR = 16  # words before the question that the rule `last_words` counts
 
@@ -71,8 +71,7 @@ class FrequentWord(Task):
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1 / GATHERED or not 0 < self.behind < 1:
             raise UserError("FrequentWord takes a share of the text above 0, a third at most, and behind of 0 to 1.")
-        if not self.formats or not set(self.formats) <= set(FORMATS) or len(set(self.formats)) < len(self.formats):
-            raise UserError(f"FrequentWord's formats are some of {', '.join(FORMATS)}, each once.")
+        require("FrequentWord", self.formats, FORMATS)
         if not 1 <= self.rivals < self.words - 1 or self.words >= 65_535:
             raise UserError("FrequentWord needs one rival, more words than rivals and answer, and 65,534 at most.")
         answer, rival, rest = self.counts
@@ -121,10 +120,7 @@ class FrequentWord(Task):
         laws = (self.length, self.words, self.share, self.rivals, self.behind, *self.formats)
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
         made = splits("frequent word", self.seed, laws, counts=counts, draw=self._draw, progress=progress)
-        return {split: self._examples(*made[split]) for split in SPLITS}
-
-    def _examples(self, x: np.ndarray, y: np.ndarray, depth: np.ndarray, form: np.ndarray) -> Examples:
-        return Examples.of_equal_length(x, y, {"depth": depth, "format": np.array(self.formats)[form]}, stepwise=True)
+        return {split: examples(self.formats, *made[split]) for split in SPLITS}
 
     def _draw(self, rng: np.random.Generator, count: int) -> Rows:
         """Draws x and y, (count, length), and depth and format of the answer, (count,)."""

@@ -37,9 +37,9 @@ from levelfield.spec import (
     no_progress,
 )
 from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
+from levelfield.tasks._layouts import BINS, examples, require
 
 FORMATS = ("repeat", "essay", "pairs")
-BINS = 10  # values of the slice `depth`
 SENTENCE = 8  # words of the repeated sentence
 FOLLOWERS = 4  # words that may come after a word of the essays
 
@@ -83,8 +83,7 @@ class Needle(Task):
                 f"Needle with needles={self.needles} and asked={self.asked} takes at least {self.shortest} steps, "
                 f"not {self.length}."
             )
-        if not self.formats or not set(self.formats) <= set(FORMATS) or len(set(self.formats)) < len(self.formats):
-            raise UserError(f"Needle's formats are some of {', '.join(FORMATS)}, each once.")
+        require("Needle", self.formats, FORMATS)
         if self.keys <= self.needles or self.values < 2 or self.words <= FOLLOWERS:
             raise UserError(f"Needle needs more keys than needles, two values, and more than {FOLLOWERS} words.")
         if self.symbols > 65_535:
@@ -129,10 +128,7 @@ class Needle(Task):
         draws: dict[SplitName, Draw] = {split: self._drawer(1) for split in counts}
         draws["train"] = self._drawer(self.asked)
         made = splits("needle", self.seed, laws, counts=counts, draw=draws, progress=progress)
-        return {split: self._examples(*made[split]) for split in SPLITS}
-
-    def _examples(self, x: np.ndarray, y: np.ndarray, depth: np.ndarray, form: np.ndarray) -> Examples:
-        return Examples.of_equal_length(x, y, {"depth": depth, "format": np.array(self.formats)[form]}, stepwise=True)
+        return {split: examples(self.formats, *made[split]) for split in SPLITS}
 
     def _drawer(self, asked: int) -> Draw:
         """Returns a function that draws sequences with up to `asked` questions.
