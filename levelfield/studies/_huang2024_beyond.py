@@ -70,6 +70,11 @@ class Asked:
     def learnt(self) -> list[str]:
         return [model for model in self.models if self.able(model)]
 
+    @property
+    def unlearnt(self) -> str:
+        """What is said where no model has learnt the task."""
+        return f"Nothing can be said: no model has learnt the task at the training length, {self.trained} steps."
+
     def fall(self, model: str, length: int, end: str) -> Contrast | None:
         """More where less than CLIFF of the gain over guessing at the training length is left at another; None where
         the haystack was not asked at both."""

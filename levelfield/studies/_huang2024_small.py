@@ -8,7 +8,7 @@ The studies of needles and of counting share them, and the recipe but for the le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -23,8 +23,9 @@ from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.model import Network
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
+from levelfield.protocols import scratch
 from levelfield.runs import ledger
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Task
+from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Run, Task
 
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
 """The answers, and every next word. Most of these words cannot be known beforehand, hence the small weight."""
@@ -36,6 +37,14 @@ size and length. The trials are kept in `results/huang2024_small-tuned-minutes`.
 TRIALS = 4
 FARTHEST = 16  # times the training length, asked at `overnight`; training at random positions has as many
 UNHURRIED = Duration(5_000, "steps")  # before which a phase at `overnight` does not end: some find the needle late
+
+
+MADE_UP = (
+    "Made-up words in place of text, and models thousands of times smaller than the paper's: no printed number belongs "
+    "beside these."
+)
+EQUAL = "Parameters are made equal by the width of the feed-forward layers."
+"""Deviations that both studies have."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,13 @@ def _parameters(model: Model, task: Task) -> int:
 def _trunk(model: Model, task: Task) -> int:
     with torch.device("meta"):
         return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
+
+
+def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe]) -> tuple[Run, ...]:
+    """Seed by seed, every architecture on a task by name. made: the recipe of an arm."""
+    task, size = efforts.task(name, effort), SIZES[effort]
+    arms = [(model, scratch(made(model.label, effort), GOAL)) for model in models(effort, name)]
+    return tuple(Run(task, model, protocol, seed) for seed in range(size.seeds) for model, protocol in arms)
 
 
 def recipe(arm: str, effort: Effort) -> Recipe:

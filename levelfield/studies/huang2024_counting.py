@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
-from levelfield.protocols import scratch
 from levelfield.report.verdicts import Finding, capped, judged
 from levelfield.spec import UNTUNED, Duration, Effort, Probe, Recipe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_beyond as rules
@@ -34,10 +32,7 @@ UNHURRIED = Duration(600, "steps")  # before which a phase at `overnight` does n
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Seed by seed, every architecture."""
-    task = efforts.task(NAME, effort)
-    arms = [(model, scratch(recipe(model.label, effort), needles.GOAL)) for model in needles.models(effort, NAME)]
-    seeds = range(needles.SIZES[effort].seeds)
-    return tuple(Run(task, model, protocol, seed) for seed in seeds for model, protocol in arms)
+    return needles.runs(effort, NAME, recipe)
 
 
 def recipe(arm: str, effort: Effort) -> Recipe:
@@ -58,7 +53,7 @@ def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and if the layout matters more than the length."""
     asked = Asked.of(rows)
     if not asked.learnt:
-        return f"Nothing can be said: no model has learnt the task at the training length, {asked.trained} steps."
+        return asked.unlearnt
     return " ".join(filter(None, (capped(rows), brief(findings(rows)), farther(asked))))
 
 
@@ -84,14 +79,13 @@ study = Study(
     probes=probes,
     verdict=verdict,
     deviations=(
-        "Made-up words in place of text, and models thousands of times smaller than the paper's: no printed number "
-        "belongs beside these.",
+        needles.MADE_UP,
         "RULER asks for ten common or three frequent words, of which the others are a tenth or a part of Zipf's law; "
         "here one is asked for, with rivals of seven tenths, at every length.",
         UNTUNED,
         "At `overnight` it is not one for all: each arm has the rate that was best for it on needles.",
         "Where positions are random in training, they are consecutive when the model is asked; Ruoss et al. draw them "
         "then, too.",
-        "Parameters are made equal by the width of the feed-forward layers.",
+        needles.EQUAL,
     ),
 )

@@ -13,25 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
 from levelfield.probes.remedies import Remedies, helped
-from levelfield.protocols import scratch
 from levelfield.report.decisions import Contrast
 from levelfield.report.verdicts import Claim, Finding, capped, judged, told
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_beyond as rules
+from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import Asked, brief, farther, haystacks, middles
-from levelfield.studies._huang2024_small import FARTHEST, GOAL, SIZES, models, recipe
 
 NAME = "needle"
 FAR = 4  # times the training length, where remedies are compared
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
-    task = efforts.task(NAME, effort)
-    arms = [(model, scratch(recipe(model.label, effort), GOAL)) for model in models(effort, NAME)]
-    return tuple(Run(task, model, protocol, seed) for seed in range(SIZES[effort].seeds) for model, protocol in arms)
+    return needles.runs(effort, NAME, needles.recipe)
 
 
 def probes(run: Run) -> Sequence[Probe]:
@@ -39,7 +35,7 @@ def probes(run: Run) -> Sequence[Probe]:
         return (Depths((0.5, 1, 2), examples=60),)
     if not run.protocol.phases[0].recipe.cuts:
         return (Depths(),)
-    return (Depths((*Depths().factors, FARTHEST)), *([Remedies()] if helped(run.model) else []))
+    return (Depths((*Depths().factors, needles.FARTHEST)), *([Remedies()] if helped(run.model) else []))
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -47,7 +43,7 @@ def verdict(rows: Sequence[Row]) -> str:
     the middle of a text is lost, and whether the haystack matters more than the length."""
     asked = Asked.of(rows)
     if not asked.learnt:
-        return f"Nothing can be said: no model has learnt the task at the training length, {asked.trained} steps."
+        return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {told(found)}" if (found := remedies(rows)) else ""
     return " ".join(filter(None, (capped(rows), told(falls(rows)), farther(asked), helped_by, brief(places(rows)))))
 
@@ -111,11 +107,10 @@ study = Study(
     probes=probes,
     verdict=verdict,
     deviations=(
-        "Made-up words in place of text, and models thousands of times smaller than the paper's: no printed number "
-        "belongs beside these.",
+        needles.MADE_UP,
         UNTUNED,
         "At `overnight` it is not one for all: each arm has the best of four rates, tried beforehand at this size.",
-        "Parameters are made equal by the width of the feed-forward layers.",
+        needles.EQUAL,
         "Where positions are random in training, they are consecutive when the model is asked; Ruoss et al. (2023) "
         "draw them then, too.",
     ),
