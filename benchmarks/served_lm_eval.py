@@ -16,11 +16,9 @@ sentences, which lm-evaluation-harness downloads, is never called: an empty fold
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import os
-import platform
 import re
 import resource
 import subprocess
@@ -32,6 +30,8 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from served_requests import append, machine
 
 TASKS = ("niah_single_1", "niah_multikey_2")
 SIDES = ("levelfield", "lm-eval, its own RULER", "lm-eval, samples of levelfield")
@@ -159,17 +159,13 @@ def main() -> None:
         (Path(name) / "nltk/tokenizers/punkt_tab").mkdir(parents=True)
         found = asked_by_all(url, args, Path(name), asked)
     server.terminate()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     rows = []
     for side, (spent, right, same) in zip(SIDES, found):
         times = (spent.clock, spent.requests / spent.clock, spent.cpu, spent.first, spent.asking)
         what = (side, spent.requests, args.slots, args.delay, args.length, args.tokenizer.name)
-        rows.append((*what, *(f"{n:.4g}" for n in times), right, same, machine))
+        rows.append((*what, *(f"{n:.4g}" for n in times), right, same, machine()))
         print(dict(zip(COLUMNS, rows[-1])), flush=True)
-    if args.out:
-        new = not args.out.exists()
-        with args.out.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows] if new else rows)
+    append(args.out, COLUMNS, rows)
 
 
 if __name__ == "__main__":

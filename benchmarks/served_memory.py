@@ -11,16 +11,13 @@ number counts. `before_mib` is the process with all its imports.
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
-import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from served_requests import serve
+from served_requests import append, machine, serve
 
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.asking import Served, evaluate
@@ -74,7 +71,6 @@ def main() -> None:
     server = fresh.Process(target=serve, args=(args.at_once, 0.0, port), daemon=True)
     server.start()
     at, rows = port.get(), list[tuple[Any, ...]]()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     for task in args.tasks:
         for side in SIDES:
             process = fresh.Process(target=work, args=(side, args, task, at, found))
@@ -85,13 +81,10 @@ def main() -> None:
             before, peak, cpu, name = found.get()
             sizes = (f"{n:.4g}" for n in (before, peak))
             asked_at_once = args.at_once if side == "ask" else ""
-            rows.append((task, side, args.length, name, args.count, asked_at_once, *sizes, f"{cpu:.3g}", machine))
+            rows.append((task, side, args.length, name, args.count, asked_at_once, *sizes, f"{cpu:.3g}", machine()))
             print(dict(zip(COLUMNS, rows[-1])), flush=True)
     server.terminate()
-    if args.out:
-        new = not args.out.exists()
-        with args.out.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows] if new else rows)
+    append(args.out, COLUMNS, rows)
 
 
 if __name__ == "__main__":

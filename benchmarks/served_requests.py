@@ -124,6 +124,20 @@ def ours(port: int, slots: int, evaluation: Evaluation) -> Spent:
         return Spent.by(lambda: evaluate(served, [served.put(evaluation)], Path(folder), slots, note), times)
 
 
+def machine() -> str:
+    """What a row says of where it was measured."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def append(path: Path | None, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Adds rows to a file of comma-separated values, with its columns where it is new; nothing without a path."""
+    if path is None:
+        return
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows] if new else rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--slots", type=int, default=16)
@@ -151,7 +165,6 @@ def main() -> None:
     least = [
         1e3 * seconds / len(bodies) for seconds in (*(min(s.cpu for s in side) for side in zip(*rounds)), made.cpu)
     ]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     limit = args.slots / args.delay
     row = (
         args.slots,
@@ -159,13 +172,10 @@ def main() -> None:
         "|".join(map(str, args.lengths)),
         len(bodies),
         *(f"{n:.4g}" for n in (limit, *best, *least)),
-        machine,
+        machine(),
     )
     print(dict(zip(COLUMNS, row)))
-    if args.out:
-        new = not args.out.exists()
-        with args.out.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if new else [row])
+    append(args.out, COLUMNS, [row])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,17 @@ class Pairs:
         return "".join(SYMBOLS[i] for i in ids).encode("latin-1").decode(errors="replace")
 
 
+class Counting(Pairs):
+    """Counts the letters it is given."""
+
+    def __init__(self) -> None:
+        self.letters = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.letters += len(text)
+        return super().encode(text)
+
+
 class Prefixed(Pairs):
     """Puts a space before every text, as SentencePiece does; line ends stand alone."""
 

@@ -5,21 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toy_ruler import Pairs, hotpot_file, squad_file
+from toy_ruler import Counting, hotpot_file, squad_file
 
 from levelfield.ruler import BEYOND, RULER, Bytes, Needle, PromptOptions, RulerTask, Sources, baselines, generate, named
 from levelfield.ruler.sample import question_in
-
-
-class Counting(Pairs):
-    """Counts the letters it is given."""
-
-    def __init__(self) -> None:
-        self.letters = 0
-
-    def encode(self, text: str) -> list[int]:
-        self.letters += len(text)
-        return super().encode(text)
 
 
 def test_essays_are_tokenised_once_for_all_tasks_and_lengths_of_a_tokenizer() -> None:

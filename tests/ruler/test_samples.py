@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_ruler import Blocks, Pairs, Prefixed, hotpot_file, squad_file
+from toy_ruler import Blocks, Counting, Pairs, Prefixed, hotpot_file, squad_file
 
 from levelfield.ruler import (
     RULER,
@@ -279,17 +279,6 @@ def test_what_ships_is_read() -> None:
     assert [len(wonderwords_of(k)) for k in ("nouns", "adjectives", "verbs")] == [6782, 912, 1042]
     (sample,) = islice(generate(Needle(depth=1.0), 3000, Bytes()), 1)
     assert sample.text.split("\n")[1].split(" ")[0][0].isupper() or '"' in sample.text.split("\n")[1][:2]
-
-
-class Counting(Pairs):
-    """Counts the letters it is given."""
-
-    def __init__(self) -> None:
-        self.letters = 0
-
-    def encode(self, text: str) -> list[int]:
-        self.letters += len(text)
-        return super().encode(text)
 
 
 @pytest.mark.parametrize(("name", "letters"), [("vt", 1600), ("niah_single_1", 900), ("niah_multikey_3", 2400)])
