@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import findings_shown as shown
 import findings_words as words
 
-from levelfield.presets.reach_verdict import EXACT, by_range, fields
+from levelfield.presets.reach_verdict import EXACT, by_range
 from levelfield.presets.reach_verdict import reach as longest_reach
+from levelfield.report.certified_ranges import seen_by
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
+from levelfield.studies._huang2024_beyond import TWICE
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_starts import MARGIN, OTHERS
 from levelfield.studies.miralles2025_small import NEARLY
@@ -179,23 +181,25 @@ def enriched(found: Answer) -> str:
 
 
 def beyond(found: Answer) -> str:
-    """Who loses half at twice the training length, and what is left at the longest length in the hardest haystack."""
+    """Who loses half at twice the training length and at the longest one, and what is left there in the hardest
+    haystack."""
     made = shown.recall(found)
-    answers = [finding.decided for finding in found.findings if finding.subject in made.cells]
-    said = {1: "shown to lose more than half in some haystack", -1: "shown to keep half or more in every haystack"}
-    told = words.listed(
-        f"{answers.count(sign)} {'are' if answers.count(sign) > 1 else 'is'} {said.get(sign, 'open')}"
-        for sign in (1, -1, 0)
-        if sign in answers
-    )
-    kept = left(made)
+    last, kept = made.longest // made.trained, left(made)
     lost, best = sum(share <= FAR for share in kept.values()), max(kept, key=lambda model: kept[model])
     return (
-        f"Of {len(answers)} architectures that learnt to find needles in {made.trained} words and are asked at twice "
-        f"that length, {told}. At {made.longest / made.trained:g} times the length, among "
+        f"Of {len(kept)} models that learnt to find needles in {made.trained} words, at twice that length "
+        f"{_fallen(made.falls(found, TWICE))}; at {last} times it {_fallen(made.falls(found, last))}. There, among "
         f"{shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain over guessing, and "
         f"{words.named(best)} keeps {100 * kept[best]:.0f} % (a description, no verdict)."
     )
+
+
+def _fallen(findings: Sequence[Finding]) -> str:
+    """How many models are shown to lose more than half, how many to keep it, and how many are open."""
+    said = {1: "lose more than half in some haystack", -1: "keep half or more in every haystack"}
+    answers = [finding.decided for finding in findings]
+    parts = [f"{answers.count(sign)} are shown to {told}" for sign, told in said.items() if sign in answers]
+    return words.listed([*parts, *([f"{answers.count(0)} are open"] if 0 in answers else [])])
 
 
 def counting(found: Answer) -> str:
@@ -212,7 +216,7 @@ def counting(found: Answer) -> str:
 
 def reach(found: Answer) -> str:
     """Whether what is proved is seen, and which models that see everything reach the longest range that was asked."""
-    own, seen = by_range(found.results.rows), fields(found.results.rows)
+    own, seen = by_range(found.results.rows), seen_by(found.results.rows)
     bound = [v for m, asked in own.items() for n, values in asked.items() for v in values if seen.get(m, n + 1) <= n]
     exact = sum(abs(value - 0.5) < EXACT for value in bound)
     free = {model: longest_reach(asked) or 0 for model, asked in own.items() if model not in seen}

@@ -198,15 +198,8 @@ def study(name: str, given: Sequence[MixerConfig]) -> Study:
         ),
         runs=lambda effort: runs(given, effort, causal=True),
         views=(
-            ReportView(
-                "curve",
-                "Accuracy by certified range",
-                axis="range",
-                note="Thick lines at 50 %: what is proved of each convolution, from the steps that it sees on.",
-            ),
-            ReportView(
-                "curve", "Asked beyond the range of training", axis="asked", note="A line for each range of training."
-            ),
+            ReportView("ranges", "Accuracy by certified range", axis="trained", note="Every seed is a dot."),
+            ReportView("ranges", "Asked beyond the range of training", axis="asked", note="Medians over seeds."),
             ReportView("compare", "Every seed of every arm"),
             ReportView("training", "Training curves"),
         ),

@@ -9,13 +9,12 @@ score of 95 % on a thousand sequences is far outside what guessing gives, so no 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from levelfield.report.certified_ranges import PASSED, asked, seen_by
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
 
-PASSED = 0.95
 EXACT = 0.002  # of 50 %: what rounding in single precision may move
 
 Scores = Mapping[str, Mapping[int, Sequence[float]]]
@@ -23,25 +22,10 @@ Scores = Mapping[str, Mapping[int, Sequence[float]]]
 
 def by_range(rows: Sequence[Row]) -> dict[str, dict[int, list[float]]]:
     """Returns the test scores of each model at each range that it was trained at, one per seed."""
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        at, value = place(row), row.get("value", math.nan)
-        measured = row.get("metric") == "accuracy" and row.get("split") == "test" and math.isfinite(value)
-        if measured and "run" in row and at.get("asked") and at.get("asked") == at.get("trained"):
-            found[row.get("model", "")][int(at["asked"])].append(value)
-    return found
-
-
-def place(row: Row) -> dict[str, str]:
-    """Reads where a row was measured: "asked=64,trained=16" is {"asked": "64", "trained": "16"}."""
-    parts = (part.partition("=") for part in row.get("at", "").split(","))
-    return {key: text for key, _, text in parts}
-
-
-def fields(rows: Sequence[Row]) -> dict[str, int]:
-    """Returns the steps that each bounded model sees in all."""
-    named = (row for row in rows if row.get("metric") == "receptive_field" and not row.get("at"))
-    return {row.get("model", ""): round(row.get("value", 0)) for row in named}
+    return {
+        model: {apart: [row.get("value", math.nan) for row in mine[apart]] for apart, mine in trained.items()}
+        for model, trained in asked(rows).items()
+    }
 
 
 def reach(scores: Mapping[int, Sequence[float]]) -> int | None:
@@ -52,7 +36,7 @@ def reach(scores: Mapping[int, Sequence[float]]) -> int | None:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Says whether the certificate is seen in the scores, and how far each model reaches."""
-    found, seen = by_range(rows), fields(rows)
+    found, seen = by_range(rows), seen_by(rows)
     if not found:
         return "Nothing can be said yet: no run has been asked at its range."
     return " ".join(part for part in (_certificate(found, seen), _reaches(found, seen)) if part)
@@ -64,7 +48,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     Counts need no intervals, as above. Nothing is found before every model has been asked at every range, and where no
     range is as long as the widest window.
     """
-    found, seen = by_range(rows), fields(rows)
+    found, seen = by_range(rows), seen_by(rows)
     ranges = {apart for scores in found.values() for apart in scores}
     free = {model: reach(scores) or 0 for model, scores in found.items() if model not in seen}
     if not free or len(free) == len(found) or any(scores.keys() != ranges for scores in found.values()):

@@ -16,7 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from levelfield.report import axis_curves, divergence, heatmaps, plots, scorecard, tables, training_curves, tuning
+from levelfield.report import (
+    axis_curves,
+    certified_ranges,
+    divergence,
+    heatmaps,
+    plots,
+    scorecard,
+    tables,
+    training_curves,
+    tuning,
+)
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
 from levelfield.report.cells import Cells, is_baseline, left_out, tables_of, unequal
@@ -155,6 +165,7 @@ NOT_DRAWN: Mapping[str, str] = {
     "gap": "Not drawn: no model was trained under two protocols and scored by {metric}.",
     "curve": "Not drawn: no score by {metric} has a place on the axis '{axis}', neither in its row nor in a field of "
     "its run, or all have the same place.",
+    "ranges": "Not drawn: no model has been asked at the certified range of its training.",
     "training": "Not drawn: no run has a training log.",
     "slices": "Not drawn: no score by {metric} is of a slice{axis}. The probe `slices` measures them, on tasks whose "
     "examples have columns to slice by.",
@@ -174,6 +185,9 @@ def _draw(view: ReportView, measured: _Measured, cells: Cells) -> Iterator[tuple
             yield "gap", "", plots.gap(cells)
         case "curve":
             yield f"curve-{view.axis}", "", axis_curves.curve(results, cells, view.axis, view.metric, measured.printed)
+        case "ranges":
+            draw = certified_ranges.beyond if view.axis == "asked" else certified_ranges.trained
+            yield f"ranges-{view.axis}", "", draw(results.rows)
         case "training":
             for task in cells.tasks:
                 yield (

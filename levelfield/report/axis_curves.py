@@ -35,8 +35,6 @@ AXES = {
     "length": "sequence length (steps)",
     "lag": "lag (steps)",
     "fraction": "share of the training data",
-    "range": "certified range (steps between marks)",
-    "asked": "certified range that is asked (steps)",
 }
 
 
@@ -209,8 +207,6 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
             same = metric == cells.metric
             moving = {line.model for line in lines.rules}
             rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
-            if axis == "range":
-                _certified(panel, lines, _seen(results), look)
             _panel(panel, lines, rules, look)
             trained = _training_length(results, cells.arms, task) if axis == "length" else None
             if trained:
@@ -240,23 +236,6 @@ def _mark(axes: Axes, x: float, text: str) -> None:
         text, (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
         ha="center", va="bottom", fontsize=8, color=style.FAINT,
     )  # fmt: skip
-
-
-def _seen(results: Results) -> dict[str, float]:
-    """Returns the steps that each bounded model sees in all, where the probe `ranges` has measured it."""
-    rows = (r for r in results.rows if r.get("metric") == "receptive_field" and not r.get("at"))
-    return {r.get("model", ""): r.get("value", 0.0) for r in rows}
-
-
-def _certified(axes: Axes, lines: Lines, seen: Mapping[str, float], look: Mapping[tuple[str, str], style.Look]) -> None:
-    """Draws what is proved of bounded models, 50 % from the steps that they see on. Thinner lines lie on thicker."""
-    end = max(x for line in lines.along for x, _ in line.points)
-    bounded = sorted((line for line in lines.along if seen.get(line.model, end) < end), key=lambda x: seen[x.model])
-    for number, line in enumerate(bounded):
-        colour, width = look[line.model, line.protocol].colour, 3.0 * (len(bounded) - number)
-        span = (seen[line.model], end)
-        axes.plot(span, (50, 50), color=colour, lw=width, alpha=0.35, solid_capstyle="butt", zorder=0.6)
-        axes.plot(span[:1], (50,), "|", color=colour, markersize=14, zorder=0.7)
 
 
 def _panel(

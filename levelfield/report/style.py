@@ -75,13 +75,22 @@ WIDTH = 8.4  # inches: a README's column
 
 
 def colours(models: Sequence[str]) -> dict[str, str]:
-    """Label -> colour. A family's colour goes to its first member; every model of a figure gets its own."""
+    """Label -> colour. A family's colour goes to its first member; every model of a figure gets its own, and where that
+    takes more colours than there are, all variants of a model share one."""
     chosen: dict[str, str] = {}
-    for label in models:
-        family = next((c for name, c in COLOURS.items() if label.lower().startswith(name)), None)
+    called = names(models)
+    for name in called.values():
+        family = next((c for start, c in COLOURS.items() if name.lower().startswith(start)), None)
         spare = [c for c in (*SPARE, *COLOURS.values()) if c not in chosen.values()] or [FAINT]
-        chosen[label] = family if family and family not in chosen.values() else spare[0]
-    return chosen
+        if name not in chosen:
+            chosen[name] = family if family and family not in chosen.values() else spare[0]
+    return {label: chosen[name] for label, name in called.items()}
+
+
+def names(models: Sequence[str]) -> dict[str, str]:
+    """Label -> what stands in a figure's legend: the label, or its model alone where variants share a colour."""
+    shared = len(set(models)) > len({*COLOURS.values(), *SPARE})
+    return {label: label.partition(" (")[0] if shared else label for label in models}
 
 
 def pair(models: Sequence[str]) -> dict[str, str]:

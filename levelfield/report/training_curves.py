@@ -26,12 +26,16 @@ Log = Sequence[Mapping[str, Any]]
 
 
 def training(results: Results, cells: Cells, task: str) -> Figure | None:
-    """Loss above, validation score below, one column per protocol and phase; a thin line per seed."""
+    """Loss above, validation score below, one column per protocol and phase; a thin line per seed. Variants of a model
+    that share a colour stand in columns of their own."""
     arms = {run: arm for run, arm in cells.arms.items() if arm.task == task and results.curves.get(run)}
-    columns: dict[tuple[str, int], str] = {}
+    called = style.names(cells.models)
+    apart = {run: "" if called[arm.model_label] == arm.model_label else arm.variant for run, arm in arms.items()}
+    columns: dict[tuple[str, str, int], str] = {}
     for run, arm in arms.items():
         for phase in sorted({int(record.get("phase", 0)) for record in results.curves[run]}):
-            columns.setdefault((arm.protocol, phase), _phase_title(results, run, arm, phase))
+            title = _phase_title(results, run, arm, phase)
+            columns.setdefault((apart[run], arm.protocol, phase), f"{style.short(apart[run], 24)}\n{title}".lstrip())
     if not columns:
         return None
     colour = style.colours(cells.models)
@@ -40,8 +44,8 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
     with style.canvas() as make:
         figure = make(figsize=(width, 4.4))
         grid = figure.subplots(2, len(columns), squeeze=False, sharex="col", sharey=False)
-        for place, ((protocol, phase), title) in enumerate(columns.items()):
-            mine = {run: arm for run, arm in arms.items() if arm.protocol == protocol}
+        for place, ((variant, protocol, phase), title) in enumerate(columns.items()):
+            mine = {run: arm for run, arm in arms.items() if (apart[run], arm.protocol) == (variant, protocol)}
             upper, lower = grid[0][place], grid[1][place]
             for run, arm in mine.items():
                 log = [r for r in results.curves[run] if int(r.get("phase", 0)) == phase]
@@ -56,9 +60,10 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
             lower.locator_params(axis="x", nbins=4)
         grid[0][0].set_ylabel("training loss")
         grid[1][0].set_ylabel("validation score")
-        present = {arm.model_label for arm in arms.values()}
-        names = [name for name in cells.models if name in present]
-        style.legend(figure, [_bar(colour[name], 1.0) for name in names], names)
+        present = {
+            called[label]: colour[label] for label in cells.models if label in {a.model_label for a in arms.values()}
+        }
+        style.legend(figure, [_bar(shade, 1.0) for shade in present.values()], list(present))
         drawn = style.render(figure, f"training-{task}")
     return Figure(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")
 

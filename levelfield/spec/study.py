@@ -61,12 +61,16 @@ class Published:
 
 @dataclass(frozen=True)
 class ReportView:
-    """A figure or table of the report, by the name of a function in `report/`, with its settings."""
+    """A figure or table of the report, by the name of a function in `report/`, with its settings.
 
-    kind: Literal["scorecard", "compare", "gap", "curve", "training", "slices", "heat"]
+    axis: of "curve", the key of `at` on x, such as "kernel"; of "heat", the one on y; of "ranges", what is on x, the
+    range "trained" at or the one that is "asked".
+    """
+
+    kind: Literal["scorecard", "compare", "gap", "curve", "ranges", "training", "slices", "heat"]
     title: str
     metric: str = "accuracy"
-    axis: str = ""  # for "curve": the key of `at` on the x axis, such as "kernel"; for "heat": the one on y
+    axis: str = ""
     note: str = ""
 
 

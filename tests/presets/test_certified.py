@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,10 +17,7 @@ from levelfield.objectives import default_objective, heads
 from levelfield.presets import certified, reach_verdict
 from levelfield.presets.options import Options
 from levelfield.probes.ranges import Ranges
-from levelfield.report import axis_curves
-from levelfield.report.cells import arms_of
-from levelfield.runs.results import Results
-from levelfield.spec import Effort, Row, Run, UserError, describe, digest
+from levelfield.spec import Effort, Row, Run, UserError, digest
 from levelfield.studies.reach import study
 from levelfield.tasks.reach import Reach
 
@@ -135,37 +131,6 @@ def test_the_probe_asks_at_the_range_and_beyond_it_and_bounded_models_have_half(
     assert len(short) == 3  # 4 * 9 steps apart is longer than that
     with pytest.raises(UserError, match="has no certified range"):
         list(Ranges().measure(net, Run(find_tasks("recall")[0], run.model, run.protocol, 0), lambda task: {}))
-
-
-def results() -> Results:
-    """Two models at three ranges, as a report reads them."""
-    runs = [run for run in study.runs("minutes") if run.model.label in ("s4", "conv17")]
-    rows = []
-    for run in runs:
-        apart = run.task.certified_range or 0
-        value = 0.5 if run.model.label == "conv17" and apart > 17 else 1.0
-        about = Row(run=run.id, task="reach", model=run.model.label, protocol=run.protocol.name, seed=run.seed)
-        rows.append(about | Row(metric="accuracy", unit="fraction", split="test", value=value, n=100))
-        if run.model.label == "conv17":
-            rows.append(about | Row(metric="receptive_field", unit="steps", split="none", value=17.0))
-    return Results(rows=rows, specs={run.id: describe(run) for run in runs}, ledgers={}, curves={}, failures={})
-
-
-def test_the_figure_has_a_line_at_half_from_what_a_convolution_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans = []
-    plain = axis_curves._certified
-
-    def watched(axes, lines, seen, look):  # pyright: ignore[reportMissingParameterType]
-        plain(axes, lines, seen, look)
-        spans.extend((line.get_xdata()[0], line.get_xdata()[-1], line.get_ydata()[0]) for line in axes.lines)
-
-    monkeypatch.setattr(axis_curves, "_certified", watched)
-    found = results()
-    lines = axis_curves.lines_along(found, "reach", "range", "accuracy")
-    assert {line.model: line.medians for line in lines.along}["s4"] == [(8, 100), (16, 100), (32, 100), (64, 100)]
-    cells: Any = SimpleNamespace(metric="accuracy", baselines={}, arms=arms_of(found))
-    assert axis_curves.curve(found, cells, "range", "accuracy") is not None
-    assert spans == [(17, 64, 50), (17, 17, 50)]
 
 
 def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

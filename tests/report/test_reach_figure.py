@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from levelfield.report import style
+from levelfield.report import certified_ranges, style
 from levelfield.spec import Row
 
 
@@ -56,9 +56,26 @@ def test_a_wall_begins_where_the_convolution_sees_no_more_and_dots_are_seeds(
     assert set(drawn.figures(SimpleNamespace(rows=ROWS)).values()) == {b"png"}
     s4, conv, _ = figures[0].axes[:3]
     walls = {line.get_color(): list(line.get_xdata()) for line in conv.lines if line.get_linewidth() == 8}
-    assert walls == {drawn.PROVED: [9, 1.15 * 16]}
+    assert walls == {certified_ranges.PROVED: [9, 1.15 * 16]}
     assert not [line for line in s4.lines if line.get_linewidth() == 8]
     dots = [tuple(line.get_ydata()) for line in s4.lines if line.get_marker() == "o"]
     assert dots == [(100, 100, 97), (100, 60, 50)]
     asked = [tuple(line.get_xdata()) for line in figures[1].axes[0].lines if len(line.get_xdata()) == 3]
     assert asked == [(8, 16, 32), (16, 32, 64)]
+
+
+def test_every_mark_leads_to_its_rows() -> None:
+    led = [row | Row(anchor=f"rows-{row.get('model')}-{row.get('at')}") for row in ROWS]
+    places = {str(row.get("anchor")) for row in led if "at" in row}
+    own = {place for place in places if place.endswith(("asked=8,trained=8", "asked=16,trained=16"))}
+    for drawn, expected in ((certified_ranges.trained(led), own), (certified_ranges.beyond(led), places)):
+        assert drawn is not None and set(style.led(drawn.svg)) == expected
+    assert certified_ranges.trained([]) is None
+
+
+def test_where_models_have_more_variants_than_there_are_colours_they_share_theirs() -> None:
+    labels = [f"{model} (range={apart})" for apart in (8, 16, 32) for model in ("s4", "conv", "lru", "gla", "s5")]
+    shared = style.colours(labels)
+    assert len(set(shared.values())) == 5 and shared["s4 (range=8)"] == shared["s4 (range=32)"] == style.COLOURS["s4"]
+    few = style.colours(labels[:6])
+    assert len(set(few.values())) == 6 and list(style.names(labels[:6]).values()) == labels[:6]
