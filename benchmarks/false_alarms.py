@@ -192,7 +192,7 @@ def cases() -> Iterator[Case]:
     )
     yield Case("miralles2025_enriched", "all arms equal", level, findings(miralles2025_enriched))
     half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
-    places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half)) for h in _HAYSTACKS]
+    places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half), (512, half)) for h in _HAYSTACKS]
     places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
     yield Case("huang2024_small", "half is lost, no remedy helps", needles, _fallen, paired=True)
@@ -205,7 +205,7 @@ def cases() -> Iterator[Case]:
 
 
 def _fallen(rows: Sequence[Row]) -> list[int]:
-    return [finding.decided for finding in huang2024_small.falls(rows) + huang2024_small.remedies(rows)]
+    return [finding.decided for finding in huang2024_small.fallen(rows) + huang2024_small.remedies(rows)]
 
 
 def _places(rows: Sequence[Row]) -> list[int]:
@@ -231,7 +231,7 @@ def _counted() -> Iterator[tuple[str, float]]:
     """Yields places where in one layout just half is left, and the layouts are as far apart as the length costs."""
     half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
     apart = {"gathered": half, "spread": (2 * LEVEL + half) / 3}
-    for length in (16, 32, *(32 * times for times in huang2024_counting.TIMES)):
+    for length in (16, 32, 64, 512):
         yield f"length={length}", LEVEL
         yield from ((f"length={length},format={name}", v if length > 32 else LEVEL) for name, v in apart.items())
 

@@ -22,7 +22,7 @@ from levelfield.report.decisions import Contrast, Seeds, difference, holm
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
-from levelfield.studies._huang2024_beyond import CLIFF
+from levelfield.studies._huang2024_beyond import CLIFF, FALL, TWICE
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.miralles2025_small import NEARLY
@@ -217,8 +217,13 @@ class Recall(NamedTuple):
             for model, arms in self.cells.items()
         }
 
+    def falls(self, found: Answer, times: int) -> list[Finding]:
+        """The answers on whether models lose more than half, in some haystack, at so many times the training length."""
+        asked = {FALL.format(times, model) for model in self.cells}
+        return [finding for finding in found.findings if finding.subject in asked]
+
     def losses(self) -> dict[str, Contrast]:
-        """Model -> whether it loses more than half at the longest length, as the study asks of twice the length."""
+        """Model -> whether it loses more than half at the longest length in this haystack alone."""
         return {
             model: Contrast(
                 ((CLIFF, arms[self.trained]), (-1.0, arms[self.longest])), (CLIFF - 1) * self.floor, paired=True
@@ -246,8 +251,7 @@ def recall_head(found: Answer) -> Head:
     made = recall(found)
     losses = made.losses()
     seen, shown = sum(loss.seen() > 0 for loss in losses.values()), sum(a > 0 for a in holm(losses).values())
-    answers = _by_answer(finding for finding in found.findings if finding.subject in made.cells)
-    told = ", ".join(f"{word} for {len(models)}" for word, models in answers.items())
+    told = ", ".join(f"{word} for {len(models)}" for word, models in _by_answer(made.falls(found, TWICE)).items())
     return Head(
         f"Among {HAYSTACKS.get(made.haystack, made.haystack)}, {seen} of {len(losses)} lose over half at "
         f"{made.longest / made.trained:g} × the length",

@@ -133,7 +133,6 @@ SUBJECTS = (
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
-        "in some haystack, more than half is lost at twice the length: ",
         paired=True,
         short=summary.beyond,
         headline="Does every model fail beyond its training length? (Huang 2024)",

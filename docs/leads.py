@@ -204,8 +204,8 @@ def beyond(found: Answer) -> Iterator[str]:
     made = shown.recall(found)
     trained, last = made.trained, made.longest // made.trained
     yield (
-        "The verdict asks at twice the training length alone, but the fall comes farther out, and is steepest where "
-        f"the haystack is made of {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
+        "The verdict asks at twice the training length and at the longest one, in whichever haystack costs most. The "
+        f"fall is steepest among {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
         f"share of the gain over guessing at {trained} words that is left at longer lengths (medians over seeds).\n"
     )
     kept = made.kept()

@@ -1,7 +1,7 @@
 """Holds what is asked of models that are trained here at one length and read at others: huang2024, section 4.
 
     asked = Asked.of(rows)
-    judged(falls(asked))                   # who loses more than half at twice the length, in some haystack
+    judged(falls(asked))                   # who loses more than half beyond the training length, in some haystack
     judged(middles(asked, beyond=True))    # whose scores are lower in the middle of the text than at either end
     judged(haystacks(asked))               # for whom the haystack matters more than the length
 
@@ -21,8 +21,10 @@ from levelfield.report.verdicts import Claim, Finding, Key, Table, told
 from levelfield.spec import Row
 
 LEARNT = 50.0  # percent at the training length from which a fall beyond it can be spoken of
-CLIFF = 0.5  # of what a model is above guessing at the training length, lost at twice that length
+CLIFF = 0.5  # of what a model is above guessing at the training length, lost beyond it
 MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
+TWICE = 2  # the multiple of the training length that huang2024's claim is asked at
+FALL = "more than half is lost at {} times the length ({})"  # the name of a question: multiple, model
 FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
 
 
@@ -48,6 +50,12 @@ class Asked:
     def farther(self) -> list[int]:
         """The lengths asked beyond that of training, in order."""
         return sorted({int(k.place) for k in self.table.cells if k.place.isdigit() and int(k.place) > self.trained})
+
+    @property
+    def multiples(self) -> list[int]:
+        """The multiples of the training length at which a fall is asked for: twice that length and the longest one."""
+        longest = [length // self.trained for length in self.farther[-1:] if length % self.trained == 0]
+        return sorted({TWICE, *longest})
 
     @property
     def haystacks(self) -> list[str]:
@@ -85,11 +93,24 @@ class Asked:
         return Contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * floor, paired=True)
 
 
-def falls(asked: Asked, times: int = 2, named: str = "{}") -> dict[str, Claim]:
-    """Asks of each model whether, in some haystack, it loses more than half at so many times the training length.
+def falls(asked: Asked) -> dict[str, Claim]:
+    """Asks of each model whether, in some haystack, it loses more than half at twice the training length, and at the
+    longest one that was asked."""
+    return {
+        FALL.format(times, model): _fall(asked, model, times * asked.trained)
+        for times in asked.multiples
+        for model in asked.models
+    }
 
-    named: the name of a question, with {} for the model."""
-    return {named.format(model): _fall(asked, model, times * asked.trained) for model in asked.models}
+
+def told_falls(asked: Asked, findings: Sequence[Finding], *, facts: bool) -> str:
+    """Tells the answers multiple by multiple, each by the name of its model. facts: with the numbers."""
+    parts = []
+    for times in asked.multiples:
+        names = {FALL.format(times, model): model for model in asked.models}
+        mine = [replace(finding, subject=names[finding.subject]) for finding in findings if finding.subject in names]
+        parts.append(f"More than half lost at {times} times the length? {told(mine) if facts else brief(mine)}")
+    return " ".join(parts)
 
 
 def _fall(asked: Asked, model: str, length: int) -> Claim:

@@ -65,7 +65,7 @@ class Size:
 SIZES: dict[Effort, Size] = {
     "smoke": Size(16, 3, 32, 8, 8, steps=4, batch=8, lr=2e-3, seeds=1),
     "minutes": Size(48, 3, 128, 16, 16, steps=3_000, batch=32, lr=2e-3),
-    "overnight": Size(48, 3, 128, 16, 16, steps=12_000, batch=32, lr=2e-3),
+    "overnight": Size(48, 3, 128, 16, 16, steps=12_000, batch=32, lr=2e-3, seeds=5),
     "hours": Size(256, 6, 768, 64, 64, steps=30_000, batch=64, lr=1e-3),
     "paper": Size(512, 12, 1_536, 64, 128, steps=100_000, batch=64, lr=6e-4),
 }

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 from levelfield.probes.depths import Depths
 from levelfield.report.verdicts import Finding, capped, judged
 from levelfield.spec import UNTUNED, Duration, Effort, Probe, Recipe, ReportView, Row, Run, Study
-from levelfield.studies import _huang2024_beyond as rules
 from levelfield.studies import _huang2024_small as needles
-from levelfield.studies._huang2024_beyond import Asked, brief, farther, haystacks
+from levelfield.studies._huang2024_beyond import Asked, brief, falls, farther, haystacks, told_falls
 
 NAME = "frequent_word"
-TIMES = (2, needles.FARTHEST)
-"""Multiples of the training length at which a fall is asked for: that of huang2024's claim, and the farthest."""
 FACTORS = (0.5, 1, 2, 4, 8, needles.FARTHEST)  # of the training length, asked by the probe
 STEPS = 4_000  # a cap that training at `overnight` should not reach
 VALIDATE = 120  # steps between validations at `overnight`: a pilot had learnt the task after 250
@@ -54,15 +50,14 @@ def verdict(rows: Sequence[Row]) -> str:
     asked = Asked.of(rows)
     if not asked.learnt:
         return asked.unlearnt
-    return " ".join(filter(None, (capped(rows), brief(findings(rows)), farther(asked))))
+    fallen, more = judged(falls(asked)), judged(haystacks(asked, "layout"))
+    return " ".join(filter(None, (capped(rows), told_falls(asked, fallen, facts=False), farther(asked), brief(more))))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Two families of questions: who loses more than half, at TIMES the training length, and what matters more."""
+    """Two families of questions: who loses more than half beyond the training length, and what matters more."""
     asked = Asked.of(rows)
-    named = "more than half is lost at {} times the length ({{}})"
-    fallen = [rules.falls(asked, times, named.format(times)) for times in TIMES]
-    return judged(dict(chain(*(claims.items() for claims in fallen)))) + judged(haystacks(asked, "layout"))
+    return judged(falls(asked)) + judged(haystacks(asked, "layout"))
 
 
 study = Study(

@@ -18,9 +18,8 @@ from levelfield.probes.remedies import Remedies, helped
 from levelfield.report.decisions import Contrast
 from levelfield.report.verdicts import Claim, Finding, capped, judged, told
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
-from levelfield.studies import _huang2024_beyond as rules
 from levelfield.studies import _huang2024_small as needles
-from levelfield.studies._huang2024_beyond import Asked, brief, farther, haystacks, middles
+from levelfield.studies._huang2024_beyond import Asked, brief, falls, farther, haystacks, middles, told_falls
 
 NAME = "needle"
 FAR = 4  # times the training length, where remedies are compared
@@ -39,25 +38,30 @@ def probes(run: Run) -> Sequence[Probe]:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Says which models lose half of the task at twice its length, and in which haystack they do so farther on; whether
-    the middle of a text is lost, and whether the haystack matters more than the length."""
+    """Says which models lose half of the task beyond its length, and in which haystack from where on; whether the
+    middle of a text is lost, and whether the haystack matters more than the length."""
     asked = Asked.of(rows)
     if not asked.learnt:
         return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {told(found)}" if (found := remedies(rows)) else ""
-    return " ".join(filter(None, (capped(rows), told(falls(rows)), farther(asked), helped_by, brief(places(rows)))))
+    return " ".join(
+        filter(
+            None,
+            (capped(rows), told_falls(asked, fallen(rows), facts=True), farther(asked), helped_by, brief(places(rows))),
+        )
+    )
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Five families of questions: who falls, which remedy helps, who loses the middle, at the training length and
     beyond it, and what matters more."""
-    return falls(rows) + remedies(rows) + places(rows)
+    return fallen(rows) + remedies(rows) + places(rows)
 
 
-def falls(rows: Sequence[Row]) -> list[Finding]:
-    """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing at twice the
-    training length."""
-    return judged(rules.falls(Asked.of(rows)))
+def fallen(rows: Sequence[Row]) -> list[Finding]:
+    """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing, at twice
+    the training length and at the longest one asked."""
+    return judged(falls(Asked.of(rows)))
 
 
 def places(rows: Sequence[Row]) -> list[Finding]:
@@ -94,7 +98,7 @@ def _remedied(asked: Asked) -> Iterator[tuple[str, Claim]]:
 study = Study(
     name="huang2024_small",
     claim="Scores drop steeply beyond the training length, whatever the architecture (huang2024, section 4): in "
-    "some haystack, more than half of it is lost at twice that length.",
+    "some haystack, more than half of it is lost beyond that length.",
     runs=runs,
     views=(
         ReportView("curve", "Beyond the training length", axis="length"),

@@ -145,7 +145,9 @@ def curves(seeds: int) -> list[Row]:
 
 def test_the_verdict_names_who_falls() -> None:
     text = huang2024_small.verdict(curves(3))
-    assert text.startswith("Yes on falls; no on holds; nothing can be said on never.")
+    assert text.startswith(
+        "More than half lost at 2 times the length? Yes on falls; no on holds; nothing can be said on never."
+    )
     assert "falls: 94.9 % (94.8 to 95.0 over 3 seeds) at 64 steps, 19.9 %" in text
     assert "It has not learnt the task." in text
     assert text.endswith(
@@ -156,7 +158,9 @@ def test_the_verdict_names_who_falls() -> None:
 
 def test_the_verdict_on_one_seed_decides_nothing() -> None:
     text = huang2024_small.verdict(curves(1))
-    assert text.startswith("Not decided on falls, holds; nothing can be said on never.")
+    assert text.startswith(
+        "More than half lost at 2 times the length? Not decided on falls, holds; nothing can be said on never."
+    )
     assert "The numbers say yes on falls and no on holds, but noise alone could do the same" in text
     assert text.endswith("Beyond noise that is shown of none.")
 
@@ -164,7 +168,7 @@ def test_the_verdict_on_one_seed_decides_nothing() -> None:
 def test_the_verdict_leaves_out_a_haystack_that_was_asked_at_one_length() -> None:
     once = asked("holds", "length=64,format=essay", 1.0)
     text = huang2024_small.verdict([*curves(1), once])
-    assert text.startswith("Nothing can be said on falls, holds, never.")
+    assert text.startswith("More than half lost at 2 times the length? Nothing can be said on falls, holds, never.")
     assert "No haystack was asked at both lengths." in text
     both = [asked("falls", f"length={length},format=noise", value) for length, value in ((64, 1.0), (128, 0.1))]
     assert "by falls from 128 steps on among noise." in huang2024_small.verdict([*curves(1), once, *both])

@@ -234,10 +234,13 @@ def needles(after: dict[str, float], seeds: int = 5) -> list[Row]:
     return made
 
 
+ASKED = "More than half lost at 2 times the length?"
+
+
 def test_a_fall_in_one_haystack_is_a_fall() -> None:
-    assert huang2024_small.verdict(needles({"essay": 90, "pairs": 10})).startswith("Yes on m.")
+    assert huang2024_small.verdict(needles({"essay": 90, "pairs": 10})).startswith(f"{ASKED} Yes on m.")
     text = huang2024_small.verdict(needles({"essay": 85, "pairs": 80}))
-    assert text.startswith("No on m.") and "more than half is lost by none" in text
+    assert text.startswith(f"{ASKED} No on m.") and "more than half is lost by none" in text
     assert "m from 64 steps on among pairs" in huang2024_small.verdict(needles({"essay": 90, "pairs": 10}))
     assert huang2024_small.verdict([]).startswith("Nothing can be said")
 
