@@ -36,7 +36,6 @@ TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews", "in_cont
 PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
 HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
 ALL = math.inf  # steps that a model sees which sees everything
-LINES = 8  # models of the last panel, the most that can be told apart
 
 
 class Head(NamedTuple):
@@ -244,7 +243,7 @@ def recall(found: Answer) -> Recall:
             cells.setdefault(haystack, {}).setdefault(key.model, {})[int(length)] = arm
     lengths = sorted({length for arms in cells[""].values() for length in arms})
     hardest = min(cells, key=lambda name: fmean(arms[lengths[-1]].mean for arms in cells[name].values()))
-    return Recall(hardest, dict(list(cells[hardest].items())[:LINES]), lengths[1], table.floor(table.tasks[0]))
+    return Recall(hardest, cells[hardest], lengths[1], table.floor(table.tasks[0]))
 
 
 def recall_head(found: Answer) -> Head:

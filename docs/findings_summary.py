@@ -194,23 +194,24 @@ def beyond(found: Answer) -> str:
     )
 
 
-def _fallen(findings: Sequence[Finding]) -> str:
+def _fallen(findings: Sequence[Finding], layout: str = "haystack") -> str:
     """How many models are shown to lose more than half, how many to keep it, and how many are open."""
-    said = {1: "lose more than half in some haystack", -1: "keep half or more in every haystack"}
+    said = {1: f"lose more than half in some {layout}", -1: f"keep half or more in every {layout}"}
     answers = [finding.decided for finding in findings]
-    parts = [f"{answers.count(sign)} are shown to {told}" for sign, told in said.items() if sign in answers]
-    return words.listed([*parts, *([f"{answers.count(0)} are open"] if 0 in answers else [])])
+    told = [(answers.count(sign), f"shown to {verb}") for sign, verb in said.items()] + [(answers.count(0), "open")]
+    return words.listed(f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in told if count)
 
 
 def counting(found: Answer) -> str:
-    """What is left at the longest length of the gain over guessing in the harder layout, model by model."""
+    """Who loses half at the longest length, and what is left there of the gain over guessing in the harder layout."""
     made = shown.recall(found)
+    last = made.longest // made.trained
     kept = sorted(left(made).items(), key=lambda item: -item[1])
     told = words.listed(f"{words.named(model)} {100 * share:.0f} %" for model, share in kept)
     return (
-        f"It depends on what is asked. All of {len(kept)} architectures learn to say the most frequent of "
-        f"{made.trained} words. At {made.longest / made.trained:g} times the length, in the harder layout, so much of "
-        f"the gain over guessing is left: {told} (a description, no verdict)."
+        f"It depends on what is asked. All of {len(kept)} models learn to say the most frequent of {made.trained} "
+        f"words. At {last} times the length {_fallen(made.falls(found, last), 'layout')}. There so much of the gain "
+        f"over guessing is left in the harder layout: {told} (a description, no verdict)."
     )
 
 
