@@ -5,7 +5,7 @@
 
 huang2024 compares published checkpoints, which differ in size, data and training length. Here eight architectures of
 equal parameters read the same needles in the same haystacks at one length, as language models with the loss of the
-answers beside that of the next word, and are then asked at half to eight times that length, by depth and by haystack.
+answers beside that of the next word, and are then asked at half to sixteen times that length, by depth and haystack.
 A ninth arm is rotary attention whose training draws its positions at random from as many as the longest text asked has.
 """
 

@@ -48,9 +48,9 @@ POSITIVE = ("mamba2", "gla", "deltanet")
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of the study at an effort. steps: of the optimizer, by task."""
+    """The size of the study at an effort. lengths: of training, by task. steps: of the optimizer, by task."""
 
-    length: int
+    lengths: Mapping[str, int]
     steps: Mapping[str, int]
     width: int = 48
     batch: int = 32
@@ -60,20 +60,27 @@ class Scale:
     tested: int = 500
 
 
+def _all(value: int) -> dict[str, int]:
+    return dict.fromkeys(MACHINES, value)
+
+
 SCALES: dict[Effort, Scale] = {
-    "smoke": Scale(8, dict.fromkeys(MACHINES, 4), 16, 8, seeds=1, train=48, tested=24),
-    "minutes": Scale(24, {"parity": 600, "modular": 2_000, "words_a5": 1_800}),
-    "overnight": Scale(32, dict.fromkeys(MACHINES, 10_000), seeds=5),
-    "hours": Scale(64, dict.fromkeys(MACHINES, 20_000), 128, 128, seeds=5, lr=3e-3, train=1_000_000),
-    "paper": Scale(128, dict.fromkeys(MACHINES, 100_000), 256, 256, seeds=5, lr=1e-3, train=2_000_000),
+    "smoke": Scale(_all(8), _all(4), 16, 8, seeds=1, train=48, tested=24),
+    "minutes": Scale(
+        {"parity": 16, "modular": 24, "words_a5": 24}, {"parity": 4_000, "modular": 2_000, "words_a5": 1_800}
+    ),
+    "overnight": Scale(_all(32), _all(10_000), seeds=5),
+    "hours": Scale(_all(64), _all(20_000), 128, 128, seeds=5, lr=3e-3, train=1_000_000),
+    "paper": Scale(_all(128), _all(100_000), 256, 256, seeds=5, lr=1e-3, train=2_000_000),
 }
 
 
 def tasks(effort: Effort) -> tuple[StateTracking, ...]:
     """Returns the tasks, of which every step is asked in training, and as many steps, the last ones, beyond it."""
     scale = SCALES[effort]
-    sizes = (scale.length, scale.length, scale.train, scale.tested, scale.tested)
-    return Parity(*sizes), Modular(*sizes), Words(*sizes, group="A5", generators=True)
+    counts = (scale.train, scale.tested, scale.tested)
+    parity, modular, words = ((scale.lengths[name],) * 2 for name in MACHINES)
+    return Parity(*parity, *counts), Modular(*modular, *counts), Words(*words, *counts, group="A5", generators=True)
 
 
 def arms() -> dict[str, MixerConfig]:
@@ -120,7 +127,7 @@ def runs(effort: Effort) -> tuple[Run, ...]:
 
 def probes(run: Run) -> Sequence[Probe]:
     """Asks at the last steps of longer sequences."""
-    short = run.task.max_length < SCALES["minutes"].length
+    short = run.task.max_length < min(SCALES["minutes"].lengths.values())
     return (Extrapolation((1, 4, 16), examples=24) if short else Extrapolation((1, 2, 4, 8, 16), examples=200),)
 
 
@@ -219,6 +226,8 @@ study = Study(
         "Widths are those with about equal parameters, in steps of 8 channels; feed-forward layers have one width.",
         "Models and budgets are thousands of times smaller than in the papers whose separations are asked for, and the "
         "models have one layer: that one does not hold within this budget is no proof that it cannot.",
+        "At `minutes` parity is of 16 steps, as a pilot of one seed had shown that all recurrences learn it at that "
+        "length, though those that should fail beyond it did not learn it at 24; the other machines are of 24.",
         "The delta rules go without their short convolutions here; Mamba-2 and sLSTM keep theirs. Steps, rate and one "
         "layer were chosen by pilots with one seed, in which the delta rules, sLSTM and the GRU learnt.",
         "A model holds a task where most of its seeds have 90 % of the last steps at four times the length of "
