@@ -73,7 +73,7 @@ def _sets(column: Sequence[Any]) -> list[list[str] | None]:
         elif isinstance(cell, str) and (listed or cell.strip() == NONE):
             given = items(cell) or []
         else:
-            given = str(cell).split(between)
+            given = str(cell).split(between) if between else [cell]
         found.append([text for each in given if not missing(each) and (text := label_text(each))])
     return found
 

@@ -115,6 +115,7 @@ def test_its_identity_is_kept_and_tasks_without_sets_keep_theirs(here: Path) -> 
 
 BAD: dict[str, tuple[Callable[[], OwnData], str]] = {
     "a column of one label": (lambda: film(labels=["war"]), "never has two labels in a cell: name it with --label"),
+    "names of two words": (lambda: film(labels=["plot"]), "never has two labels in a cell"),
     "no such column": (lambda: film(labels=["tag"]), "no column 'tag' for --labels: did you mean"),
     "text among yes and no": (lambda: film(labels=["war", "plot"]), "with 1 or 0, yes or no"),
     "two kinds of output": (lambda: OwnData("films.jsonl", symbols="plot", label="war", labels=("tags",)), "leave out"),
