@@ -22,7 +22,7 @@ from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
-from levelfield.report.verdicts import Key, Table
+from levelfield.report.verdicts import EXPLAINED, Key, Table
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import (
     UNTUNED,
@@ -214,7 +214,7 @@ def probes(run: Run) -> Sequence[Probe]:
 
 def verdict(label: str, rows: Sequence[Row]) -> str:
     """Says how many comparisons the mixer wins, and each of them in a sentence."""
-    table = Table.of(rows)
+    table = Table.of_all(rows)
     keys = [key for key in table.cells if key.model == label and _others(key, table)]
     if not keys:
         return "Nothing can be said yet: no run of the mixer beside a baseline has finished."
@@ -227,7 +227,10 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
         f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best one in "
         f"{counts[-1]}{rest}."
     )
-    return " ".join([head, *(_sentence(label, key, answers.get(key), table) for key in keys)])
+    said = [head, *(_sentence(label, key, answers.get(key), table) for key in keys)]
+    if explained := [task for task in Table.of(rows, metrics=EXPLAINED).tasks if task in {key.task for key in keys}]:
+        said.append(f"Percent are of the variance explained on {', '.join(explained)}.")
+    return " ".join(said)
 
 
 def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
@@ -236,7 +239,7 @@ def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
     Nothing is asked where nobody has learnt more than the best simple rule; where the mixer itself has not, it can be
     below but not above.
     """
-    table = Table.of(rows)
+    table = Table.of_all(rows)
     asked: dict[Key, Question] = {}
     for key in (key for key in table.cells if key.model == label):
         others, scatter = _others(key, table), table.scatter(key.task)

@@ -128,6 +128,12 @@ class Table:
             marked[key] = replace(arm, steady=close or len(outcomes) == 1)
         return replace(found, cells=marked)
 
+    @classmethod
+    def of_all(cls, rows: Sequence[Row]) -> Table:
+        """Cells of the test split of all tasks: shares, and where numbers are predicted, percent of their variance."""
+        shares, explained = cls.of(rows), cls.of(rows, metrics=EXPLAINED)
+        return cls({**shares.cells, **explained.cells}, {**shares.rules, **explained.rules})
+
     @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key.task for key in self.cells))

@@ -308,6 +308,26 @@ def test_the_verdict_says_what_the_rows_say():
     assert "Nothing" in comparison.verdict("mine", arm("mine", 60, 61, 62))
 
 
+def test_numbers_to_predict_are_compared_by_the_variance_explained():
+    """Beside a task of shares, of which nothing changes."""
+
+    def explained(model: str, *percent: float) -> list[Row]:
+        rows = arm(model, *percent, task="n")
+        own = [row | Row(metric="r2", unit="", stderr=0.01) for row in rows]
+        return [*own, *(row | Row(metric="negative_mse", value=row["value"] - 1) for row in own)]
+
+    chance = Row(task="n", model="chance", protocol="none", metric="r2", split="test", value=0.0, n=2_000)
+    numbers = [chance, *explained("mine", 80, 81, 82), *explained("s4", 30, 31, 32)]
+    text = comparison.verdict("mine", numbers)
+    assert text.startswith("mine is above every baseline in 1 of 1 comparisons")
+    assert "mine, 81.0 %" in text and text.endswith("Percent are of the variance explained on n.")
+    both = comparison.verdict("mine", [*numbers, *RULES, *arm("mine", 60, 60.5, 61), *arm("s4", 40, 40.5, 41)])
+    assert "in 2 of 2 comparisons" in both
+    assert "nothing can be said: no arm beat the best simple rule, chance (0.0 %)" in comparison.verdict(
+        "mine", [chance, *explained("mine", -3, 0, 1), *explained("s4", -4, 0.5, 1)]
+    )
+
+
 def test_one_seed_says_what_was_seen_and_decides_nothing():
     rows = [*RULES, *arm("mine", 90), *arm("s4", 40.5), *arm("conv", 30)]
     text = comparison.verdict("mine", rows)
