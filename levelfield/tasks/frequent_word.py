@@ -38,6 +38,7 @@ from levelfield.tasks._layouts import BINS, examples, require
 
 FORMATS = ("spread", "gathered")
 GATHERED = 3  # the answer's places are in one part of so many
+AT_ONCE = 1 << 21  # random numbers: texts have many, and a split many texts
 NEAR = 16  # words before the question that the rule `last_words` counts
 
 
@@ -152,8 +153,11 @@ class FrequentWord(Task):
     def _rest(self, rng: np.random.Generator, chosen: np.ndarray, size: int, most: int) -> np.ndarray:
         """Draws words that are neither answer nor rival, none more than `most` times: (count, size)."""
         others = np.array([np.setdiff1d(np.arange(self.words), row) for row in chosen])
-        slots = np.argsort(rng.random((len(chosen), others.shape[1] * most)), axis=1)[:, :size]
-        return np.take_along_axis(others, slots // max(1, most), 1)
+        slots = others.shape[1] * most
+        texts = max(1, AT_ONCE // max(1, slots))
+        parts = np.split(chosen, range(texts, len(chosen), texts))
+        drawn = [np.argsort(rng.random((len(part), slots)), axis=1)[:, :size].copy() for part in parts]
+        return np.take_along_axis(others, np.concatenate(drawn) // max(1, most), 1)
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Counts every word of a text, and returns the one with the highest count."""
