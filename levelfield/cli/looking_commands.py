@@ -94,6 +94,11 @@ def probe(
     where = store.directory(runs_dir, found)
     if not store.complete(where):
         raise UserError(f"{run_id} is not complete: run its study first.")
+    if others := store.probed_otherwise(where, named):
+        raise UserError(
+            f"{others[0]} has rows of the probe {named.name} with other settings, such as those of its study, and "
+            "reports would lose them: give FILE.py:Probe of your own with another name, or remove that file."
+        )
     execute(found, where, data, device, [named])
     path = store.probe_file(where, named)
     for row in read_rows(path):

@@ -155,9 +155,13 @@ def probe_file(where: Path, probe: Probe) -> Path:
 def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
     """Writes the rows of a probe, and removes those that it gave with other settings."""
     write_rows(probe_file(where, probe), rows)
-    for other in where.glob(f"probe-{probe.name}-*.jsonl"):
-        if other != probe_file(where, probe):
-            other.unlink()
+    for other in probed_otherwise(where, probe):
+        other.unlink()
+
+
+def probed_otherwise(where: Path, probe: Probe) -> list[Path]:
+    """Returns the files of rows that a probe gave with other settings."""
+    return sorted(set(where.glob(f"probe-{probe.name}-*.jsonl")) - {probe_file(where, probe)})
 
 
 def index_file(out: Path, study: str, effort: str) -> Path:

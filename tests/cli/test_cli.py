@@ -233,6 +233,9 @@ def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.Capt
     main(["probe", "locality", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
     (rows,) = run.glob("probe-locality-*.jsonl")
     assert str(rows) in capsys.readouterr().out
+    studys = rows.rename(run / "probe-locality-5e77ed.jsonl")
+    said = refused(capsys, "probe", "locality", run.name, "--study", str(finished / "toys.py"), *places)
+    assert "rows of the probe locality with other settings" in said and studys.exists()
 
 
 def test_a_run_that_its_study_no_longer_has_is_not_guessed(finished: Path, tmp_path: Path) -> None:
