@@ -62,16 +62,18 @@ class Rule:
 def scores(rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES) -> dict[Key, Seeds]:
     """Measured test scores, of the whole split or at "axis=..."; a cell without a finite score is absent.
 
-    metrics: shares, or R2 in percent of the variance.
+    metrics: shares, or R2 in percent of the variance. Two probes may ask a run at one place: it is one seed, scored by
+    the probe with most examples.
     """
-    found: dict[Key, list[Row]] = {}
+    found: dict[Key, dict[str, Row]] = {}
     for row in rows:
         at, _, place = row.get("at", "").partition("=")
         measured = "run" in row and row.get("protocol") != "none" and math.isfinite(row.get("value", math.nan))
         if _test(row, metrics) and at == axis and measured:
             key = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""), place)
-            found.setdefault(key, []).append(row)
-    return {key: _seeds(mine, metrics) for key, mine in found.items()}
+            by_run, run = found.setdefault(key, {}), row.get("run", "")
+            by_run[run] = max(by_run.get(run, row), row, key=lambda each: each.get("n", 0))
+    return {key: _seeds([*mine.values()], metrics) for key, mine in found.items()}
 
 
 def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:

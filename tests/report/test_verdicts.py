@@ -237,6 +237,13 @@ def needles(after: dict[str, float], seeds: int = 5) -> list[Row]:
 ASKED = "More than half lost at 2 times the length?"
 
 
+def test_a_run_that_two_probes_asked_at_one_length_is_one_seed() -> None:
+    rows = needles({"essay": 85, "pairs": 80}, seeds=3)
+    fewer = [row | Row(n=500, value=0.2) for row in rows if row.get("run") == "1" and "," not in row.get("at", "")]
+    assert Table.of([*fewer, *rows], "length") == Table.of([*rows, *fewer], "length") == Table.of(rows, "length")
+    assert huang2024_small.verdict([*rows, *fewer]) == huang2024_small.verdict(rows)
+
+
 def test_a_fall_in_one_haystack_is_a_fall() -> None:
     assert huang2024_small.verdict(needles({"essay": 90, "pairs": 10})).startswith(f"{ASKED} Yes on m.")
     text = huang2024_small.verdict(needles({"essay": 85, "pairs": 80}))
