@@ -87,7 +87,10 @@ def find_files(out: Path) -> list[Path]:
 
 
 def read(files: Sequence[Path]) -> Measured:
-    """What the files hold; a number that several hold, such as a run's own and a committed copy, counts once."""
+    """What the files hold; a number that several hold, such as a run's own and a committed copy, counts once.
+
+    A number of no run, as of an audit, is told by the name of its folder: the same at another effort is another number.
+    """
     members, complaints = _members(dict.fromkeys(path.parent.parent for path in files))
     first = {member.run: member for member in reversed(members)}
     rows: dict[tuple[Any, ...], Mapping[str, Any]] = {}
@@ -100,7 +103,8 @@ def read(files: Sequence[Path]) -> Measured:
         for row in found:
             member = first.get(row.get("run", ""))
             named = {"study": member.study, "effort": member.effort} if member else {}
-            rows.setdefault(tuple(row.get(key) for key in IDENTITY), named | row)
+            place = "" if row.get("run") or path.suffix != ".csv" else path.parent.name
+            rows.setdefault((place, *(row.get(key) for key in IDENTITY)), named | row)
     return Measured(list(rows.values()), members, complaints)
 
 

@@ -121,6 +121,17 @@ def test_a_committed_copy_of_a_run_counts_once(tmp_path: Path) -> None:
     assert query(asked, collect(tmp_path))[1] == alone
 
 
+def test_two_audits_of_one_task_keep_their_numbers_and_a_copy_of_one_counts_once(tmp_path: Path) -> None:
+    row = Row(source="levelfield", task="t", model="window9", protocol="none", at="window=9", split="test")
+    row |= Row(metric="score", study="audit-t", n=500)
+    for folder, effort, value in (("a", "minutes", 0.5), ("a", "overnight", 0.75), ("b", "minutes", 0.5)):
+        where = tmp_path / folder / f"audit-t-{effort}"
+        where.mkdir(parents=True)
+        (where / "rows.csv").write_text(to_csv([row | Row(effort=effort, value=value)]))
+    _, records = query("SELECT effort, value FROM rows ORDER BY value", collect(tmp_path))
+    assert records == [("minutes", 0.5), ("overnight", 0.75)]
+
+
 def test_files_of_rows_are_found_in_the_order_of_their_paths_and_none_of_trials(tmp_path: Path) -> None:
     names = ["a-b/rows.jsonl", "a/rows.jsonl", "a/probe-x-1.jsonl", "a/log.jsonl", "trials/c/rows.jsonl", "rows.csv"]
     names += ["a/b/rows.jsonl", "trials/rows.csv", "a/rows.jsonl.tmp", "trials/c/probe-x-1.jsonl"]
