@@ -246,6 +246,12 @@ def test_declared_lengths_must_be_true() -> None:
     with pytest.raises(UserError, match="declares max_length 20 but takes 21 steps"):
         check(Declares(neighbours, bound=20), 16, causal=False)
 
+    def before(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        return x.cumsum(1) @ layer.weight
+
+    with pytest.raises(UserError, match="receptive field of 5 steps but sees 5 away"):
+        check(Declares(before, field=5), 16, causal=True, padding=False)
+
 
 def test_a_builder_that_fails_is_told() -> None:
     @dataclass(frozen=True)

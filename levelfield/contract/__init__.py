@@ -112,6 +112,7 @@ class Examination:
             if torch.isfinite(layer(self._normal(2, self.length, generator), None)).all():  # noise may overflow
                 idle &= self._rules(layer, generator)
                 mixes |= rules.mixes_in_training(self.subject(layer, generator))
+                self.declared_lengths(layer, generator)
                 self._long_sequence(layer, generator)
             rules.same_after_loading(self.subject(layer, generator), self.built())
         return idle, mixes
@@ -166,13 +167,14 @@ class Examination:
                 pass
             else:
                 raise UserError(f"{name} declares max_length {bound} but takes {bound + 1} steps: raise UserError.")
-        if field is None or self.causal:
+        if field is None:
             return
         x = self._normal(1, 2 * field + 1, generator).requires_grad_()
         layer(x, None)[0, field].square().sum().backward()
         assert x.grad is not None
-        away = int((x.grad[0].abs().amax(-1).nonzero().flatten() - field).abs().max())
-        if away > field // 2:
+        seen = x.grad[0].abs().amax(-1).nonzero().flatten()  # nothing, where a last map starts at zero
+        away = int((seen - field).abs().max()) if len(seen) else 0
+        if away > (field - 1 if self.causal else field // 2):
             raise UserError(f"{name} declares a receptive field of {field} steps but sees {away} away.")
 
 
