@@ -23,6 +23,7 @@ import numpy as np
 from levelfield.data import prepared
 from levelfield.data.audit import shallow
 from levelfield.data.audit.facts import facts
+from levelfield.data.audit.view import View
 from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, write_json, write_rows
 from levelfield.presets import audit
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
@@ -102,9 +103,18 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     if not models:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     arms = [*models, *_rules(where)]
-    rows = [*read_rows(where / "facts.jsonl"), *findings(arms, floor(base, splits["train"], splits["test"]))]
+    guessing = floor(base, splits["train"], splits["test"])
+    rows = [*read_rows(where / "facts.jsonl"), *findings(arms, guessing, groups_of(task, base, place))]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
+
+
+def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:
+    """Returns the number of the group of each test example that the audit has, (N,); None where rows have none."""
+    groups = task.test_groups if isinstance(task, OwnData) else None
+    if groups is None or not isinstance(base, View):
+        return groups
+    return groups[base.chosen(prepared.load(task, place.data)["test"], "test")]
 
 
 def _models(runs: Sequence[Run], out: Path) -> Iterator[Scored]:

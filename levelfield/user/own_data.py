@@ -110,6 +110,11 @@ class OwnData(Settings, Task):
         return dict(self._content.shared_groups)
 
     @property
+    def test_groups(self) -> np.ndarray | None:
+        """The number of the group of each test example, (N,); None without `group`."""
+        return self._content.test_groups
+
+    @property
     def _content(self) -> Content:
         return content(self, digest(self))
 

@@ -104,6 +104,7 @@ class Content(NamedTuple):
     notes: tuple[str, ...]
     shared_groups: dict[str, int]
     left_out: int
+    test_groups: np.ndarray | None
 
 
 class _Sequences(NamedTuple):
@@ -149,7 +150,14 @@ def content(task: Settings, identity: str) -> Content:
         notes=(*_notes(task, whole, skipped, shared), *_surprises(task, emptied, split, y[kept], names)),
         shared_groups=shared,
         left_out=int((~whole).sum()) + skipped,
+        test_groups=_numbered_groups([g for g, name in zip(groups, split, strict=True) if name == "test"], task.group),
     )
+
+
+def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:
+    """Returns the number of each row's group, (N,), of which a row without one has its own; None without a column."""
+    names = [group or f"\0{row}" for row, group in enumerate(groups)]
+    return np.unique(names, return_inverse=True)[1] if column else None
 
 
 def _joined(task: Settings, parts: list[own_files.Part]) -> Cells:

@@ -111,6 +111,20 @@ def test_a_floor_is_the_best_guess() -> None:
     assert np.isclose(-away.mean(), np.square(numbers["test"].y - numbers["train"].y.mean()).mean())
 
 
+def test_the_groups_of_an_audit_are_those_of_the_examples_that_it_has(tmp_path: Path) -> None:
+    """Of 500 test rows it has 300. A row's text says its group; a row without one is a group by itself."""
+    names = [f"{i % 60}" if i % 4 else "" for i in range(2_500)]
+    rows = [f"{i} of {names[i]},{i % 2},{names[i]}" for i in range(2_500)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *rows]))
+    task = levelfield.OwnData(str(tmp_path / "a.csv"), text="x", label="y", group="who")
+    place, base = Place(tmp_path / "runs", tmp_path / "data"), audit.seen(task, "smoke")
+    test, groups = base.build(None)["test"], auditing.groups_of(task, base, place)
+    assert groups is not None and len(test) == len(groups) == 300 < len(task.build(None)["test"])
+    said = [bytes(test.sequence(i)).decode().partition(" of ")[2] or str(-i) for i in range(300)]
+    assert len(set(zip(said, groups.tolist(), strict=True))) == len(set(said)) == len(set(groups.tolist()))
+    assert auditing.groups_of(replace(task, group=""), base, place) is None
+
+
 @pytest.mark.parametrize(
     ("words_given", "sentence"),
     [

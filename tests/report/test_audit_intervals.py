@@ -79,3 +79,32 @@ def test_squared_errors_are_not_cut_as_shares_are() -> None:
         assert found["score_low"] < found["score"] < found["score_high"] < 0
         width.append(found["score_high"] - found["score_low"])
     assert width[0] == pytest.approx(2 * 1.96 * errors[0].std() / 20, rel=1e-3) and width[1] > width[0]
+
+
+def test_examples_of_one_group_are_not_as_many_independent_ones() -> None:
+    """Forty groups of ten, in each of which nearly all are right or nearly all wrong: their intervals hold the truth,
+    and those of 400 independent examples would do so in half of the audits."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(40), 10)
+    held = {"grouped": 0, "alone": 0}
+    for _ in range(100):
+        chances = np.where(rng.random(40) < 0.7, 0.95, 0.05)[groups]
+        arm = Scored("s4", FREE, 1.0, (rng.random((1, 400)) < chances).astype(np.float32))
+        for name, given in (("grouped", groups), ("alone", None)):
+            found = {r.get("metric"): r.get("value", 0.0) for r in findings([arm], np.full(400, 0.5), given)}
+            held[name] += found["score_low"] <= 0.7 * 0.95 + 0.3 * 0.05 <= found["score_high"]
+    assert held["grouped"] >= 90 and held["alone"] <= 65
+
+
+def test_of_two_grouped_arms_the_share_is_as_uncertain_as_its_groups() -> None:
+    rng, groups = np.random.default_rng(1), np.repeat(np.arange(20), 20)
+    arms = [
+        Scored(name, FREE, order, (rng.random((1, 400)) < np.where(rng.random(20) < mean, 1, 0)[groups]).astype("f4"))
+        for order, (name, mean) in enumerate((("a", 0.7), ("s4", 0.95)))
+    ]
+    width = []
+    for given in (groups, None):
+        rows = {
+            (r.get("model"), r.get("metric")): r.get("value", 0.0) for r in findings(arms, np.full(400, 0.5), given)
+        }
+        width.append(rows["a", "share_high"] - rows["a", "share_low"])
+    assert width[0] > 2 * width[1]

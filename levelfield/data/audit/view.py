@@ -99,10 +99,17 @@ class View(Task):
 
     def shown(self, examples: Examples, split: SplitName) -> Examples:
         """Returns one split of the other task as this view has it."""
-        most = self.most[SPLITS.index(split)] if self.most else len(examples)
-        if most < len(examples):
-            examples = examples.take(np.sort(examples.stratified(derive_seed(0, "view", split))[:most]))
+        chosen = self.chosen(examples, split)
+        if len(chosen) < len(examples):
+            examples = examples.take(chosen)
         return self._reordered(examples, np.random.default_rng(derive_seed(0, "order of steps", split)))
+
+    def chosen(self, examples: Examples, split: SplitName) -> np.ndarray:
+        """Returns the indices of the examples of one split of the other task that this view has, in their order."""
+        most = self.most[SPLITS.index(split)] if self.most else len(examples)
+        if most >= len(examples):
+            return np.arange(len(examples))
+        return np.sort(examples.stratified(derive_seed(0, "view", split))[:most])
 
     def _reordered(self, examples: Examples, rng: np.random.Generator) -> Examples:
         if self.order == "kept":

@@ -7,7 +7,8 @@ test examples. Its 95 % interval joins two, as `stats.summarise` does: the boots
 for all arms together, and Welch's over the seeds of the arm and of the reference. So few seeds make wide intervals; a
 bootstrap over two or three is narrower, and held the truth in 72 and 77 of 100 simulations. Whether anything is
 learnable is decided first, at 1 %, by what the trained weights score on test examples drawn anew. Nothing has a share
-where it is not.
+where it is not. Of examples that come in groups, such as those of one patient, whole groups are drawn anew, and a score
+counts as one of so many fewer examples as its groups make it less certain.
 """
 
 from __future__ import annotations
@@ -43,20 +44,22 @@ class Scored(NamedTuple):
     place: str = ""
 
 
-def findings(arms: Sequence[Scored], floor: np.ndarray) -> list[Row]:
+def findings(arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray | None = None) -> list[Row]:
     """Returns rows of every arm: score and share, each with `_low` and `_high`; and of what is learnable.
 
-    floor: the scores of the rule that guesses best, (N,).
+    floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, (N,); None where
+    each stands by itself.
     """
     reference = max(arms, key=lambda arm: arm.validation)
     count = len(floor)
+    _, own = np.unique(np.arange(count) if groups is None else groups, return_inverse=True)
     rows = [_row("guessing", "score", float(floor.mean()), count)]
-    drawn = _Drawn.of(arms, floor)
+    drawn = _Drawn.of(arms, floor, own)
     learnt = count >= FEWEST and bool(np.quantile(drawn.gain(reference), LEARNT / 2) > 0)
     rows.append(_row(reference.name, "learnable", float(learnt), count))
     for arm in arms:
         at = f"{arm.kind}={arm.place or arm.name}"
-        rows += _three(arm.name, "score", _score(arm.scores, bool(floor.min() >= 0)), at, count)
+        rows += _three(arm.name, "score", _score(arm.scores, own, bool(floor.min() >= 0)), at, count)
         rows.append(_row(arm.name, "validation", arm.validation, count, at))
         if learnt:
             rows += _three(arm.name, "share", _share(arm, reference, float(floor.mean()), drawn), at, count)
@@ -70,9 +73,11 @@ class _Drawn(NamedTuple):
     means: dict[str, np.ndarray]
 
     @staticmethod
-    def of(arms: Sequence[Scored], floor: np.ndarray) -> _Drawn:
-        count = len(floor)
-        times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS) / count
+    def of(arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray) -> _Drawn:
+        """Draws as many groups as there are. groups: their numbers from 0 on, (N,)."""
+        count = int(groups.max()) + 1
+        times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)[:, groups]
+        times = times / times.sum(1, keepdims=True)
         means = {arm.name: times @ arm.scores.mean(0, dtype=np.float64) for arm in arms}
         return _Drawn(times @ floor.astype(np.float64), means)
 
@@ -81,17 +86,27 @@ class _Drawn(NamedTuple):
         return self.means[arm.name] - self.floor
 
 
-def _score(scores: np.ndarray, right_or_wrong: bool) -> Limited:
+def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limited:
     """Returns the mean and its interval, over test examples and, where there are several, over seeds."""
-    seeds, count = scores.mean(1, dtype=np.float64), scores.shape[1]
+    seeds, mean_scores = scores.mean(1, dtype=np.float64), scores.mean(0, dtype=np.float64)
+    count = len(mean_scores) / _alike(mean_scores, groups)
     if right_or_wrong:
-        found, unit = summarise((100 * seeds).tolist(), SHARE, examples=count), 100
+        found, unit = summarise((100 * seeds).tolist(), SHARE, examples=max(1, round(count))), 100
     else:
-        stderr = float(scores.mean(0, dtype=np.float64).std()) / math.sqrt(count)
-        found, unit = summarise(seeds.tolist(), stderr=stderr), 1
+        found, unit = summarise(seeds.tolist(), stderr=float(mean_scores.std()) / math.sqrt(count)), 1
     mean = float(seeds.mean())
     low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)
     return mean, low / unit, high / unit
+
+
+def _alike(scores: np.ndarray, groups: np.ndarray) -> float:
+    """Returns how many times the variance of a mean over examples, (N,), is that of as many independent ones (Kish's
+    design effect), 1 at least. groups: as of `_Drawn.of`."""
+    apart, few, many = scores - scores.mean(), int(groups.max()) + 1, len(scores)
+    alone, together = float(np.square(apart).sum()), float(np.square(np.bincount(groups, apart)).sum())
+    if few < 2 or not alone:
+        return 1.0
+    return max(1.0, together / alone * (few / (few - 1)) / (many / (many - 1)))
 
 
 def _share(arm: Scored, reference: Scored, floor: float, drawn: _Drawn) -> Limited:
