@@ -103,12 +103,6 @@ def _test(row: Row, metrics: Sequence[str]) -> bool:
     return row.get("metric") in metrics and row.get("split") == "test"
 
 
-def floors(rows: Sequence[Row]) -> dict[str, float]:
-    """Task -> percent that needs no look at the sequence: the higher of chance and the label prior."""
-    found = Table.of(rows)
-    return {task: found.floor(task) for task in found.rules}
-
-
 @dataclass(frozen=True)
 class Table:
     """Scores by cell, and simple rules by task."""

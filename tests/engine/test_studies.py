@@ -15,7 +15,7 @@ from levelfield.engine import find
 from levelfield.files import read_rows
 from levelfield.recipes import miralles2025
 from levelfield.report.arms import Arm, differences
-from levelfield.report.verdicts import Key, floors, scores
+from levelfield.report.verdicts import Key, Table, scores
 from levelfield.run import check, execute
 from levelfield.spec import EFFORTS, Effort, Row, Run, Study, describe
 from levelfield.studies import amos2025_table2, miralles2025_table1
@@ -183,4 +183,4 @@ def test_scores_are_medians_of_finite_seeds_and_floors_the_better_guess() -> Non
     cell = scores(rows)[Key("t", "m", "scratch")]
     assert cell.values == pytest.approx((50, 90, 60))
     assert str(cell) == "60.0 % (50.0 to 90.0 over 3 seeds)"
-    assert floors(rows) == {"t": 20.0}
+    assert Table.of(rows).floor("t") == 20.0
