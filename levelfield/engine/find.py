@@ -364,6 +364,6 @@ def _comparison(source: Source) -> Study:
         options = source.options
         like = find_task(options.tasks[0]) if options.tasks else None
         return certified.beside(certified.shipped(source.mixer), certified.asked(like, options.seeds, options.steps))
-    from levelfield.presets.comparison import compare
+    from levelfield.presets import comparison
 
-    return compare(by_name.mixer(source.mixer), source.options)
+    return comparison.compare(comparison.shipped(source.mixer), source.options)

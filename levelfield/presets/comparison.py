@@ -136,14 +136,23 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
     contract.check(mixer, width, causal, longest=longest, padding=padded)
 
 
+def shipped(name: str) -> MixerConfig:
+    """Returns the mixer of that name as it is among BASELINES, else as `by_name.mixer` does. Raises UserError for none.
+
+    So a name means the same whether it is compared or compared with, such as attention with rotary positions.
+    """
+    usual = {each.label: each for each in BASELINES}
+    return usual.get(name.lower()) or by_name.mixer(name)
+
+
 def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]:
     """Returns the mixer and its baselines by names that no two of them share: BASELINES, or those that were given.
 
     A baseline whose name another arm has gets what differs added: "conv-kernel9" beside "conv-kernel5". One that is
     the mixer itself is left out, and so are BASELINES of its name. Raises UserError for an unknown name.
     """
-    usual, own = {each.label: each for each in BASELINES}, own_name(mixer)
-    named = [usual.get(name) or by_name.mixer(name) for name in dict.fromkeys(options.baselines)]
+    own = own_name(mixer)
+    named = [shipped(name) for name in dict.fromkeys(options.baselines)]
     given = list(dict.fromkeys(each for each in named if each != mixer))
     if named and not given:
         raise UserError(f"The only baseline of {own} is {own} itself: name another one, or none for the usual ones.")

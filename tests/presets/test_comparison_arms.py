@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from levelfield.engine.find import Source
 from levelfield.objectives import Masked
 from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options
@@ -49,6 +50,18 @@ def test_a_baseline_of_the_mixers_own_name_is_an_arm_that_says_what_differs() ->
     assert labels("attention", "attention(window=9,sinks=2)") == ["attention", "attention-window9-sinks2"]
     with pytest.raises(UserError, match="only baseline of linear is linear itself"):
         labels("linear", "linear")
+
+
+@pytest.mark.parametrize("name", ["attention", "s4", "conv"])
+def test_a_name_is_one_mixer_whether_it_is_compared_or_compared_with(name: str) -> None:
+    """Attention without rotary positions was compared by the name of attention that has them elsewhere."""
+
+    def mixers(compared: str) -> set[object]:
+        runs = Source("compare", compared).load().runs("smoke")
+        return {run.model.mixers for run in runs if run.model.label == name}
+
+    assert mixers(name) == mixers("linear") and len(mixers(name)) == 1
+    assert comparison.shipped(f"{name}()") == by_name.mixer(name)
 
 
 def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
