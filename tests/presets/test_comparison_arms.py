@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from levelfield.data.audit.view import View
 from levelfield.engine.find import Source
 from levelfield.objectives import Masked
 from levelfield.presets import by_name, comparison, efforts
@@ -32,6 +35,9 @@ class Scaled(nn.Module):
     def forward(self, x):
         return self.factor * self.linear(x)
 """
+
+
+ONE = Options(tasks=("recall",), protocols=("scratch",), baselines=("conv",), seeds=1)
 
 
 def labels(mixer: str, *baselines: str) -> list[str]:
@@ -68,6 +74,17 @@ def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PEEKING)
     mine = f"{tmp_path / 'mine.py'}:Scaled"
     assert labels(f"{mine}(factor=2)", f"{mine}(factor=3)", "conv") == ["scaled", "scaled-factor3", "conv"]
+
+
+def test_ones_own_task_by_the_name_of_one_that_ships_is_not_asked_at_lengths_that_it_has_not() -> None:
+    @dataclass(frozen=True)
+    class Own(View):
+        name: ClassVar[str] = "recall"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    (run,) = comparison.compare(by_name.mixer("linear"), ONE).runs("smoke")[:1]
+    assert [each.name for each in comparison.probes(run)] == ["extrapolation", "reach", "slices"]
+    own = replace(run, task=Own(run.task))
+    assert [each.name for each in comparison.probes(own)] == ["reach", "slices"]
 
 
 def test_tasks_that_tables_call_alike_are_refused() -> None:
