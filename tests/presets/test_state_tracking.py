@@ -30,8 +30,8 @@ def test_arms_share_all_but_the_mixer_and_are_asked_as_many_steps_as_they_were_t
         assert len({run.model.label for run in mine}) == 8 and all(run.model.causal for run in mine)
         (probe,) = state_tracking.probes(mine[0])
         longer = mine[0].task.at_length(16 * mine[0].task.max_length)
-        assert longer.max_length == 16 * SCALES[effort].length
-        assert isinstance(longer, Words | Modular | Parity) and longer.asked == SCALES[effort].length
+        assert longer.max_length == 16 * SCALES[effort].lengths[name]
+        assert isinstance(longer, Words | Modular | Parity) and longer.asked == SCALES[effort].lengths[name]
         assert isinstance(probe, Extrapolation) and probe.factors[-1] == 16
 
 
@@ -108,4 +108,4 @@ def test_a_model_that_was_not_asked_is_named() -> None:
 
 def test_its_name_and_its_effort_are_its_own() -> None:
     assert study.name == "state_tracking" and study.verdict is verdict
-    assert len({scale.length for scale in SCALES.values()}) == len(SCALES)
+    assert len({tuple(scale.lengths.values()) for scale in SCALES.values()}) == len(SCALES)
