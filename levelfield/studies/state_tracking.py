@@ -78,9 +78,13 @@ SCALES: dict[Effort, Scale] = {
 def tasks(effort: Effort) -> tuple[StateTracking, ...]:
     """Returns the tasks, of which every step is asked in training, and as many steps, the last ones, beyond it."""
     scale = SCALES[effort]
-    counts = (scale.train, scale.tested, scale.tested)
-    parity, modular, words = ((scale.lengths[name],) * 2 for name in MACHINES)
-    return Parity(*parity, *counts), Modular(*modular, *counts), Words(*words, *counts, group="A5", generators=True)
+    counts = {"train": scale.train, "val": scale.tested, "test": scale.tested}
+    parity, modular, words = (scale.lengths[name] for name in MACHINES)
+    return (
+        Parity(parity, parity, **counts),
+        Modular(modular, modular, **counts),
+        Words(words, words, **counts, group="A5", generators=True),
+    )
 
 
 def arms() -> dict[str, MixerConfig]:

@@ -127,7 +127,7 @@ def test_rates_at_overnight_are_the_best_of_the_trials_that_are_kept() -> None:
 
 
 def asked(model: str, at: str, value: float, seed: int = 0) -> Row:
-    base = Row(run=model, task="needle", model=model, protocol="scratch", metric="accuracy", split="test")
+    base = Row(run=f"{model}-{seed}", task="needle", model=model, protocol="scratch", metric="accuracy", split="test")
     return base | Row(at=at, value=value, seed=seed)
 
 

@@ -91,7 +91,7 @@ def test_rows_are_of_every_length_and_remedy_and_other_models_are_refused() -> N
 
 
 def _asked(remedy: str, value: float, seed: int) -> Row:
-    base = Row(run="m", task="needle", model="m", protocol="scratch", metric="accuracy", split="test", n=900)
+    base = Row(run=f"m-{seed}", task="needle", model="m", protocol="scratch", metric="accuracy", split="test", n=900)
     return base | Row(at=f"length=128{remedy}", value=value, seed=seed)
 
 
