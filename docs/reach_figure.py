@@ -1,7 +1,9 @@
 """Shows how far each architecture reaches, for docs/findings.py: a table, and the figures of the report.
 
-table(results)            # lines of Markdown: what the seeds of each model score at each range
-figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
+    table(results)            # lines of Markdown: what the seeds of each model score at each range
+    figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
+
+`levelfield/report/certified_ranges.py` draws them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from levelfield.engine import tuning
 from levelfield.engine.find import choose, computed, find_task
 from levelfield.engine.restore import recorded
 from levelfield.presets import audit as audits
-from levelfield.presets import comparison, efforts
+from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
@@ -118,7 +118,11 @@ def compare(
     choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
-    config = comparison.shipped(mixer) if isinstance(mixer, str) else user_mixer(mixer, dict(settings or {}))
+    config = (
+        by_name.mixer(mixer, comparison.BASELINES)
+        if isinstance(mixer, str)
+        else user_mixer(mixer, dict(settings or {}))
+    )
     options = _options(tasks, protocols, baselines, choices)
     study = tuning.with_search(comparison.compare(config, options), trials)
     study = computed(study, choices.get("numerics", PLAIN))

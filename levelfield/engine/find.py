@@ -361,9 +361,9 @@ def _comparison(source: Source) -> Study:
     if source.study == REACH:
         from levelfield.presets import certified
 
-        options = source.options
+        options, mixer = source.options, by_name.mixer(source.mixer, certified.SHIPPED)
         like = find_task(options.tasks[0]) if options.tasks else None
-        return certified.beside(certified.shipped(source.mixer), certified.asked(like, options.seeds, options.steps))
+        return certified.beside(mixer, certified.asked(like, options.seeds, options.steps))
     from levelfield.presets import comparison
 
-    return comparison.compare(comparison.shipped(source.mixer), source.options)
+    return comparison.compare(by_name.mixer(source.mixer, comparison.BASELINES), source.options)

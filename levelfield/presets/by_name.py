@@ -10,7 +10,7 @@ torch alone, so that tasks can be listed at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -25,11 +25,14 @@ T = TypeVar("T")
 Configured = TypeVar("Configured", MixerConfig, Task)
 
 
-def mixer(name: str) -> MixerConfig:
+def mixer(name: str, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
     """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
 
-    One that ships or of a plug-in may have other settings, as in attention(window=64).
+    One that ships or of a plug-in may have other settings, as in attention(window=64). usual: mixers whose names mean
+    them as they are here, so that a name means the same for whoever is compared and compared with.
     """
+    if found := {each.label: each for each in usual}.get(name.lower()):
+        return found
     kind = without_settings(name)
     if named.is_named(name) or named.is_file(kind) or not name:
         return _user_mixer(name)

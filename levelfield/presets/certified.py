@@ -31,7 +31,7 @@ from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.s5 import S5
 from levelfield.objectives import default_objective
-from levelfield.presets import by_name, efforts
+from levelfield.presets import efforts
 from levelfield.presets.comparison import own_name
 from levelfield.presets.reach_verdict import verdict
 from levelfield.probes.ranges import Ranges
@@ -212,12 +212,6 @@ def study(name: str, given: Sequence[MixerConfig]) -> Study:
             "Training ends once that all of validation is right, so that those who learn soon have had fewer steps.",
         ),
     )
-
-
-def shipped(name: str) -> MixerConfig:
-    """Returns the mixer of that name as the study has it, else as `by_name.mixer` does. Raises UserError for none."""
-    usual = {mixer.label: mixer for mixer in SHIPPED}
-    return usual.get(name.lower()) or by_name.mixer(name)
 
 
 def beside(mixer: MixerConfig, asked: Asked = USUAL) -> Study:

@@ -136,15 +136,6 @@ def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: b
     contract.check(mixer, width, causal, longest=longest, padding=padded)
 
 
-def shipped(name: str) -> MixerConfig:
-    """Returns the mixer of that name as it is among BASELINES, else as `by_name.mixer` does. Raises UserError for none.
-
-    So a name means the same whether it is compared or compared with, such as attention with rotary positions.
-    """
-    usual = {each.label: each for each in BASELINES}
-    return usual.get(name.lower()) or by_name.mixer(name)
-
-
 def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]:
     """Returns the mixer and its baselines by names that no two of them share: BASELINES, or those that were given.
 
@@ -152,7 +143,7 @@ def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]
     the mixer itself is left out, and so are BASELINES of its name. Raises UserError for an unknown name.
     """
     own = own_name(mixer)
-    named = [shipped(name) for name in dict.fromkeys(options.baselines)]
+    named = [by_name.mixer(name, BASELINES) for name in dict.fromkeys(options.baselines)]
     given = list(dict.fromkeys(each for each in named if each != mixer))
     if named and not given:
         raise UserError(f"The only baseline of {own} is {own} itself: name another one, or none for the usual ones.")

@@ -32,7 +32,6 @@ PASSED = 0.95
 
 SEES_ALL, WINDOW, PROVED = "#0072b2", "#9a3d00", "#f0b27a"  # blue and orange: any eye tells them apart
 SHORTEST, LONGEST = (0.65, 0.78, 0.89), (0.04, 0.16, 0.29)  # ranges of training: the longer, the darker
-MARKS = ("o", "s", "D", "^", "v", "P", "X")
 COLUMNS, WIDE, TALL = 5, 11.4, 1.9  # inches; TALL is a row of panels
 
 Asked = Mapping[int, Mapping[int, Sequence[Row]]]
@@ -86,11 +85,12 @@ def trained(rows: Sequence[Row], named: Callable[[str], str] = str) -> Figure | 
     places = sorted({apart for mine in found.values() for apart in mine})
 
     def draw(axes: Axes, model: str) -> None:
-        colour, own = WINDOW if model in fields else SEES_ALL, {}
+        colour, medians = WINDOW if model in fields else SEES_ALL, {}
         for apart, by_asked in sorted(found[model].items()):
-            own[apart] = percent(by_asked[apart])
-            _dots(axes, apart, by_asked[apart], {"color": colour, "markersize": 5, "alpha": 0.55, "mec": "none"})
-        axes.plot(list(own), [median(values) for values in own.values()], color=colour)
+            seeds = percent(by_asked[apart])
+            medians[apart], url = median(seeds), style.url(common_anchor(by_asked[apart]))
+            axes.plot([apart] * len(seeds), seeds, "o", color=colour, markersize=5, alpha=0.55, mec="none", url=url)
+        axes.plot(list(medians), list(medians.values()), color=colour)
 
     lines = {"sees everything": {"color": SEES_ALL, "marker": "o"}, "sees a window": {"color": WINDOW, "marker": "o"}}
     below = "certified range of training and test (steps between marks)"
@@ -103,17 +103,19 @@ def beyond(rows: Sequence[Row], named: Callable[[str], str] = str) -> Figure | N
     training = sorted({apart for mine in found.values() for apart in mine})
     places = sorted({far for mine in found.values() for by_asked in mine.values() for far in by_asked})
     looks = {
-        apart: {"color": _darker(number / max(1, len(training) - 1)), "marker": MARKS[number % len(MARKS)]}
+        apart: {
+            "color": _darker(number / max(1, len(training) - 1)),
+            "marker": style.MARKERS[number % len(style.MARKERS)],
+        }
         for number, apart in enumerate(training)
     }
 
     def draw(axes: Axes, model: str) -> None:
         for apart, by_asked in sorted(found[model].items()):
-            ranges, look = sorted(by_asked), looks[apart]
-            axes.plot(ranges, [median(percent(by_asked[each])) for each in ranges], color=look["color"])
-            for each in ranges:
-                url = style.url(common_anchor(by_asked[each]))
-                axes.plot(each, median(percent(by_asked[each])), url=url, markersize=4.5, **look)
+            medians, look = {far: median(percent(by_asked[far])) for far in sorted(by_asked)}, looks[apart]
+            axes.plot(list(medians), list(medians.values()), color=look["color"])
+            for far, value in medians.items():
+                axes.plot(far, value, url=style.url(common_anchor(by_asked[far])), markersize=4.5, **look)
 
     lines = {f"trained at {apart:,}": look for apart, look in looks.items()}
     below = "certified range of test (steps between marks)"
@@ -123,10 +125,6 @@ def beyond(rows: Sequence[Row], named: Callable[[str], str] = str) -> Figure | N
 def _darker(share: float) -> tuple[float, ...]:
     """Returns the shade that lies so far from the first to the last."""
     return tuple(float(value) for value in np.array(SHORTEST) + share * (np.array(LONGEST) - np.array(SHORTEST)))
-
-
-def _dots(axes: Axes, x: float, rows: Sequence[Row], look: Mapping[str, Any]) -> None:
-    axes.plot([x] * len(rows), percent(rows), "o", url=style.url(common_anchor(rows)), **look)
 
 
 def _panels(all_of: _Panels, draw: Callable[[Axes, str], None], lines: Mapping[str, Mapping[str, Any]]) -> Figure:

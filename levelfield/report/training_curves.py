@@ -60,9 +60,8 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
             lower.locator_params(axis="x", nbins=4)
         grid[0][0].set_ylabel("training loss")
         grid[1][0].set_ylabel("validation score")
-        present = {
-            called[label]: colour[label] for label in cells.models if label in {a.model_label for a in arms.values()}
-        }
+        drawn_models = {arm.model_label for arm in arms.values()}
+        present = {called[label]: colour[label] for label in cells.models if label in drawn_models}
         style.legend(figure, [_bar(shade, 1.0) for shade in present.values()], list(present))
         drawn = style.render(figure, f"training-{task}")
     return Figure(*drawn, f"Training loss and validation score on {task} for each protocol and phase.")

@@ -67,7 +67,7 @@ def test_a_name_is_one_mixer_whether_it_is_compared_or_compared_with(name: str) 
         return {run.model.mixers for run in runs if run.model.label == name}
 
     assert mixers(name) == mixers("linear") and len(mixers(name)) == 1
-    assert comparison.shipped(f"{name}()") == by_name.mixer(name)
+    assert by_name.mixer(f"{name}()", comparison.BASELINES) == by_name.mixer(name)
 
 
 def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
