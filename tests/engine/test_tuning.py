@@ -301,7 +301,7 @@ def test_a_notebooks_run_is_found_again(folder: Path, monkeypatch: pytest.Monkey
     from levelfield.presets import comparison
 
     monkeypatch.setattr(comparison, "compare", lambda *_: toy_study(0))
-    monkeypatch.setattr(api.by_name, "mixer", lambda name: None)
+    monkeypatch.setattr(api.by_name, "mixer", lambda name, usual: None)
     found = api.compare("toys.py:Layer", effort="smoke", trials=2)
     run_id = next(iter(found.ledgers))
     assert find_run(run_id, folder / "runs", "toys.py").id == run_id
