@@ -66,9 +66,7 @@ def _all(value: int) -> dict[str, int]:
 
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(_all(8), _all(4), 16, 8, seeds=1, train=48, tested=24),
-    "minutes": Scale(
-        {"parity": 16, "modular": 24, "words_a5": 24}, {"parity": 4_000, "modular": 2_000, "words_a5": 1_800}
-    ),
+    "minutes": Scale({"parity": 16, "modular": 24, "words_a5": 24}, _all(4_000)),
     "overnight": Scale(_all(32), _all(10_000), seeds=5),
     "hours": Scale(_all(64), _all(20_000), 128, 128, seeds=5, lr=3e-3, train=1_000_000),
     "paper": Scale(_all(128), _all(100_000), 256, 256, seeds=5, lr=1e-3, train=2_000_000),
