@@ -103,25 +103,26 @@ def falls(asked: Asked) -> dict[str, Claim]:
     }
 
 
-def told_falls(asked: Asked, findings: Sequence[Finding], *, facts: bool) -> str:
-    """Tells the answers multiple by multiple, each by the name of its model. facts: with the numbers."""
+def told_falls(asked: Asked, findings: Sequence[Finding]) -> str:
+    """Tells the answers multiple by multiple, each by the name of its model, without the numbers."""
     parts = []
     for times in asked.multiples:
         names = {FALL.format(times, model): model for model in asked.models}
         mine = [replace(finding, subject=names[finding.subject]) for finding in findings if finding.subject in names]
-        parts.append(f"More than half lost at {times} times the length? {told(mine) if facts else brief(mine)}")
+        parts.append(f"More than half lost at {times} times the length? {brief(mine)}")
     return " ".join(parts)
 
 
 def _fall(asked: Asked, model: str, length: int) -> Claim:
-    short, long = asked.cell(model, asked.trained), asked.cell(model, length)
-    if short is None or long is None:
+    losses = {haystack: fall for haystack in asked.haystacks if (fall := asked.fall(model, length, haystack))}
+    if not losses:
         return Claim(None, f"{model} was not asked at {asked.trained} and {length} steps.")
-    facts = f"{model}: {short} at {asked.trained} steps, {long} at {length}."
+    worst = max(losses, key=lambda haystack: losses[haystack].value)
+    scores = [f"{asked.cell(model, steps, worst)} at {steps}" for steps in (asked.trained, length)]
+    facts = f"{model}{_among(worst)}: {scores[0]} steps, {scores[1]}."
     if not asked.able(model):
         return Claim(None, f"{facts} It has not learnt the task.")
-    losses = [fall for haystack in asked.haystacks if (fall := asked.fall(model, length, haystack))]
-    return Claim(some(losses), facts) if losses else Claim(None, f"{facts} No haystack was asked at both lengths.")
+    return Claim(some([*losses.values()]), facts)
 
 
 def middles(asked: Asked, *, beyond: bool) -> dict[str, Claim]:

@@ -51,7 +51,7 @@ def verdict(rows: Sequence[Row]) -> str:
     if not asked.learnt:
         return asked.unlearnt
     fallen, more = judged(falls(asked)), judged(haystacks(asked, "layout"))
-    return " ".join(filter(None, (capped(rows), told_falls(asked, fallen, facts=False), farther(asked), brief(more))))
+    return " ".join(filter(None, (capped(rows), told_falls(asked, fallen), farther(asked), brief(more))))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:

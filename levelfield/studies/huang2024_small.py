@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from levelfield.probes.depths import Depths
 from levelfield.probes.remedies import Remedies, helped
 from levelfield.report.decisions import Contrast
-from levelfield.report.verdicts import Claim, Finding, capped, judged, told
+from levelfield.report.verdicts import Claim, Finding, capped, judged
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import Asked, brief, falls, farther, haystacks, middles, told_falls
@@ -43,11 +43,11 @@ def verdict(rows: Sequence[Row]) -> str:
     asked = Asked.of(rows)
     if not asked.learnt:
         return asked.unlearnt
-    helped_by = f"Without training, at {FAR} times the length: {told(found)}" if (found := remedies(rows)) else ""
+    helped_by = f"Without training, at {FAR} times the length: {brief(found)}" if (found := remedies(rows)) else ""
     return " ".join(
         filter(
             None,
-            (capped(rows), told_falls(asked, fallen(rows), facts=True), farther(asked), helped_by, brief(places(rows))),
+            (capped(rows), told_falls(asked, fallen(rows)), farther(asked), helped_by, brief(places(rows))),
         )
     )
 
