@@ -68,23 +68,30 @@ def limits(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def lines(rows: list[Row]) -> Iterator[str]:
-    """The table, one line for each way of computing each mixer's step at each length."""
-    best, plain = limits(rows), {}
-    yield "| mixer | steps | side | tokens/s | peak MiB | faster than ours | share |"
-    yield "|---|---:|---|---:|---:|---:|---:|"
+    """The table, one line for each mixer at each length."""
+    best, groups = limits(rows), dict[tuple[str, int], dict[str, Row]]()
     for row in (row for row in rows if row["group"] != PRODUCTS):
-        label, length, side = row["group"], int(row["length"]), row["side"]
-        if row["status"] != "ok":
-            yield f"| `{label}` | {length} | {side} | {said(row)} | | | |"
+        groups.setdefault((row["group"], int(row["length"])), {})[row["side"]] = row
+    yield "| mixer | steps | ours, tokens/s | MiB | share | in bf16 | compiled | others |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---|"
+    for (label, length), sides in groups.items():
+        ours, others = sides["ours"], [side for side in sides if side not in SIDES]
+        if ours["status"] != "ok":
+            yield f"| `{label}` | {length} | {said(ours)} | | | | | |"
             continue
-        time = float(row["us_per_token"])
-        if side == "ours":
-            plain[label, length] = time
-        faster = f"{plain[label, length] / time:.2f}" if (label, length) in plain else ""
-        limit = best.get("bf16" if "bf16" in side else "float32")
+        time, limit = float(ours["us_per_token"]), best.get("float32")
         share = f"{flops_per_token(label, length) / time / 1e3 / limit:.0%}" if limit else ""
-        cells = (f"`{label}`", length, side, f"{1e6 / time:,.0f}", f"{float(row['peak_mib']):.0f}", faster, share)
+        beside = [ratio(time, sides[side]) if side in sides else "" for side in ("ours bf16", "ours compiled")]
+        named = "; ".join(f"{side} {ratio(time, sides[side])}" for side in others)
+        cells = (f"`{label}`", length, f"{1e6 / time:,.0f}", f"{float(ours['peak_mib']):,.0f}", share, *beside, named)
         yield f"| {' | '.join(map(str, cells))} |"
+
+
+def ratio(ours: float, row: Row) -> str:
+    """How many times as fast as ours in float32, and in brackets the peak of memory in MiB."""
+    if row["status"] != "ok":
+        return said(row)
+    return f"{ours / float(row['us_per_token']):.2f} ({float(row['peak_mib']):,.0f})"
 
 
 def page(rows: list[Row]) -> str:

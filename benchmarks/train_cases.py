@@ -1,21 +1,26 @@
 """Lists what `train.py` measures: a training step of a small model around each mixer, in each way of computing it.
 
 A group is a mixer at the reference setting of `mixer_cases.py`; its sides are "ours", which is float32, "ours bf16" and
-"ours compiled", and for attention torch's own encoder layers with the same sizes. A step is all of it: gathering the
-batch, forward, loss, backward, clipping and AdamW. The group "products" is what the machine can do at best.
+"ours compiled", and the mixer's peers in float32: another's layer in a model of the same sizes, in the loop that its
+users write; for attention torch's own encoder layers too. A step is all of it: gathering the batch, forward, loss,
+backward, clipping and AdamW. The group "products" is what the machine can do at best.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import TOKENS, WIDTH, Case, Make, Work
-from mixer_cases import HEADS, causal, configured
-from torch import nn
+from measuring import TOKENS, WIDTH, Case, Forward, Make, Work
+from mixer_cases import HEADS, PEERS, causal, configured
+from peers import bare
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from levelfield.data.batches import SplitOnDevice
 from levelfield.mixers import MIXERS
@@ -78,29 +83,84 @@ def ours(label: str, numerics: Numerics) -> Make:
     return make
 
 
+def stepping(hidden_states: Callable[[Tensor], Tensor], body: list[nn.Parameter], bf16: bool, length: int) -> Work:
+    """Returns steps of the loop that users write. `hidden_states`: (B, T) symbols -> (B, T, D). body: its weights."""
+    head, given = nn.Linear(WIDTH, CLASSES), examples(length)
+    parameters = [*body, *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=all(p.is_floating_point() for p in parameters))
+    x, y = torch.from_numpy(np.array(given.x)).long().view(-1, length) + 2, torch.from_numpy(given.y)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            hidden = hidden_states(x)
+        F.cross_entropy(head(hidden.float().mean(1)), y).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+
+    return step
+
+
 def torch_encoder(bf16: bool) -> Make:
-    """Returns `torch.nn.TransformerEncoder` of the same sizes in the loop that its users write."""
+    """Returns steps of `torch.nn.TransformerEncoder` of the same sizes."""
 
     def make(peers: Path, length: int) -> tuple[Work, int]:
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, 0.0, "gelu", batch_first=True, norm_first=True)
         body = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
-        embed, head, given = nn.Embedding(258, WIDTH), nn.Linear(WIDTH, CLASSES), examples(length)
-        parameters = [*embed.parameters(), *body.parameters(), *head.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
-        x, y = torch.from_numpy(np.array(given.x)).long().view(-1, length) + 2, torch.from_numpy(given.y)
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-                hidden = body(embed(x), mask=mask, is_causal=True)
-            F.cross_entropy(head(hidden.float().mean(1)), y).backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-
-        return step, x.numel()
+        embed, mask = nn.Embedding(258, WIDTH), nn.Transformer.generate_square_subsequent_mask(length)
+        parameters = [*embed.parameters(), *body.parameters()]
+        work = stepping(lambda x: body(embed(x), mask=mask, is_causal=True), parameters, bf16, length)
+        return work, max(1, TOKENS // length) * length
 
     return make
+
+
+def theirs(build: Callable[[Path, int], Forward]) -> Make:
+    """Returns steps of a model of the same sizes around a peer's layer.
+
+    Its builder may return a function around modules, so parameters are found as they are registered.
+    """
+
+    def make(peers: Path, length: int) -> tuple[Work, int]:
+        made: dict[tuple[int, str], nn.Parameter] = {}
+
+        def note(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+            if parameter is not None:
+                made[id(module), name] = parameter
+
+        hook = register_module_parameter_registration_hook(note)
+        layers = [build(peers, length) for _ in range(DEPTH)]
+        norms = [nn.LayerNorm(WIDTH) for _ in range(2 * DEPTH + 1)]
+        wides = [nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH)) for _ in range(DEPTH)]
+        embed = nn.Embedding(258, WIDTH)
+        hook.remove()
+
+        def hidden_states(x: Tensor) -> Tensor:
+            h = embed(x)
+            for number, (layer, wide) in enumerate(zip(layers, wides, strict=True)):
+                y = layer(norms[2 * number](h))
+                h = h + (y[0] if isinstance(y, tuple) else y)
+                h = h + wide(norms[2 * number + 1](h))
+            return norms[-1](h)
+
+        return stepping(hidden_states, list(made.values()), False, length), max(1, TOKENS // length) * length
+
+    return make
+
+
+def llama(peers: Path, length: int) -> Forward:
+    """The attention of transformers' Llama, by the same fused kernel of torch as ours, with rotary positions."""
+    module = importlib.import_module("transformers.models.llama.modeling_llama")
+    settings = importlib.import_module("transformers").LlamaConfig(
+        hidden_size=WIDTH, num_attention_heads=HEADS, attn_implementation="sdpa", max_position_embeddings=length
+    )
+    net, rotary, steps = module.LlamaAttention(settings, 0), module.LlamaRotaryEmbedding(settings), torch.arange(length)
+    return lambda x: net(x, rotary(x, steps[None]), None)[0]
+
+
+def zoology(peers: Path, length: int) -> Forward:
+    bare(peers / "zoology", "zoology", "zoology.mixers")
+    return importlib.import_module("zoology.mixers.attention").MHA(WIDTH, HEADS)
 
 
 def products(kind: torch.dtype) -> Make:
@@ -114,6 +174,7 @@ def products(kind: torch.dtype) -> Make:
     return make
 
 
+LAYERS = PEERS | {"attention": {"transformers": llama, "zoology": zoology}}
 PRODUCT_FLOPS = 3 * 2 * WIDTH * HIDDEN  # per token
 
 CASES = [
@@ -122,4 +183,5 @@ CASES = [
     *(Case(c.label, side, ours(c.label, how), LENGTHS) for c in MIXERS for side, how in SIDES.items()),
     Case("attention", "torch.nn", torch_encoder(bf16=False), LENGTHS),
     Case("attention", "torch.nn bf16", torch_encoder(bf16=True), LENGTHS),
+    *(Case(label, side, theirs(build), LENGTHS) for label, sides in LAYERS.items() for side, build in sides.items()),
 ]
