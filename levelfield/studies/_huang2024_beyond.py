@@ -235,17 +235,24 @@ def farther(asked: Asked) -> str:
         if (fall := asked.fall(model, length, haystack))
     }
     seen, shown = _first({key: question.seen() for key, question in found.items()}), _first(holm(found))
-    return f"As it stands, more than half is lost by {seen}. Beyond noise that is shown of {shown}."
+    return f"As it stands, more than half is lost {seen}. Beyond noise that is shown {shown}."
 
 
 def _first(answers: Mapping[tuple[str, str, int], int]) -> str:
-    """Models with the first length at which the answer is yes, by haystack."""
-    found: dict[tuple[str, str], int] = {}
+    """Haystack by haystack, the models for which the answer is yes, by the first length where it is."""
+    firsts: dict[tuple[str, str], int] = {}
     for (model, haystack, length), answer in answers.items():
         if answer > 0:
-            found.setdefault((model, haystack), length)
-    parts = [f"{model} from {length} steps on{_among(haystack)}" for (model, haystack), length in found.items()]
-    return ", ".join(parts) or "none"
+            firsts.setdefault((haystack, model), length)
+    parts = []
+    for haystack in sorted({haystack for haystack, _ in firsts}):
+        found = {model: length for (where, model), length in firsts.items() if where == haystack}
+        starts = [
+            f"from {length} steps on by {', '.join(model for model in found if found[model] == length)}"
+            for length in sorted(set(found.values()))
+        ]
+        parts.append(f"{_among(haystack)} {' and '.join(starts)}".strip())
+    return "; ".join(parts) or "by none"
 
 
 def _among(haystack: str) -> str:
