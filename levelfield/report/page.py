@@ -184,8 +184,8 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Returns the parts of a verdict, one for each task: a sentence that begins with "On " begins another part."""
-    return re.split(r"(?<=[.!?])\s+(?=On )", text) if text else []
+    """Returns the parts of a verdict: a line, or a sentence that begins with "On ", as of a task, begins another."""
+    return re.split(r"\n|(?<=[.!?])\s+(?=On )", text) if text else []
 
 
 def _first_sentence(text: str) -> tuple[str, str]:

@@ -103,14 +103,23 @@ def falls(asked: Asked) -> dict[str, Claim]:
     }
 
 
-def told_falls(asked: Asked, findings: Sequence[Finding]) -> str:
-    """Tells the answers multiple by multiple, each by the name of its model, without the numbers."""
-    parts = []
+def told_falls(asked: Asked, findings: Sequence[Finding], word: str = "haystack") -> str:
+    """Tells in a first line how many models fall, and then, a line for each multiple, which; numbers are left out.
+
+    word: what the task calls a haystack."""
+    counts, lines = [], []
     for times in asked.multiples:
         names = {FALL.format(times, model): model for model in asked.models}
         mine = [replace(finding, subject=names[finding.subject]) for finding in findings if finding.subject in names]
-        parts.append(f"More than half lost at {times} times the length? {brief(mine)}")
-    return " ".join(parts)
+        able = [finding for finding in mine if finding.seen]
+        lose, keep = (sum(finding.decided == sign for finding in able) for sign in (1, -1))
+        counts.append(
+            f"at {times} times the training length {lose} of {len(able)} models are shown to lose more than half in "
+            f"some {word} and {keep} to keep half in each"
+        )
+        lines.append(f"More than half lost at {times} times the length? {brief(mine)}")
+    head = "; ".join(counts)
+    return "\n".join([f"{head[0].upper()}{head[1:]}.", *lines])
 
 
 def _fall(asked: Asked, model: str, length: int) -> Claim:

@@ -51,7 +51,8 @@ def verdict(rows: Sequence[Row]) -> str:
     if not asked.learnt:
         return asked.unlearnt
     fallen, more = judged(falls(asked)), judged(haystacks(asked, "layout"))
-    return " ".join(filter(None, (capped(rows), told_falls(asked, fallen), farther(asked), brief(more))))
+    lines = (capped(rows), told_falls(asked, fallen, "layout"), farther(asked), brief(more))
+    return "\n".join(filter(None, lines))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
@@ -63,7 +64,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 study = Study(
     name="huang2024_counting",
     claim="Scores drop steeply beyond the training length on every kind of task, whatever the architecture (huang2024, "
-    "section 4): in some layout, more than half of counting is lost at twice that length.",
+    "section 4): in some layout, more than half of counting is lost beyond that length.",
     runs=runs,
     views=(
         ReportView("curve", "Beyond the training length", axis="length"),

@@ -44,12 +44,8 @@ def verdict(rows: Sequence[Row]) -> str:
     if not asked.learnt:
         return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {brief(found)}" if (found := remedies(rows)) else ""
-    return " ".join(
-        filter(
-            None,
-            (capped(rows), told_falls(asked, fallen(rows)), farther(asked), helped_by, brief(places(rows))),
-        )
-    )
+    lines = (capped(rows), told_falls(asked, fallen(rows)), farther(asked), helped_by, brief(places(rows)))
+    return "\n".join(filter(None, lines))
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:

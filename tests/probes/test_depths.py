@@ -146,29 +146,31 @@ def curves(seeds: int) -> list[Row]:
 def test_the_verdict_names_who_falls() -> None:
     text = huang2024_small.verdict(curves(3))
     assert text.startswith(
-        "More than half lost at 2 times the length? Yes on falls; no on holds; nothing can be said on never."
+        "At 2 times the training length 1 of 2 models are shown to lose more than half in some haystack and 1 to keep "
+        "half in each; at 4 times"
     )
-    assert "falls: 94.9 % (94.8 to 95.0 over 3 seeds) at 64 steps, 19.9 %" in text
-    assert "It has not learnt the task." in text
+    assert "More than half lost at 2 times the length? Yes on falls; no on holds; nothing can be said on never." in text
+    facts = [finding.facts for finding in huang2024_small.findings(curves(3))]
+    assert facts[0].startswith("falls: 94.9 % (94.8 to 95.0 over 3 seeds) at 64 steps, 19.9 %")
+    assert facts[2].endswith("It has not learnt the task.")
     assert text.endswith(
-        "more than half is lost by falls from 128 steps on. Beyond noise that is shown of falls from 128 steps on."
+        "more than half is lost from 128 steps on by falls. Beyond noise that is shown from 128 steps on by falls."
     )
     assert huang2024_small.verdict([]).startswith("Nothing can be said")
 
 
 def test_the_verdict_on_one_seed_decides_nothing() -> None:
     text = huang2024_small.verdict(curves(1))
-    assert text.startswith(
-        "More than half lost at 2 times the length? Not decided on falls, holds; nothing can be said on never."
+    assert (
+        "More than half lost at 2 times the length? Not decided on falls, holds; nothing can be said on never." in text
     )
     assert "The numbers say yes on falls and no on holds, but noise alone could do the same" in text
-    assert text.endswith("Beyond noise that is shown of none.")
+    assert text.endswith("Beyond noise that is shown by none.")
 
 
 def test_the_verdict_leaves_out_a_haystack_that_was_asked_at_one_length() -> None:
     once = asked("holds", "length=64,format=essay", 1.0)
     text = huang2024_small.verdict([*curves(1), once])
-    assert text.startswith("More than half lost at 2 times the length? Nothing can be said on falls, holds, never.")
-    assert "No haystack was asked at both lengths." in text
+    assert "More than half lost at 2 times the length? Nothing can be said on falls, holds, never." in text
     both = [asked("falls", f"length={length},format=noise", value) for length, value in ((64, 1.0), (128, 0.1))]
-    assert "by falls from 128 steps on among noise." in huang2024_small.verdict([*curves(1), once, *both])
+    assert "among noise from 128 steps on by falls." in huang2024_small.verdict([*curves(1), once, *both])

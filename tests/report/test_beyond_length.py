@@ -149,6 +149,6 @@ def test_counting_asks_at_twice_and_at_sixteen_times_the_length() -> None:
         "the layout matters more than the length (m)": 1,
     }
     text = huang2024_counting.verdict([*made, *more])
-    assert text.startswith("More than half lost at 2 times the length? Yes on m. More than half lost at 16 times")
+    assert "More than half lost at 2 times the length? Yes on m.\nMore than half lost at 16 times" in text
     assert "Beyond noise that is shown among gathered from 64 steps on by m." in text
     assert huang2024_counting.verdict([]).startswith("Nothing can be said")

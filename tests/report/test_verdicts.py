@@ -245,10 +245,11 @@ def test_a_run_that_two_probes_asked_at_one_length_is_one_seed() -> None:
 
 
 def test_a_fall_in_one_haystack_is_a_fall() -> None:
-    assert huang2024_small.verdict(needles({"essay": 90, "pairs": 10})).startswith(f"{ASKED} Yes on m.")
+    falls = huang2024_small.verdict(needles({"essay": 90, "pairs": 10}))
+    assert falls.startswith("At 2 times the training length 1 of 1 models are shown to lose more than half")
+    assert f"{ASKED} Yes on m." in falls and "among pairs from 64 steps on by m" in falls
     text = huang2024_small.verdict(needles({"essay": 85, "pairs": 80}))
-    assert text.startswith(f"{ASKED} No on m.") and "more than half is lost by none" in text
-    assert "m from 64 steps on among pairs" in huang2024_small.verdict(needles({"essay": 90, "pairs": 10}))
+    assert f"{ASKED} No on m." in text and "more than half is lost by none" in text
     assert huang2024_small.verdict([]).startswith("Nothing can be said")
 
 
