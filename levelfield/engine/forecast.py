@@ -28,7 +28,7 @@ from levelfield.data import prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
 from levelfield.objectives import Trainable, default_objective
-from levelfield.report.tables import duration
+from levelfield.report.tables import duration, figures, si
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
 from levelfield.spec import Model, Protocol, Run, Task
@@ -235,13 +235,13 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     yield ""
     yield (
         f"All {len(runs)} runs{beside}: {plan.flops(whole)}; one after another some {duration(spent)} on "
-        f"{device} (measured on one batch{part}), or {whole / GPU / 3600:.2g} GPU-hours at 100 TFLOP/s (assumed)"
+        f"{device} (measured on one batch{part}), or {figures(whole / GPU / 3600)} GPU-hours at 100 TFLOP/s (assumed)"
     )
     known = {arm: f.memory for arm, f in found.items() if f.memory is not None}
     if known:
         most = max(known, key=lambda arm: known[arm])
         name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
-        yield f"Most memory: {name}, some {known[most] / 1e9:.2g} GB (weights, gradients, two moments, activations)"
+        yield f"Most memory: {name}, some {si(known[most])}B (weights, gradients, two moments, activations)"
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):
             yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}` fetches it."

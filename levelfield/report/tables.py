@@ -140,14 +140,25 @@ def si(value: float | None) -> str:
     return f"{scaled:.{digits}f}{['', ' k', ' M', ' G', ' T', ' P', ' E'][power]}"
 
 
+DAY = 24 * 3600
+YEAR = 365.25 * DAY
+UNITS_OF_TIME = (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 4 * DAY), ("days", DAY, 2 * YEAR))
+
+
 def duration(seconds: float | None) -> str:
-    """Returns a time in seconds below two minutes, in minutes below two hours, then in hours."""
+    """Returns a time in seconds below two minutes, in minutes below two hours, in hours below four days, in days below
+    two years, then in years."""
     if seconds is None:
         return DASH
-    for limit, unit, per in ((120, "s", 1), (7200, "min", 60)):
+    for unit, per, limit in UNITS_OF_TIME:
         if seconds < limit:
-            return f"{seconds / per:.3g} {unit}"
-    return f"{seconds / 3600:.3g} h"
+            return f"{figures(seconds / per)} {unit}"
+    return f"{figures(seconds / YEAR)} years"
+
+
+def figures(value: float) -> str:
+    """Returns a number with three digits, or as a whole one of more: "0.00411", "12.5", "3,150"."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def decimals(unit: str) -> int:

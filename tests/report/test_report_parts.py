@@ -22,7 +22,7 @@ from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import SCORED_BY, arms_of, gather
 from levelfield.report.query import Measured, collect, query, read
 from levelfield.report.stats import summarise
-from levelfield.report.tables import DASH, duration, number, si
+from levelfield.report.tables import DASH, duration, figures, number, si
 from levelfield.runs.results import Results
 from levelfield.spec import Published, ReportView, Row, UserError, describe
 
@@ -281,6 +281,20 @@ def test_large_numbers(value: float | None, text: str):
 
 def test_durations_and_signs():
     assert [duration(s) for s in (44.1, 600, 9000)] == ["44.1 s", "10 min", "2.5 h"]
+    day = 24 * 3600
+    assert [duration(s) for s in (3 * day, 10 * day, 1000 * day, 1e11)] == [
+        "72 h",
+        "10 days",
+        "2.74 years",
+        "3,169 years",
+    ]
+    assert [figures(x) for x in (0.00411, 12.5, 999.4, 999.6, 2.76e7)] == [
+        "0.00411",
+        "12.5",
+        "999",
+        "1,000",
+        "27,600,000",
+    ]
     assert number(-3.25) == "−3.2" and number(None) == DASH
 
 
