@@ -106,12 +106,10 @@ class Attention(MixerConfig):
 
     @property
     def receptive_field(self) -> int | None:
-        """The steps that a window or blocks show: with blocks, a block's first step sees the next block's last."""
-        if self.sinks:
-            return None
-        if self.window is not None:
-            return 2 * self.window - 1
-        return None if self.block is None else 4 * self.block - 1
+        """The steps that a window or blocks show: with blocks, a block's first step sees the next block's last. The
+        convolution of a causal layer sees further back."""
+        side = self.window if self.window is not None else 2 * self.block if self.block is not None else None
+        return None if side is None or self.sinks else max(2 * side - 1, side + self.short_conv - 1)
 
     def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
         """Returns four, of rotary attention over all steps; none of another one, or of one that met far positions.

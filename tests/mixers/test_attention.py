@@ -248,6 +248,20 @@ def test_the_declared_state_is_what_the_next_step_sees(config: Attention, length
     assert config.kept(length) == int(grad[0, :-1].any(-1).sum())
 
 
+@pytest.mark.parametrize(("bounds", "seen"), [({"window": 2}, 7), ({"block": 2}, 9), ({"window": 9}, 14)])
+def test_a_short_convolution_sees_further_back_than_the_window(bounds: dict[str, int], seen: int) -> None:
+    """The most that a step's gradient reaches back is what is declared, or, in a wide window, within it."""
+    config = Attention(heads=2, short_conv=6, **bounds)
+    layer = config.build(8, causal=True, layer=0, generator=torch.Generator().manual_seed(0)).double()
+    x = torch.randn(1, 32, 8, dtype=torch.float64, requires_grad=True)
+    y, farthest = layer(x), 0
+    for step in range(x.shape[1]):
+        (gradient,) = torch.autograd.grad(y[0, step].sum(), x, retain_graph=True)
+        farthest = max(farthest, step + 1 - int(gradient[0].abs().sum(-1).nonzero().min()))
+    assert farthest == seen
+    assert config.receptive_field == max(seen, 17 if "window" in bounds and seen > 12 else 0)
+
+
 def test_parameters_are_four_square_maps_with_biases() -> None:
     layer = Attention(heads=8).build(512, causal=False, layer=0, generator=torch.Generator())
     assert sum(p.numel() for p in layer.parameters()) == 4 * (512 * 512 + 512)

@@ -24,6 +24,7 @@ from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.ops.arithmetic import Operations
+from levelfield.ops.attention import rotary
 from levelfield.ops.attention.softmax import attend_blocks
 from levelfield.ops.ssm.scan import naive_scan, scan
 from levelfield.ops.ssm.selective import naive_selective_scan, selective_scan
@@ -281,6 +282,21 @@ def test_opaque_layers_are_counted_from_shorter_examples(monkeypatch: pytest.Mon
     monkeypatch.setattr(flops, "LONG", T // 2)
     monkeypatch.setattr(Probe, "opaque", True)
     assert step(Probe("attention")).each == pytest.approx(exact.each, rel=1e-6)
+
+
+@pytest.mark.parametrize("length", [T, flops.LONG + 1])
+def test_a_count_does_not_depend_on_which_tables_there_were_before(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of positions are kept for all models, so the first one that is counted would pay for the others."""
+    net = network(Attention(heads=2, rotary="per_head"))
+    rotary._table.cache_clear()
+    costs = []
+    for _ in range(2):
+        monkeypatch.setattr(flops, "_KNOWN", {})
+        costs.append(cost(net, length, Classify(), FirstSymbol()))
+        assert rotary._table.cache_info().currsize > 0
+    assert costs[0] == costs[1]
 
 
 @pytest.mark.parametrize("rotary", ["per_head", "across_heads"])
