@@ -104,3 +104,13 @@ def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     assert stop.value.code == 1 and shown.endswith("Mend what is marked FAULT, then check again.\n")
     assert "seeing both directions" in shown and "seeing earlier steps alone" in shown
     assert shown.count("FAULT  ") == 2, shown  # one for each direction
+
+
+def test_a_ready_made_task_is_checked_on_few_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawing all 200,000 pictures of Pathfinder twice would take minutes; whoever names counts has those."""
+    main(["check", "flipflop"])
+    assert capsys.readouterr().out.startswith(
+        "the task flipflop of at most 2,400 examples (others: flipflop(train=...)):"
+    )
+    main(["check", "flipflop(train=100)"])
+    assert capsys.readouterr().out.startswith("the task flipflop(train=100):")

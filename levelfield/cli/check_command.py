@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType
 
@@ -28,6 +29,7 @@ from levelfield.user import named, plugins, values
 from levelfield.user.mixer import load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
+SOME = {"train": 2_400, "val": 240, "test": 240}  # examples of a ready-made task: whole classes of up to six twins
 
 
 def check(name: str, width: int, sources: Path | None, say: Say) -> bool:
@@ -60,13 +62,29 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
     }
     for kind, find in (("mixer", by_name.mixer), ("task", by_name.task), ("probe", by_name.probe)):
         if known[kind]:
-            yield from _of(name, find(name), width, sources)
+            found = find(name)
+            if isinstance(found, Task) and (fewer := _fewer(found)) != found and plain == name:
+                title = f"{name} of at most {SOME['train']:,} examples (others: {name}(train=...))"
+                yield from _of(title, fewer, width, sources)
+            else:
+                yield from _of(name, found, width, sources)
     if name in listed():
         yield f"the study {name}", _study(name)
     elif not any(known.values()):
         ours = [*mixers.NAMES, *tasks.names(), *(each.name for each in PROBES), *listed()]
         added = [each for of in ("mixers", "tasks", "probes") for each in plugins.plugins(of)]
         raise UserError(f"Nothing is called '{plain}': {closest(plain, [*ours, *added])}")
+
+
+def _fewer(task: Task) -> Task:
+    """A task that is drawn has at most SOME examples here, since the rules are those of its code."""
+    names = [each.name for each in fields(task) if each.name in SOME]  # pyright: ignore[reportArgumentType]
+    if len(names) < len(SOME) or task.archives:
+        return task
+    try:
+        return replace(task, **{name: min(getattr(task, name), SOME[name]) for name in names})  # pyright: ignore
+    except UserError:
+        return task
 
 
 def _loaded(where: str) -> MixerConfig | Task | Probe:
