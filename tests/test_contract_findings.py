@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from levelfield.cli.app import main
 from levelfield.contract import findings, looks_ahead
+from levelfield.spec import UserError
 from levelfield.user.mixer import user_mixer
 
 
@@ -52,6 +53,62 @@ def test_a_fault_of_the_outputs_is_told_once_under_its_own_rule(made: type[nn.Mo
 def test_outputs_that_are_not_finite_show_no_look_ahead() -> None:
     assert not looks_ahead(user_mixer(NotFinite), 8)
     assert looks_ahead(user_mixer(Overflows), 8), "as initialised it does, and only noise hides it"
+
+
+class Noisy(Raises):
+    """It sees one step at a time, and adds noise that it draws anew at each call."""
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return nn.functional.linear(x, self.weight, self.bias) + torch.randn_like(x)
+
+
+class NoisyAhead(Noisy):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + x.mean(1, keepdim=True)
+
+
+class Counts(Noisy):
+    """It adds how often it was called, which no random number explains."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return nn.functional.linear(x, self.weight, self.bias) + self.calls
+
+
+class Lazy(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.map = nn.LazyLinear(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x)
+
+
+@pytest.mark.parametrize("made, words", [(Noisy, "draws random numbers"), (Counts, "gives another output")])
+def test_a_layer_with_several_outputs_of_one_input_is_told_so_and_of_nothing_else(
+    made: type[nn.Module], words: str
+) -> None:
+    assert not looks_ahead(user_mixer(made), 8), "it sees one step at a time"
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(made), 8, causal=True)}
+    faults = {rule: fault for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)}
+    assert list(faults) == [findings.SAME] and words in faults[findings.SAME]
+    assert {rule for rule, fault in found.items() if fault == findings.NOT_REACHED} == findings.COMPARING
+
+
+def test_a_layer_that_draws_and_looks_ahead_is_seen_to_look_ahead() -> None:
+    assert looks_ahead(user_mixer(NoisyAhead), 8)
+
+
+def test_weights_without_a_size_are_one_fault_and_one_sentence() -> None:
+    found = list(findings.examine(user_mixer(Lazy), 8, causal=True))
+    assert (
+        found[0].fault == "lazy does not know the size of 'inner.map.weight' when it is built: take it from the width."
+    )
+    assert {each.fault for each in found[1:]} == {findings.NOT_REACHED}
+    with pytest.raises(UserError, match="lazy does not know the size"):
+        looks_ahead(user_mixer(Lazy), 8)
 
 
 class BatchNormed(nn.Module):

@@ -125,7 +125,7 @@ def _looks_ahead(mixer: MixerConfig, width: int) -> bool:
     """Tells whether the mixer is seen to look ahead; one that cannot be built or called is left to the findings."""
     try:
         return contract.looks_ahead(mixer, width)
-    except (UserError, SystemExit):  # which a user's own layer may raise
+    except (Exception, SystemExit):  # whatever a user's own layer raises
         return False
 
 

@@ -66,11 +66,12 @@ def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
     A module that ignores `causal` has one direction, whichever is asked for, and this tells which. It is asked with
     noise on its parameters, so that a map that starts at zero hides nothing, and as initialised, as noise may overflow.
     Outputs that are not finite show nothing: the contract's rule on finite outputs says what is wrong with them. Raises
-    UserError for a layer that cannot be built or called.
+    UserError for a layer that cannot be built or called, or whose weights have no size before its first call.
     """
     length = min(length, config.max_length or length)
     with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
         noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
+        rules.sizes_known(noisy, config.label)
         rules.add_noise(noisy, generator)
         x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
         layers = (noisy, _build(config, width, causal=False))
@@ -78,12 +79,21 @@ def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
 
 
 def _sees_later_steps(subject: rules.Subject) -> bool:
-    """Tells whether other inputs in the second half of the steps change finite outputs in the first half."""
+    """Tells whether other inputs in the second half of the steps change finite outputs in the first half.
+
+    Every call draws the same random numbers. A layer that gives another output when it is called again shows nothing:
+    the contract's rule on the same output says what is wrong with it.
+    """
     half = (subject.x.shape[1] + 1) // 2
     changed = torch.cat([subject.x[:, :half], subject.other[:, half:]], 1)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        before, after = subject(subject.x)[:, :half], subject(changed)[:, :half]
-    return bool(torch.isfinite(before).all() and torch.isfinite(after).all()) and rules.differ(before, after)
+    outputs = []
+    for x in (subject.x, subject.x, changed):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            outputs.append(subject(x)[:, :half])
+    before, again, after = outputs
+    if not all(torch.isfinite(each).all() for each in outputs) or rules.differ(before, again):
+        return False
+    return rules.differ(before, after)
 
 
 @dataclass(frozen=True)

@@ -44,22 +44,27 @@ class _Case(NamedTuple):
 
 IN_TRAINING = "sequences of a batch do not see each other in training"
 FINITE = "outputs are finite and have the shape of the input"
+SAME = "the same input gives the same output"
+APART = "sequences of a batch do not see each other"
+CAUSAL = "no step sees a later one"
+PADDING = "padding is not seen"
+STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
     FINITE: lambda c: rules.finite(c.subject),
-    "the same input gives the same output": lambda c: rules.same_output_when_called_again(c.subject),
+    SAME: lambda c: rules.same_output_when_called_again(c.subject),
     "sequences of one step are taken": lambda c: rules.one_step(c.subject),
-    "sequences of a batch do not see each other": lambda c: rules.independent_of_batch(c.subject),
-    "no step sees a later one": lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
-    "padding is not seen": lambda c: rules.blind_to_padding(c.subject),
+    APART: lambda c: rules.independent_of_batch(c.subject),
+    CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
+    PADDING: lambda c: rules.blind_to_padding(c.subject),
     "gradients are finite": lambda c: _gradients(c),
     IN_TRAINING: lambda c: _apart_in_training(c),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
-    "stored weights make the same layer again": lambda c: rules.same_after_loading(c.subject, c.examination.built()),
+    STORED: lambda c: rules.same_after_loading(c.subject, c.examination.built()),
 }
 """What must hold, in the order of what explains most."""
 
-CAUSAL = "no step sees a later one"
+COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED}  # rules that compare the outputs of two calls
 NOTES = {IN_TRAINING}  # rules that good mixers may break: whoever trains one should know
 TRACKED = {"gradients are finite", "declared lengths are true"}  # rules that look at gradients
 
@@ -68,17 +73,19 @@ def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> 
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters.
 
     A fault that several rules run into is told once; the later ones say that they were not reached, and so do all that
-    follow outputs which cannot be compared. Raises TooLarge where the layer does not fit into memory at this width.
+    follow outputs which are not finite, and those that compare outputs where one input has several. Raises
+    TooLarge where the layer does not fit into memory at this width.
     """
     told: set[str] = set()
-    comparable = True
+    hidden: set[str] = set()
     length = min(length, config.max_length or length)
     examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
     for name in RULES if causal else [rule for rule in RULES if rule != CAUSAL]:
-        fault = _fault(name, examination) if comparable else NOT_REACHED
+        fault = NOT_REACHED if name in hidden else _fault(name, examination)
         yield Finding(name, NOT_REACHED if fault in told else fault)
         told |= {fault} - {""}
-        comparable &= not (name == FINITE and fault)
+        if fault and name in (FINITE, SAME):
+            hidden |= {*RULES} if name == FINITE else COMPARING
 
 
 def _fault(rule: str, examination: Examination) -> str:
@@ -92,6 +99,7 @@ def _fault(rule: str, examination: Examination) -> str:
         ):
             warnings.simplefilter("ignore")
             layer, generator = examination.built(), Generator().manual_seed(1)
+            rules.sizes_known(layer, label)
             RULES[rule](_Case(examination.subject(layer, generator), examination, generator))
             rules.add_noise(layer, generator)
             subject = examination.subject(layer, generator)

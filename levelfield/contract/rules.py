@@ -76,11 +76,17 @@ def devices(device: str | torch.device) -> list[int]:
     return [torch.cuda.current_device()] if torch.device(device).type == "cuda" else []
 
 
-def holds_tensors_alone(layer: nn.Module, name: str) -> None:
-    """All that a run stores of the layer are tensors, and they are there before its first call."""
+def sizes_known(layer: nn.Module, name: str) -> None:
+    """The layer's tensors are there before its first call, as those of nn.LazyLinear are not."""
     for key, value in layer.state_dict().items():
         if isinstance(value, (UninitializedParameter, UninitializedBuffer)):
             raise UserError(f"{name} does not know the size of '{key}' when it is built: take it from the width.")
+
+
+def holds_tensors_alone(layer: nn.Module, name: str) -> None:
+    """All that a run stores of the layer are tensors, and they are there before its first call."""
+    sizes_known(layer, name)
+    for key, value in layer.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
 
