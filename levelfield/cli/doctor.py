@@ -9,11 +9,15 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from levelfield import mixers, tasks
 from levelfield._version import __version__
-from levelfield.cli import listing
+from levelfield.cli.listing import kernels
+from levelfield.engine.find import Source, listing
+from levelfield.presets import by_name
+from levelfield.probes import PROBES
 from levelfield.runs.trackers import SINKS
 from levelfield.user import plugins
 
@@ -47,12 +51,33 @@ def lines() -> Iterator[str]:
     for name, (extra, what) in OPTIONAL.items():
         yield f"  {name:<{width}}  {_version(name) or f'missing, for {what}: pip install levelfield[{extra}]'}"
     yield "kernels:"
-    yield from (f"  {name:<24}  {about}" for name, about in listing.kernels())
+    yield from (f"  {name:<24}  {about}" for name, about in kernels())
     yield "plug-ins:"
-    kinds: tuple[plugins.PluginKind, ...] = ("mixers", "tasks", "studies", "probes")
-    found = [f"  {p.name:<14}  {p.where} of {p.package}" for kind in kinds for p in plugins.plugins(kind).values()]
-    yield from found or ["  none"]
+    yield from list(_plugins()) or ["  none"]
     yield from _places()
+
+
+def _plugins() -> Iterator[str]:
+    """Yields a line on each plug-in, which is loaded to tell whether it can be."""
+    ours = {
+        "mixers": mixers.NAMES,
+        "tasks": tasks.names(),
+        "studies": listing("studies"),
+        "probes": [each.name for each in PROBES],
+    }
+    loads: dict[plugins.PluginKind, Callable[[str], object]] = {
+        "mixers": by_name.mixer,
+        "tasks": by_name.task,
+        "studies": lambda where: Source(where.partition(":")[0]).find(),
+        "probes": by_name.probe,
+    }
+    for kind, load in loads.items():
+        for plugin in plugins.plugins(kind).values():
+            why = plugins.fault(plugin, load)
+            state = f", BROKEN: {why}" if why else ""
+            if plugin.name in ours[kind]:
+                state += f", named as one of levelfield's own {kind}: name it as {plugin.where}"
+            yield f"  {plugin.name:<14}  {plugin.where} of {plugin.package}{state}"
 
 
 def _devices() -> Iterator[str]:

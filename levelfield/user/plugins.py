@@ -46,9 +46,22 @@ def working(kind: PluginKind, load: Callable[[str], T]) -> Iterator[tuple[Plugin
         try:
             made = load(plugin.where)
         except (Exception, SystemExit) as error:
-            warn(plugin, str(error) if isinstance(error, UserError) else format_error(error))
+            warn(plugin, _why(error))
         else:
             yield plugin, made
+
+
+def fault(plugin: Plugin, load: Callable[[str], object]) -> str:
+    """Loads a plug-in and returns why it cannot be used, or "" where it can."""
+    try:
+        load(plugin.where)
+    except (Exception, SystemExit) as error:
+        return _why(error).rstrip(".")
+    return ""
+
+
+def _why(error: BaseException) -> str:
+    return str(error) if isinstance(error, UserError) else format_error(error)
 
 
 def warn(plugin: Plugin, why: str) -> None:

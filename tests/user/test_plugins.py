@@ -197,3 +197,18 @@ def test_a_misspelt_name_in_a_module_is_compared_with_whatever_it_defines(
     with pytest.raises(SystemExit) as stop:
         main(["check", name])
     assert stop.value.code == 2 and f"did you mean '{near}'?" in capsys.readouterr().err
+
+
+def test_doctor_loads_plug_ins_and_tells_the_broken_ones(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = lab / "tinylab-0.3.dist-info/entry_points.txt"
+    more = "[levelfield.studies]\ntinystudy = tinylab.study\nempty = tinylab.mixers\n"
+    entries.write_text(entries.read_text().replace("[levelfield.studies]\ntinystudy = tinylab.study\n", more))
+    (lab / "tinylab/probes.py").write_text("raise SystemExit('no licence')\n")
+    main(["doctor"])
+    shown = capsys.readouterr().out.splitlines()
+    told = {line.split()[0]: line for line in shown[shown.index("plug-ins:") + 1 :] if line.startswith("  ")}
+    assert {name for name, line in told.items() if "BROKEN" in line} == {"broken", "empty", "weights"}
+    assert "BROKEN: There is no module tinylab.no_such_file" in told["broken"]
+    assert "no licence" in told["weights"] or "sys.exit" in told["weights"]
+    assert told["s4"].endswith("named as one of levelfield's own mixers: name it as tinylab.mixers:Tiny")
+    assert told["tiny"].endswith("tinylab.mixers:Tiny of tinylab 0.3")
