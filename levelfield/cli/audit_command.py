@@ -53,9 +53,6 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
 
     Raises UserError for a dataset that cannot be audited, before anything is trained.
     """
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
     from levelfield.cli import data_commands, train_commands
     from levelfield.engine import audit as auditing
     from levelfield.files import made, write_rows
@@ -70,7 +67,7 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     study.runs(job.effort)
     made(report_dir, "--report-dir")
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
-    with Bars(console=Console(stderr=True), transient=True) as bar:
+    with data_commands.bars() as bar:
         auditing.measure(task, job.effort, place, data_commands.shown(bar))
     complete = train_commands.execute(job, study, placement, say, track=track)
     rows = auditing.collect(task, job.effort, place)

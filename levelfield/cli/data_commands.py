@@ -65,7 +65,7 @@ def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = 
 def prepare_one(name: str, task: Task, root: Path, sources: Sources, say: Say) -> None:
     """Builds the arrays of one task, which is called `name` where that is said. Raises UserError."""
     folder = sources.folder
-    with Bars(console=Console(stderr=True), transient=True) as bar:
+    with bars() as bar:
         show = shown(bar)
         if folder is None and prepared.wants_files(task, root):
             folder = download.fetch(task.archives, prepared.downloads(task, root), sources.mirrors, show)
@@ -89,10 +89,16 @@ def describe(name: str, root: Path, say: Say, published: croissant.Publication, 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:
     """Downloads the files of weights that others trained, unless they are there. Raises UserError."""
-    with Bars(console=Console(stderr=True), transient=True) as bar:
+    with bars() as bar:
         archives, target = download.archives_of(weights), prepared.downloads(weights, root)
         at = download.fetch(archives, target, sources.mirrors, shown(bar))
     say(f"{weights.name}: {at}")
+
+
+def bars() -> Bars:
+    """Returns bars for a terminal; elsewhere nothing, where an empty line would stand for them."""
+    console = Console(stderr=True)
+    return Bars(console=console, transient=True, disable=not console.is_terminal)
 
 
 def shown(bar: Bars) -> Progress:
@@ -149,7 +155,7 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     known = [task for task in (*given, _restore(about["settings"])) if task and _is_of(at, task)]
     if not known:
         return None
-    with Bars(console=Console(stderr=True), transient=True) as bar:
+    with bars() as bar:
         card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         write_text(at / cards.CARD, cards.to_json(card))

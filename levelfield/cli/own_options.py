@@ -78,11 +78,25 @@ class OwnColumns:
         if own_files.is_data(name) or (self != NO_COLUMNS and Path(name).is_dir()):
             return self.word(name)
         if self != NO_COLUMNS:
-            raise UserError(
-                f"'{name}' is no file of data, which ends in {', '.join(own_files.READERS)}, and has no columns: give "
-                "the path of yours, or leave out --text, --label and the like."
-            )
+            raise _without_columns(name)
         return name
+
+
+def _without_columns(name: str) -> UserError:
+    """Returns why a name has no columns: it is that of a task, of a file of another kind, or of nothing."""
+    from levelfield.engine.find import find_tasks
+    from levelfield.user import own_files
+
+    endings = ", ".join(own_files.READERS)
+    if not Path(name).is_file():
+        try:
+            find_tasks(name)
+        except UserError:
+            return UserError(f"There is no file or folder {name}: give the path of your data.")
+    return UserError(
+        f"'{name}' is no file of data, which ends in {endings}, and has no columns: give the path of yours, or leave "
+        "out --text, --label and the like."
+    )
 
 
 NO_COLUMNS = OwnColumns()

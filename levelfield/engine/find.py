@@ -194,6 +194,8 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """
     if not _is_study(name):
         return [by_name.task(name)]
+    if named.is_file(name) and not Path(name).exists() and not name.endswith(".py"):
+        raise UserError(f"There is no file or folder {name}: give the path of your data, or of a study's file.")
     return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
 
 

@@ -120,9 +120,10 @@ def is_mixer(name: str) -> bool:
 def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
     added, plain = plugins.plugins(kind), without_settings(name)
     if plain not in added:
+        if kind == "tasks" and Path(plain).is_dir():
+            raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
         near = closest(plain, [*ours, *added]).removesuffix(".")
         own = "FILE.py:Name or package.module:Name of your own"
-        own += f", or ./{plain} for the folder of that name" if kind == "tasks" and Path(plain).is_dir() else ""
         raise UserError(f"There is no {kind[:-1]} '{plain}': {near} (or give {own}).")
     try:
         return load(added[plain].where + name.removeprefix(plain))

@@ -11,6 +11,7 @@ DuckDB, which is here for rows, and Arrow by pyarrow, which whoever has such fil
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import sys
@@ -29,6 +30,7 @@ from levelfield.user.own_folders import SPLIT_NAMES
 
 Columns = Mapping[str, list[Any]]
 Classes = Mapping[str, tuple[str, ...]]
+NUMPY = b"\x93NUMPY"  # what an array that NumPy saved begins with
 LFS = b"version https://git-lfs"  # what a file begins with that git has not downloaded
 
 
@@ -132,16 +134,30 @@ def _table(path: Path, split: str, skip_broken: bool) -> Part:
                 raise UserError(f"{path} only points to data that git has not downloaded: run `git lfs pull` there.")
         table = READERS[path.suffix.lower()](path, skip_broken)
     except UnicodeDecodeError as error:
+        kind, usual = ("UTF-8", "latin1") if error.encoding == "utf-8" else (error.encoding.upper(), error.encoding)
         raise UserError(
-            f"{path} is no UTF-8 text (byte {error.start:,}): convert it, for example by `iconv -f latin1 -t utf8`."
+            f"{path} is no {kind} text (byte {error.start:,}): convert it, for example by `iconv -f {usual} -t utf8`."
         ) from error
     except OSError as error:
         raise unreadable(path, error, "give the path of your data") from error
     return Part(split, table.columns, table.skipped, table.classes)
 
 
+def _encoding(path: Path) -> str:
+    """Returns how a text is encoded: as its mark says, which spreadsheets and PowerShell write, else UTF-8.
+
+    Raises UserError for UTF-16 without a mark, whose letters would be taken for others with zero bytes between them.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    if 0 in head[:2]:
+        kind = "utf-16be" if head[0] == 0 else "utf-16le"
+        raise UserError(f"{path} looks like UTF-16: convert it, for example by `iconv -f {kind} -t utf8`.")
+    return "utf-16" if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
 def _csv(path: Path, skip_broken: bool) -> Table:
-    with path.open(encoding="utf-8-sig", newline="") as file, _long_cells():
+    with path.open(encoding=_encoding(path), newline="") as file, _long_cells():
         head = file.readline()
         file.seek(0)
         tabs = path.suffix.lower() == ".tsv" and "\t" in head
@@ -190,7 +206,7 @@ def _long_cells() -> Iterator[None]:
 def _jsonl(path: Path, skip_broken: bool) -> Table:
     rows: list[dict[str, Any]] = []
     skipped = 0
-    with path.open(encoding="utf-8-sig") as file:
+    with path.open(encoding=_encoding(path)) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -276,15 +292,27 @@ READERS: dict[str, Callable[[Path, bool], Table]] = {
 """How a file is read, by its ending."""
 
 
+def _array(file: Path) -> np.ndarray:
+    """Returns the array of a file. Raises UserError for other content, in words other than NumPy's, which advise to
+    unpickle what may do anything."""
+    try:
+        with file.open("rb") as opened:
+            if opened.read(len(NUMPY)) != NUMPY:
+                raise UserError(f"{file} is no array as NumPy saves it: write it with np.save.")
+        return np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise unreadable(file, error, "give the path of your data") from error
+    except (ValueError, EOFError) as error:
+        why = "holds Python objects" if "bject" in str(error) else f"is damaged ({str(error).splitlines()[0]})"
+        raise UserError(f"{file} {why}: save an array of numbers with np.save.") from error
+
+
 def _arrays(folder: Path, split: str) -> Part:
     """Returns x.npy, (N, T) or (N, T, channels), as a column `x` of sequences, and the other arrays, (N, ...), as they
     are. `lengths.npy`, (N,), says how many steps of each are real."""
     found: dict[str, np.ndarray] = {}
     for file in sorted(folder.glob("*.npy")):
-        try:
-            found[file.stem] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{file} cannot be read ({error}): save it with np.save, without objects.") from error
+        found[file.stem] = _array(file)
     for needed in ("x", "y"):
         if needed not in found:
             raise UserError(f"{folder} has no {needed}.npy: save inputs as x.npy and labels as y.npy.")

@@ -188,6 +188,13 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "symbols")
     if task.channels:
         columns = [cells.column(name, "--channels") for name in task.channels]
+        first = columns[0][0]
+        if isinstance(first, np.ndarray) and first.ndim == 2 and first.shape[1] > 1:
+            name = task.channels[0]
+            raise UserError(
+                f"{task.path} is a folder of arrays, whose {name}.npy has its {first.shape[1]} channels already: leave "
+                "out --channels."
+            )
         return _Sequences(own_columns.signals(columns, task.longest, task.channels), "signal")
     if not isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray):
         raise UserError(
@@ -319,11 +326,18 @@ def _found(y: np.ndarray) -> set[int]:
 def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:
     left = int((~whole).sum())
     none = " Where an example has none of the labels, write [] for an empty cell." if len(task.labels) == 1 else ""
-    notes = [f"{left:,} of {len(whole):,} rows without input or label were left out.{none}"] if left else []
-    notes += [f"{skipped:,} broken rows were left out."] if skipped else []
+    notes = [f"{left:,} of {len(whole):,} rows without input or label {_were(left)} left out.{none}"] if left else []
+    notes += [f"{skipped:,} broken {'row' if skipped == 1 else 'rows'} {_were(skipped)} left out."] if skipped else []
     if unused := own_files.unused_splits(Path(task.path)):
         notes.append(f"Splits that are none of train, val and test were left out: {', '.join(unused)}.")
     notes += [
-        f"{n:,} groups of {task.group} are in both {pair.replace('+', ' and ')}." for pair, n in shared.items() if n
+        f"{n:,} {'group' if n == 1 else 'groups'} of {task.group} {'is' if n == 1 else 'are'} in both "
+        f"{pair.replace('+', ' and ')}."
+        for pair, n in shared.items()
+        if n
     ]
     return notes
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -63,7 +63,7 @@ def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
             OwnData(str(tmp_path / "a.jsonl"), channels=("x",), label="y").build(None)
     x, y = RNG.normal(size=(20, 7, 3)), np.arange(20) % 2
     where = arrays(tmp_path / "folder", x=x, y=y)
-    with pytest.raises(UserError, match="lists within a list"):
+    with pytest.raises(UserError, match="has its 3 channels already: leave out --channels"):
         OwnData(where, channels=("x",), label="y").build(None)
     assert OwnData(where).build(None)["train"].x.shape[1] == 3
     column = own_columns.signals([[[[1.0], [2.0]]]], 10, ["x"])[0]

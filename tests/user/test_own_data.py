@@ -199,13 +199,43 @@ def test_files_that_cannot_be_read(here: Path) -> None:
         OwnData("a.csv", text="x", symbols="y")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_text_in_sixteen_bits_is_read_by_its_mark_and_named_without_one(here: Path, encoding: str) -> None:
+    write(here / "a.csv")
+    text = (here / "a.csv").read_text().replace("0", "é")
+    (here / "a.csv").write_text(text, encoding="utf-8")
+    (here / "b.csv").write_text(text, encoding=encoding)
+    plain, wide = (OwnData(str(here / name), text="body", label="stars") for name in ("a.csv", "b.csv"))
+    if encoding == "utf-16":
+        assert np.array_equal(wide.build(None)["train"].x, plain.build(None)["train"].x)
+        (here / "b.csv").write_bytes((here / "b.csv").read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"UTF-16.*iconv -f utf-16"):
+        wide.input  # noqa: B018  # reads the file
+
+
+def test_what_is_no_array_is_refused_without_advice_to_unpickle(here: Path) -> None:
+    (here / "a").mkdir()
+    np.save(here / "a" / "x.npy", np.zeros((6, 4)))
+    whole = (here / "a" / "x.npy").read_bytes()
+    np.save(here / "objects.npy", np.array([{}] * 6, object))
+    contents = {
+        b"junk": "no array as NumPy saves it", whole[:-9]: "is damaged", whole[:8]: "is damaged",
+        (here / "objects.npy").read_bytes(): "holds Python objects",
+    }  # fmt: skip
+    for content, sentence in contents.items():
+        (here / "a" / "y.npy").write_bytes(content)
+        with pytest.raises(UserError, match=sentence) as raised:
+            OwnData("a").input  # noqa: B018  # reads the files
+        assert "pickle" not in str(raised.value)
+
+
 def test_broken_and_missing_rows_are_left_out_and_counted(here: Path) -> None:
     lines = [f"text {i},{i % 2}" for i in range(20)] + ["a,1,2", ",1", "text,"]
     (here / "a.csv").write_text("\n".join(["x,y", *lines]) + "\n")
     task = OwnData("a.csv", text="x", label="y", skip_broken=True)
     with pytest.warns(UserWarning):
         assert sum(map(len, task.build(None).values())) == 20
-    assert task.notes == ("2 of 22 rows without input or label were left out.", "1 broken rows were left out.")
+    assert task.notes == ("2 of 22 rows without input or label were left out.", "1 broken row was left out.")
 
 
 def test_prepare_and_verify_and_the_text_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,3 +273,29 @@ def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit) as end:
         main(["plan", "linear", "--text", "body"])
     assert end.value.code == 2 and "no file: give it with --own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["arrays"], "arrays is a folder here, and no task has that name: give ./arrays for the data in it."),
+        (["./nowhere"], "There is no file or folder ./nowhere: give the path of your data, or of a study's file."),
+        (["nowhere", "--text", "a"], "There is no file or folder nowhere: give the path of your data."),
+        (["recall", "--text", "a"], "'recall' is no file of data"),
+        (["notes.txt", "--text", "a"], "'notes.txt' is no file of data"),
+    ],
+)
+def test_a_place_without_data_is_told_apart(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    (here / "arrays").mkdir()
+    (here / "notes.txt").write_text("text")
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "prepare", *words])
+    assert stop.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_a_pipe_gets_no_empty_line_for_a_bar(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "prepare", write(here / "reviews.csv"), "--text", "body", "--label", "stars"])
+    shown = capsys.readouterr()
+    assert shown.err == "" and shown.out.count("\n") == 1
