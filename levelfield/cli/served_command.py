@@ -230,9 +230,12 @@ def counted(found: Sequence[Prediction]) -> Iterator[str]:
             groups.setdefault((p.template, p.length), []).append(p)
     for (label, length), group in groups.items():
         counts = sorted(p.counted["prompt"] for p in group)
-        theirs = f"{counts[0]:,} to {counts[-1]:,} tokens"
-        where = f"At {length} ({label}) the server counted {theirs} of prompt"
+        where = f"At {length} ({label}) the server counted {_span(counts[0], counts[-1])} tokens of prompt"
         if any(p.cut_off for p in group):
             yield f"{where}, and prompts have up to {max(p.tokens for p in group):,}: it may have cut some off."
         elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
-            yield f"{where}; by the tokenizer here they have {min(p.tokens for p in group):,} to {length:,}."
+            yield f"{where}; by the tokenizer here they have {_span(min(p.tokens for p in group), length)}."
+
+
+def _span(least: int, most: int) -> str:
+    return f"{least:,} to {most:,}" if least != most else f"{least:,}"

@@ -197,6 +197,8 @@ def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
     whole, short = (replace(answer, counted={"prompt": n}) for n in (len(sample.ids) + 1, 256))
     assert list(counted([whole, answer])) == []
     assert next(iter(counted([whole, short]))).endswith("it may have cut some off.")
+    (other,) = counted([replace(answer, counted={"prompt": answer.tokens + 99})] * 2)
+    assert f"the server counted {answer.tokens + 99:,} tokens of prompt; by the tokenizer" in other, "and no range"
 
 
 def test_patience_grows_and_ends() -> None:
