@@ -192,8 +192,10 @@ def test_importing_it_leaves_torch_alone(module: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "tasks"]], ids=" ".join)
-def test_help_and_the_list_of_tasks_leave_torch_alone(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["list", "tasks"], ["list", "studies"]], ids=" ".join
+)
+def test_help_and_lists_leave_torch_alone(arguments: list[str]) -> None:
     code = f"""
 import sys
 from levelfield.cli.app import main

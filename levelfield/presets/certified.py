@@ -188,14 +188,11 @@ def recipe(scale: Scale, batch: int) -> Recipe:
     )
 
 
-def study(name: str, given: Sequence[MixerConfig]) -> Study:
+def study(name: str, given: Sequence[MixerConfig], claim: str) -> Study:
     """Returns the study of these mixers beside three convolutions."""
     return Study(
         name=name,
-        claim=(
-            "A stack of convolutions that sees no more steps than the certified range scores exactly 50 %, as is "
-            "proved; models that see everything reach further, and training stops some of them short."
-        ),
+        claim=claim,
         runs=lambda effort: runs(given, effort, causal=True),
         views=(
             ReportView("ranges", "Accuracy by certified range", axis="trained", note="Every seed is a dot."),
@@ -226,8 +223,8 @@ def beside(mixer: MixerConfig, asked: Asked = USUAL) -> Study:
         return runs(arms, effort, _looks_back(mixer, effort, asked), own, asked)
 
     name = "-".join(["reach", own, *(digest(each)[:6] for each in (mixer, asked)[: 1 if asked == USUAL else 2])])
-    found = study(name, arms)
-    return replace(found, claim=f"Sequences that need it by proof show how far {own} reaches.", runs=made)
+    found = study(name, arms, claim=f"Sequences that need it by proof show how far {own} reaches.")
+    return replace(found, runs=made)
 
 
 @cache

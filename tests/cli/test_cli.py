@@ -294,10 +294,13 @@ def test_everything_listed_has_a_line_about_it(kind: str, capsys: pytest.Capture
 
 
 def test_every_shipped_study_loads_under_its_file_name() -> None:
-    from levelfield.engine.find import listing
+    from levelfield.cli.listing import stated_claim
+    from levelfield.engine.find import PACKAGE, listing
 
     for name in listing("studies"):
-        assert Source(name).find().name == name
+        found = Source(name).find()
+        assert found.name == name
+        assert stated_claim(PACKAGE / "studies" / f"{name}.py") in (found.claim, "")
 
 
 def test_progress_reads_what_a_run_wrote_and_survives_half_a_file(tmp_path: Path) -> None:
