@@ -59,8 +59,13 @@ def missing(cell: Any) -> bool:
 
 
 def require_text(cells: Sequence[Any], name: str) -> None:
-    """Raises UserError for a cell that holds several things, which has no text of its own."""
+    """Raises UserError for a cell that holds several things, or bytes, which has no text of its own."""
     for number, cell in enumerate(cells, 1):
+        if isinstance(cell, (bytes, bytearray)):
+            raise UserError(
+                f"Row {number} of the column {name} is bytes and no text: store it as text, in UTF-8, or name a column "
+                "of text."
+            )
         if isinstance(cell, (*LISTS, dict)):
             raise UserError(
                 f"Row {number} of the column {name} is a {'record' if isinstance(cell, dict) else 'list'} and no text: "
@@ -102,8 +107,11 @@ def tokenizer_file(where: str) -> Path:
 def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
     """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none.
 
-    Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too.
+    Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises
+    UserError for a record, and for bytes.
     """
+    if any(isinstance(cell, (dict, bytes, bytearray)) for cell in cells):
+        raise UserError("A cell of --symbols is a record or bytes: name a column of words, or of lists of them.")
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
     split = items if all(items(text) is not None for text in texts) else str.split
     found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)

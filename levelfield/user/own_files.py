@@ -15,7 +15,7 @@ import codecs
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from levelfield.user.own_folders import SPLIT_NAMES
 Columns = Mapping[str, list[Any]]
 Classes = Mapping[str, tuple[str, ...]]
 NUMPY = b"\x93NUMPY"  # what an array that NumPy saved begins with
+ZONED = "TIMESTAMP WITH TIME ZONE"  # as DuckDB calls it
 LFS = b"version https://git-lfs"  # what a file begins with that git has not downloaded
 
 
@@ -233,8 +234,9 @@ def _parquet(path: Path, skip_broken: bool) -> Table:
     import duckdb
 
     try:
-        with duckdb.connect(config={"threads": 1}) as base:
-            found = base.execute("SELECT * FROM read_parquet($1)", [str(path)])
+        with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as base:
+            kinds = base.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+            found = base.execute(f"SELECT *{_zones_as_text(kinds)} FROM read_parquet($1)", [str(path)])
             names = [column[0] for column in found.description or ()]
             rows = found.fetchall()
             said = base.execute(
@@ -246,6 +248,15 @@ def _parquet(path: Path, skip_broken: bool) -> Table:
         raise UserError(f"{path} is no Parquet file that can be read ({reason}): write it anew.") from error
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
     return Table(columns, classes=_classes(features[0] if features else b""))
+
+
+def _zones_as_text(kinds: Sequence[tuple[str, ...]]) -> str:
+    """Returns what replaces times with a zone by texts, in UTC, which without an extension of DuckDB they are; DuckDB
+    needs the package pytz to give them, which many have not, and would read nothing of the file. kinds: name and type
+    of each column."""
+    quoted = [(name.replace('"', '""'), kind) for name, kind, *_ in kinds if ZONED in kind]
+    texts = [f'CAST("{name}" AS {kind.replace(ZONED, "VARCHAR")}) AS "{name}"' for name, kind in quoted]
+    return f" REPLACE ({', '.join(texts)})" if texts else ""
 
 
 def _arrow(path: Path, skip_broken: bool) -> Table:
@@ -260,7 +271,9 @@ def _arrow(path: Path, skip_broken: bool) -> Table:
             source.seek(0)
             table = (pa.ipc.open_file if with_footer else pa.ipc.open_stream)(source).read_all()
             columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, and not of what the file holds
         raise UserError(f"{path} is no Arrow file that can be read ({error}): write it anew.") from error
     return Table(columns, classes=_classes((table.schema.metadata or {}).get(b"huggingface", b"")))
 

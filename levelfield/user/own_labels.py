@@ -35,6 +35,8 @@ def label_sets(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[
     if all(isinstance(cell, np.ndarray) and cell.ndim == 1 for cell in column):
         return _array(column, name)
     sets = _sets(column)
+    if all(found is None for found in sets):
+        raise UserError(f"The column {name} has nothing in it: give a column of sets of labels.")
     there = sorted({label for found in sets if found for label in found}, key=by_number)
     if max((len(found) for found in sets if found), default=0) < 2:
         raise UserError(

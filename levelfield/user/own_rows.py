@@ -122,6 +122,7 @@ def content(task: Settings, identity: str) -> Content:
     identity: changes whenever what they hold does, so that they are read once for each content.
     """
     parts = own_files.read(Path(task.path), task.skip_broken)
+    _require_inputs(task, parts)
     cells = _joined(task, parts)
     given = _given_splits(task, cells, parts)
     sequences = _sequences(task, cells)
@@ -166,11 +167,26 @@ def _joined(task: Settings, parts: list[own_files.Part]) -> Cells:
     return Cells(task.path, columns)
 
 
+def _require_inputs(task: Settings, parts: list[own_files.Part]) -> None:
+    """Raises UserError for a file without the columns of the input that others have; one without labels is one whose
+    labels are hidden, and that is told."""
+    known = dict.fromkeys(name for part in parts for name in part.columns)
+    for name in (task.text, task.symbols, *task.channels):
+        for part in parts:
+            if name in known and name not in part.columns:
+                of = f"of the split {part.split}" if part.split else "of one file"
+                raise UserError(f"The rows {of} have no column '{name}': call it so in every file of {task.path}.")
+
+
 def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> np.ndarray:
     """Returns the split that files or a column give each row, (N,) text; all "train" where nothing is given."""
     if not task.split:
         return np.array([part.split or "train" for part in parts for _ in range(part.rows)], object).astype(str)
-    named = [str(cell).strip().lower() for cell in cells.column(task.split, "--split")]
+    named = ["" if own_columns.missing(c) else str(c).strip().lower() for c in cells.column(task.split, "--split")]
+    if "" in named:
+        raise UserError(
+            f"The column {task.split} has nothing in row {named.index('') + 1}: its cells are train, val or test."
+        )
     if other := next((name for name in named if name not in SPLIT_NAMES), None):
         raise UserError(f"The column {task.split} says '{other}': its cells are train, val or test.")
     return np.array([SPLIT_NAMES[name] for name in named])

@@ -29,8 +29,8 @@ def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.n
     wanted = [name for name, share in shares.items() if share > 0]
     if len(sizes) <= len(wanted):
         raise UserError(
-            f"{len(sizes)} different inputs or groups make no {len(wanted) + 1} splits: give more rows, or name the "
-            "splits with --split."
+            f"{len(wanted) + 1} splits need as many different inputs or groups, and here are {len(sizes)}: give more "
+            "rows, or name the splits with --split."
         )
     left = deque(sorted(sizes, key=lambda key: hashlib.sha256(b"%d/" % seed + key).digest()))
     chosen: dict[bytes, str] = {}

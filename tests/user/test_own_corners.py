@@ -4,6 +4,7 @@ can train on."""
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from levelfield import OwnData
 from levelfield.spec import Signal, UserError, digest
-from levelfield.user import own_columns, own_rows
+from levelfield.user import own_columns, own_files, own_rows
 
 ROWS = [f"text {number},{number % 2}" for number in range(30)]
 RNG = np.random.default_rng(0)
@@ -84,6 +85,38 @@ def test_a_list_or_a_record_is_no_text(tmp_path: Path, kind: str, ending: str) -
         OwnData(str(file), text="x", label="y").build(None)
     if kind == "list":
         assert OwnData(str(file), symbols="x", label="y").max_length == 2
+
+
+@pytest.mark.parametrize("cell", ["to_timestamp(i % 2)", "{'at': [to_timestamp(i % 2)]}"])
+def test_times_with_a_zone_are_texts_in_utc(tmp_path: Path, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They kept a file from being read, for want of a package, even where nobody asked for their column."""
+    monkeypatch.setitem(sys.modules, "pytz", None)
+    table = f'SELECT \'text \' || i AS x, i % 2 AS y, {cell} AS "of a""" FROM range(30) _(i)'
+    duckdb.sql(f"COPY ({table}) TO '{tmp_path / 'a.parquet'}' (FORMAT parquet)")
+    (part,) = own_files.read(tmp_path / "a.parquet")
+    texts = ["1970-01-01 00:00:00+00", "1970-01-01 00:00:01+00"]
+    nested = cell.startswith("{")
+    assert part.columns['of a"'][:2] == ([{"at": [text]} for text in texts] if nested else texts)
+    assert (
+        list(part.columns) == ["x", "y", 'of a"'] and OwnData(str(tmp_path / "a.parquet"), text="x", label="y").classes
+    )
+
+
+@pytest.mark.parametrize(
+    "asked, sentence",
+    [
+        ({"text": "blob", "label": "y"}, "Row 1 of the column blob is bytes and no text"),
+        ({"symbols": "blob", "label": "y"}, "is a record or bytes"),
+        ({"symbols": "record", "label": "y"}, "is a record or bytes"),
+        ({"text": "x", "labels": ("empty",)}, "empty has nothing in it"),
+        ({"text": "x", "label": "y", "split": "empty"}, "empty has nothing in row 1: its cells are train, val or test"),
+    ],
+)
+def test_cells_that_mean_nothing_where_they_are_named(tmp_path: Path, asked: dict[str, Any], sentence: str) -> None:
+    cells = "'text ' || i AS x, i % 2 AS y, 'b'::BLOB AS blob, {'a': i} AS record, NULL::VARCHAR AS empty"
+    duckdb.sql(f"COPY (SELECT {cells} FROM range(30) _(i)) TO '{tmp_path / 'a.parquet'}' (FORMAT parquet)")
+    with pytest.raises(UserError, match=sentence):
+        OwnData(str(tmp_path / "a.parquet"), **asked).build(None)
 
 
 def test_the_scale_of_very_many_steps_is_that_of_all_of_them() -> None:

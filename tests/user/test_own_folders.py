@@ -153,6 +153,22 @@ def test_folders_that_cannot_be_used_are_refused_in_one_sentence(
     assert own_files.is_data("x.arrow")
 
 
+def test_an_arrow_file_that_is_cut_off_is_said_to_be_one(here: Path) -> None:
+    saved(here / "one", rows(range(30)))
+    (file,) = (here / "one").glob("*.arrow")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(UserError, match="is no Arrow file that can be read"):
+        OwnData("one", **TEXT).input  # noqa: B018  # reads the file
+
+
+def test_a_split_without_the_column_of_the_input_is_refused(here: Path) -> None:
+    """It was left out, and a share of the training rows took its place."""
+    parquet(here / "a" / "train.parquet", rows(range(30)))
+    parquet(here / "a" / "test.parquet", [{"body": row["text"], "label": row["label"]} for row in rows(range(30, 40))])
+    with pytest.raises(UserError, match="The rows of the split test have no column 'text'"):
+        OwnData("a", **TEXT).input  # noqa: B018  # reads the files
+
+
 def test_arrow_without_pyarrow_says_what_to_install(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "a.arrow").write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
