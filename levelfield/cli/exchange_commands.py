@@ -114,5 +114,7 @@ def import_runs(folders: Sequence[str], runs_dir: Path, say: Say) -> None:
     """Reads exported runs back. Raises UserError for a folder that is none, or that is not whole."""
     for folder in map(Path, folders):
         if not share.is_packed(folder):
-            raise UserError(f"{folder} is no exported run: `levelfield export RUN_ID` writes one.")
+            inside = sorted(each.parent for each in folder.glob(f"*/{share.MANIFEST}"))
+            fix = f"name one in it, such as {inside[0]}" if inside else "`levelfield export RUN_ID` writes one"
+            raise UserError(f"{folder} is no exported run: {fix}.")
         say(f"Read {share.unpack(folder, runs_dir)}")

@@ -79,7 +79,7 @@ def probe(
 
     Args:
         probe: name of the probe, or FILE.py:Probe of your own
-        run_id: name of the run's directory
+        run_id: name of the run's directory, or its path
         study: the file that defines the run, where it is not a study of levelfield
         runs_dir: folder of run directories
         data: folder of prepared data
@@ -90,6 +90,7 @@ def probe(
     from levelfield.run import execute
     from levelfield.runs import store
 
+    runs_dir, run_id = store.located(runs_dir, run_id)
     named, found = by_name.probe(probe), find_run(run_id, runs_dir, study)
     where = store.directory(runs_dir, found)
     if not store.complete(where):

@@ -116,13 +116,15 @@ def export_run(
     """Write a complete run as a folder that stands by itself: weights, spec, ledger, rows, a card and a loader.
 
     Args:
-        run_id: name of the run's directory
+        run_id: name of the run's directory, or its path
         runs_dir: folder of run directories
         folder: where it is written (default: exported, and the name of the run)
         push: also upload it to the hub of Hugging Face; needs levelfield[hub]
     """
     from levelfield.cli import exchange_commands
+    from levelfield.runs import store
 
+    runs_dir, run_id = store.located(runs_dir, run_id)
     exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say)
 
 

@@ -113,7 +113,8 @@ def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) 
         reasons.setdefault(why, []).append(run_id)
     for why, (first, *others) in reasons.items():
         alike = f" and {len(others)} more for the same reason" if others else ""
-        say(f"  failed: {first}{alike}: {why} (see {job.out / first / store.ERROR})")
+        said = job.out / first / store.ERROR
+        say(f"  failed: {first}{alike}: {why}{f' (see {said})' if said.exists() else ''}")  # none on a full disk
 
 
 def report_command(job: Job) -> str:

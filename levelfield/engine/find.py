@@ -278,9 +278,9 @@ def find_run(run_id: str, out: Path, study: str = "") -> Run:
     try:
         run = restore(described, mixer)
     except Unknown as error:
-        raise UserError(
-            f"{run_id} is made of {error}, which is not of levelfield: add --study FILE.py or FILE.py:Mixer."
-        ) from error
+        made = f"{run_id} is made of {error.place or error}, which is not of levelfield"
+        own = f", such as --study {error.place}" if error.place else ""
+        raise UserError(f"{made}: add --study FILE.py or FILE.py:Mixer{own}.") from error
     except UserError as error:  # which says how to mend it
         raise UserError(f"{gone}. {error}") from error
     except (TypeError, ValueError, LookupError) as error:

@@ -24,7 +24,15 @@ from levelfield.user import own_data as own_data  # a class that a run may be ma
 
 
 class Unknown(LookupError):
-    """The error for a class that is neither of levelfield nor of a plug-in."""
+    """The error for a class that is neither of levelfield nor of a plug-in.
+
+    place: FILE.py:Name or package.module:Name that the description says it is of, "" where it says none.
+    """
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        super().__init__(str(described.get("kind")))
+        path, name = described.get("path"), described.get("name")
+        self.place = f"{path}:{name}" if path and isinstance(path, str) and isinstance(name, str) else ""
 
 
 def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
@@ -42,7 +50,7 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
         return replace(mixer, settings=restore(described["settings"]))
     known = kinds() | ({} if mixer is None else {type(mixer).__name__: type(mixer)})
     if kind not in known and kind not in (known := plugged_kinds()):
-        raise Unknown(str(kind))
+        raise Unknown(described)
     return known[kind](**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version")})
 
 

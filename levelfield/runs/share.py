@@ -43,6 +43,8 @@ def pack(where: Path, target: Path) -> list[Path]:
         raise store.missing(where.parent, where.name)
     if not store.complete(where):
         raise UserError(f"{where.name} is not complete in {where.parent}: run its study first.")
+    if target.is_file():
+        raise UserError(f"{target} is a file: give the --folder that the run is written to.")
     if target.exists() and any(target.iterdir()) and not (target / MANIFEST).exists():
         raise UserError(f"{target} holds other things: give another --folder.")
     if (where / store.WEIGHTS).exists():
@@ -89,7 +91,7 @@ def unpack(folder: Path, runs_dir: Path) -> Path:
 
 def _manifest(folder: Path) -> tuple[str, dict[str, str]]:
     """Returns the run's name and the SHA-256 of each file. Raises UserError for a name that leads out of its folder."""
-    found: Any = read_json(folder / MANIFEST)
+    found: Any = read_json(folder / MANIFEST, "get the folder again")
     if wrong := fault(found, Manifest) or _wrong(found):
         raise UserError(f"{folder / MANIFEST} is damaged ({wrong}): get the folder again.")
     return found["run"], found["files"]

@@ -95,6 +95,12 @@ def diverged(where: Path) -> bool:
     return False
 
 
+def located(out: Path, run_id: str) -> tuple[Path, str]:
+    """Returns the folder of a run's directory, and its id, where the id or the path of the directory is given."""
+    there = [where for where in (out / run_id, Path(run_id)) if (where / SPEC).exists()]
+    return (there[0].parent, there[0].name) if there else (out, run_id)
+
+
 def missing(out: Path, run_id: str) -> UserError:
     """Returns the error for a run that has no folder in `out`, with the nearest one."""
     there = sorted(each.parent.name for each in out.glob(f"*/{SPEC}"))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from repository import ROOT
 from safetensors.torch import load_file, save_file
 
 from levelfield.cli.app import main
-from levelfield.engine.find import Source, choose
+from levelfield.engine.find import Source, choose, find_run
 from levelfield.engine.worker import Job, attempt
+from levelfield.files import write_json
+from levelfield.presets import by_name, efforts
 from levelfield.runs import load_weights, share, store
-from levelfield.spec import UserError
+from levelfield.spec import Run, UserError, describe
 from levelfield.spec.row_schema import row_schema
 
 PYTHON = {"string": str, "integer": int, "number": (int, float)}
@@ -56,6 +59,33 @@ def test_a_run_comes_back_byte_for_byte(run: Path, tmp_path: Path, capsys: pytes
 def test_a_run_that_is_not_there_is_called_so_with_the_nearest_one(run: Path) -> None:
     with pytest.raises(UserError, match=f"There is no run '{run.name}s' in .*did you mean '{run.name}'"):
         share.pack(run.with_name(f"{run.name}s"), run.parent / "out")
+
+
+def test_a_run_is_named_by_its_path_too(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["export", f"{run}/"])
+    folder = Path("exported") / run.name
+    assert share.is_packed(folder)
+    for words, sentence in {
+        ("import", "exported"): f"exported is no exported run: name one in it, such as {folder}.",
+        ("export", str(run), "--folder", str(folder / "load.py")): "load.py is a file",
+        ("export", f"{run.parent}/nothing"): "There is no run 'nothing'",
+    }.items():
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        assert stop.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_a_run_of_a_layer_of_others_says_what_to_name(tmp_path: Path) -> None:
+    model = replace(efforts.model("recall", efforts.ATTENTION, "smoke"), mixers=(by_name.mixer("torch.nn:GRU"),))
+    (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
+    made = Run(efforts.task("recall", "smoke"), model, protocol, 0)
+    write_json(store.directory(tmp_path, made) / store.SPEC, describe(made))
+    with pytest.raises(UserError, match=r"is made of torch\.nn:GRU.*such as --study torch\.nn:GRU\."):
+        find_run(made.id, tmp_path)
+    assert find_run(made.id, tmp_path, "torch.nn:GRU").id == made.id
 
 
 def test_the_loader_needs_torch_alone(packed: Path) -> None:
