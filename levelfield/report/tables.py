@@ -147,12 +147,14 @@ UNITS_OF_TIME = (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 4 * DAY), ("days"
 
 def duration(seconds: float | None) -> str:
     """Returns a time in seconds below two minutes, in minutes below two hours, in hours below four days, in days below
-    two years, then in years."""
+    two years, then in years. What is rounded up to such a limit is told in the longer unit, as the limit itself is."""
     if seconds is None:
         return DASH
     for unit, per, limit in UNITS_OF_TIME:
-        if seconds < limit:
-            return f"{figures(seconds / per)} {unit}"
+        shown = figures(seconds / per)
+        if seconds < limit and float(shown.replace(",", "")) < limit / per:
+            return f"{shown} {unit}"
+        seconds = max(seconds, limit)
     return f"{figures(seconds / YEAR)} years"
 
 
