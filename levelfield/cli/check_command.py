@@ -8,7 +8,7 @@ levelfield check tinylab.study          a study: its runs at every effort that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType
@@ -23,7 +23,7 @@ from levelfield.presets import by_name, efforts
 from levelfield.probes import PROBES
 from levelfield.run import build_net
 from levelfield.run import check as check_run
-from levelfield.spec import EFFORTS, MixerConfig, Probe, Run, Study, Task, UserError, closest
+from levelfield.spec import EFFORTS, MixerConfig, Probe, Progress, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.user import named, plugins, values
 from levelfield.user.mixer import load_user_mixer, offered
@@ -109,7 +109,7 @@ def _of(
     name: str, found: MixerConfig | Task | Probe, width: int, sources: Path | None
 ) -> Iterator[tuple[str, Findings]]:
     if isinstance(found, Task):
-        yield f"the task {name}", task_findings.examine(found, sources)
+        yield f"the task {name}", task_findings.examine(found, sources, _bars)
     elif isinstance(found, Probe):
         yield f"the probe {name}", _probe(found)
     else:
@@ -119,6 +119,19 @@ def _of(
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
             yield f"the mixer {name} at width {width}, {way}", mixer_findings.examine(found, width, causal)
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    """Shows progress on a terminal, until the next line is said: a bar that is alive takes what is printed."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    from levelfield.cli.data_commands import shown
+
+    console = Console(stderr=True)
+    with Bars(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield shown(bar)
 
 
 def _looks_ahead(mixer: MixerConfig, width: int) -> bool:

@@ -9,30 +9,43 @@ Preparing a task checks its arrays once; this looks at more, and builds them twi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
 
 from levelfield.data import duplicates, prepared
-from levelfield.spec import SPLITS, Examples, SplitName, Task, UserError
+from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, no_progress
 from levelfield.spec.errors import format_error
 
 Splits = Mapping[SplitName, Examples]
+Shown = Callable[[], AbstractContextManager[Progress]]
 
 
-def examine(task: Task, sources: Path | None) -> Iterator[tuple[str, str]]:
+def unseen() -> AbstractContextManager[Progress]:
+    """A Shown that shows nothing."""
+    return nullcontext(no_progress)
+
+
+def examine(task: Task, sources: Path | None, shown: Shown = unseen) -> Iterator[tuple[str, str]]:
     """Yields each rule in words and what breaks it, "" where nothing does; what needs the arrays comes after them.
 
-    sources: the folder of official files, for a task that reads some.
+    sources: the folder of official files, for a task that reads some. shown: opened each time that the arrays are
+    built, and told how far they are.
     """
+
+    def build() -> Splits:
+        with shown() as progress:
+            return prepared.build(task, sources, progress)
+
     yield "it says what it is", _fault(lambda: _declared(task))
     built: list[Splits] = []
-    fault = _fault(lambda: built.append(prepared.build(task, sources)))
+    fault = _fault(lambda: built.append(build()))
     yield "its arrays are as it declares", fault
     if not built:
         return
     yield "no example is in two splits", _fault(lambda: _disjoint(task, built[0]))
-    yield "the same settings give the same bytes", _fault(lambda: _same(built[0], prepared.build(task, sources)))
+    yield "the same settings give the same bytes", _fault(lambda: _same(built[0], build()))
     yield "labels can be recomputed, where it says how", _fault(lambda: _recomputed(task, built[0]))
     yield "simple rules score at most 1", _fault(lambda: _baselines(task, built[0]))
 

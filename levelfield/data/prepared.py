@@ -178,9 +178,9 @@ def verify(at: Path) -> list[str]:
     return faults
 
 
-def build(task: Task, sources: Path | None) -> Mapping[SplitName, Examples]:
+def build(task: Task, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
     """Returns the task's splits, checked and kept nowhere. Raises UserError for whatever is wrong with them."""
-    return _build(task, sources, no_progress)[0]
+    return _build(task, sources, progress)[0]
 
 
 def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mapping[SplitName, Examples], list[str]]:
