@@ -278,9 +278,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_rows(path: Path) -> list[Any]:
-    """Returns the objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one."""
-    return _lines(path, read_text(path)) if path.exists() else []
+def read_rows(path: Path, advice: str = "") -> list[Any]:
+    """Returns the objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one.
+
+    advice: as of `read_text`.
+    """
+    return _lines(path, read_text(path, advice), advice) if path.exists() else []
 
 
 def read_log(path: Path) -> list[Any]:
@@ -303,9 +306,9 @@ def remedy(where: Path) -> str:
     return f"remove {where} and run again"
 
 
-def _lines(path: Path, text: str) -> list[Any]:
+def _lines(path: Path, text: str, advice: str = "") -> list[Any]:
     lines = text.split("\n")  # and not at U+2028 or U+0085, which other programs write into strings of JSON
-    return [_parsed(path, line) for line in lines if line]
+    return [_parsed(path, line, advice) for line in lines if line]
 
 
 def _parsed(path: Path, text: str, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:

@@ -360,5 +360,6 @@ def _diverged(found: Sequence[Prediction]) -> Iterator[str]:
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         yield (
-            f"The model's logits became NaN or infinite in {broken} of {len(found)} answers: try --precision float32."
+            f"The model's logits became NaN or infinite in {broken} of {len(found)} answers: "
+            "try --precision float32, and where that was used, see whether the weights are finite."
         )

@@ -48,7 +48,7 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
         return [_ours(doc, text, "inspect") for doc, text in inspected.answers(path)]
     if path.suffix == ".parquet":
         return [_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path)]
-    records = read_rows(path)
+    records = read_rows(path, "let the evaluator write it again, or copy it again")
     if not records:
         raise UserError(f"{path} has no answers: name a file of predictions or of logged samples.")
     try:
