@@ -27,20 +27,26 @@ GROUPS = [PRODUCTS, *NAMES]
 ABOUT = """# Speed of a training step
 
 A whole optimizer step of a model of two blocks, width 256, feed-forward layers of 1,024, AdamW, on 8,192 tokens: CPU
-time on one thread, least of its repeats. `ours` is float32; `faster` is its time over that of the same step otherwise.
-`share` is the step's FLOPs per second, as the ledger counts them, over what the machine does in plain products of these
-sizes and this precision. Written by `python benchmarks/train.py`; rows: `results/speed-train.csv`. Groups that are not
-here were not measured yet. Use the ratios: absolute numbers belong to the machine ({machine}).
+time on one thread, least of its repeats. `ours` is float32, and `share` its FLOPs per second, as the ledger counts
+them, over what the machine does in plain products of these sizes. The other columns are ratios to it: how many times
+as fast a step is, and in brackets its peak of memory in MiB. `others` are another's layer in a model of the same
+sizes, in float32 and in a plain loop: below 1 it is slower than ours. Written by `python benchmarks/train.py --peers
+PEERS`; rows: `results/speed-train.csv`. Groups and lengths that are not here were not measured. Use the ratios:
+absolute numbers belong to the machine ({machine}).
 
-The machine was busy with other work (a load of 8 to 22 on its two cores), which CPU time leaves out but for caches.
-Each number is of one process; float32 and bf16 of a mixer were measured one after the other, compiled steps up to an
-hour later, so that differences of a tenth may be the machine's. A kernel that compiles for two minutes of CPU time is
-given up; KDA is not compiled at all. What the rows say:
+The machine was busy with other work, which CPU time leaves out but for caches. Each number is of one process; the
+sides of a mixer were measured one after the other, compiled steps on another day, so that differences of a tenth may
+be the machine's. A kernel that compiles for two minutes of CPU time is given up; KDA is not compiled at all. What the
+rows say:
 
-- **bf16 is slower than float32 for no mixer here**, and half of them train 1.6 times as fast or faster. The goal of 1.5
-  is missed by eleven. On this CPU torch's fused attention takes as long in bf16 as in float32 (8 and 7 ms forward, 19
-  and 19 backward, for 256 queries and 1,024 keys of 4 heads, twice), which explains those with windows and biases. The
-  others were not profiled; their recurrences, decays and softmax stay in float32 ([numerics](numerics.md)).
+- **No peer's step is faster than ours by more than 2 %.** The attention of torch and of transformers, which call the
+  same fused kernel, and BigBird are within 2 % of it; sixteen other layers take 1.1 to 6.5 times as long, and two
+  cannot be measured. Several of them have kernels for GPUs, of which a CPU shows nothing.
+- **bf16 is slower than float32 for no mixer that is measured here**, and half of them train 1.6 times as fast or
+  faster. The goal of 1.5 is missed by thirteen. On this CPU torch's fused attention takes as long in bf16 as in
+  float32 (8 and 7 ms forward, 19 and 19 backward, for 256 queries and 1,024 keys of 4 heads, twice), which explains
+  those with windows and biases. The others were not profiled; their recurrences, decays and softmax stay in float32
+  ([numerics](numerics.md)).
 - **Compiling makes no step here faster on a CPU**; it takes less memory. Do not use `--compile` on a CPU for speed.
 - Nothing was measured on a GPU, neither utilisation nor hours: the GPU-hours of `levelfield plan` are its operations
   over an assumed 100 TFLOP/s, and its hours on a CPU come from one batch.

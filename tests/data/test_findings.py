@@ -1,4 +1,4 @@
-"""The examination of a task tells how far its arrays are while it builds them, and has ended that before it says more."""
+"""The examination of a task tells how far its arrays are while it builds them, and ends that before it says more."""
 
 from __future__ import annotations
 
