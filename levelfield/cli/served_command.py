@@ -110,7 +110,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
         model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
         asking.note_ways(asked.folder, sentences)
         with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
-            asking.evaluate(served, evaluations, asked.folder, max(1, options.at_once), watched)
+            asking.evaluate(served, evaluations, asked.folder, options.at_once, watched)
     return True
 
 
@@ -158,8 +158,11 @@ def client_of(address: Address, options: ServedOptions) -> Client:
         raise UserError(f"The environment variable {options.key_env} is not set: export it, or leave out --key-env.")
     if key and not named and not address.here and not address.url.startswith("https"):
         key = None  # it is the key of another service
-    patience = Patience(tries=max(1, options.tries), timeout=float(max(1, options.timeout)))
-    return Client(address, key, patience, max(1, options.at_once))
+    for name, value in (("tries", options.tries), ("timeout", options.timeout), ("at-once", options.at_once)):
+        if value < 1:
+            raise UserError(f"--{name} is {value}: give 1 or more.")
+    patience = Patience(tries=options.tries, timeout=float(options.timeout))
+    return Client(address, key, patience, options.at_once)
 
 
 def model_of(name: str | None, listed: Sequence[Mapping[str, Any]], address: Address) -> str:

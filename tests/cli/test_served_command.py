@@ -205,3 +205,10 @@ def test_patience_grows_and_ends() -> None:
     patience = Patience(first=1.0, longest=10.0)
     assert all(0.5 * 2**n <= patience.pause(n + 1) <= 2**n for n in range(3) for _ in range(20))
     assert 5 <= patience.pause(100) <= 10
+
+
+@pytest.mark.parametrize("option", ["--at-once", "--tries", "--timeout"])
+def test_what_has_to_be_1_or_more_is_refused_below(
+    server: ModelServer, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{option} is 0: give 1 or more." in refused(capsys, server, "--model", "toy", option, "0")

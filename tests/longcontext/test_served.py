@@ -223,11 +223,11 @@ def test_a_server_that_is_not_there_is_said_so() -> None:
         client.models()
 
 
-@pytest.mark.parametrize("address", ["http://me:secret@host/v1", "https://host/v1?api-key=secret"])
+@pytest.mark.parametrize("address", ["http://me:secret@host:8000/v1", "https://host:8000/v1?api-key=secret"])
 def test_a_key_in_the_address_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(UserError, match="--key-env") as found:
         Address.of(address)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(found.value) and "://host:8000/v1," in str(found.value)
 
 
 def test_reasoning_is_parted_from_the_answer_and_counted(server: ModelServer, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Address(NamedTuple):
         except ValueError as error:
             raise UserError(f"{text} is no address ({error}): give one such as http://127.0.0.1:8000/v1.") from error
         if parts.username or parts.password or parts.query or parts.fragment:
-            shown = f"{parts.scheme}://{host}{parts.path}"
+            shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             raise UserError(
                 f"Give the address alone, {shown}, and a key in an environment variable (--key-env), so that it is "
                 "neither stored nor shown."
