@@ -56,6 +56,9 @@ def is_address(name: str) -> bool:
         return True
     if (found := HOST.fullmatch(name)) and not Path(name).exists():
         raise UserError(f"{name} is no address without http:// at its beginning: give http://{found['rest']}.")
+    scheme, mark, _ = name.partition("://")
+    if mark and not Path(name).exists():
+        raise UserError(f"Servers are asked by http or https, not by {scheme}: give http://HOST:PORT/v1.")
     return False
 
 

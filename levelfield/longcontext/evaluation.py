@@ -41,8 +41,10 @@ class Evaluation:
     around: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if not self.tasks or not self.lengths or min(self.lengths) < 1 or self.count < 1:
-            raise UserError("An evaluation needs tasks, lengths from 1 and at least one sample of each.")
+        if not self.tasks or not self.lengths or min(self.lengths) < 1:
+            raise UserError("An evaluation needs tasks, and lengths from 1.")
+        if self.count < 1:
+            raise UserError(f"{self.count:,} samples of each task are too few: give 1 or more.")
         if max(self.lengths) > MOST_TOKENS:
             raise UserError(f"A length of {max(self.lengths):.4g} tokens is too long: give {MOST_TOKENS:,} or fewer.")
         if self.count > MOST_SAMPLES:

@@ -12,10 +12,11 @@ from fixtures_model_server import ModelServer, serving_model
 from toy_reader import knows
 
 from levelfield.cli import app
-from levelfield.cli.served_command import counted
+from levelfield.cli.served_command import counted, is_address
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served.client import Patience
 from levelfield.ruler import Bytes, Needle, generate
+from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
@@ -212,3 +213,11 @@ def test_what_has_to_be_1_or_more_is_refused_below(
     server: ModelServer, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"{option} is 0: give 1 or more." in refused(capsys, server, "--model", "toy", option, "0")
+
+
+def test_another_scheme_is_told_from_a_folder() -> None:
+    with pytest.raises(UserError, match="not by htp: give http://HOST:PORT/v1"):
+        is_address("htp://model/v1")
+    with pytest.raises(UserError, match="give http://model:80/v1"):
+        is_address("htp://model:80/v1")
+    assert is_address("http://model/v1") and not is_address("models/tiny")
