@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from levelfield.mixers import MIXERS
 
@@ -28,16 +30,34 @@ def row(group: str, side: str, cost: float) -> dict[str, Any]:
 def test_every_mixer_has_a_step_in_each_way_of_computing_it() -> None:
     found = {(case.group, case.side) for case in train_cases.CASES}
     assert {(config.label, side) for config in MIXERS for side in ("ours", "ours bf16", "ours compiled")} <= found
+    assert {("attention", "transformers"), ("s4", "s4 repository")} <= found
 
 
-def test_ratios_and_shares_are_of_the_same_precision() -> None:
+def test_the_weights_of_a_peer_are_trained_though_its_builder_returns_a_function() -> None:
+    made: list[nn.Linear] = []
+
+    def build(peers: Path, length: int) -> Any:
+        made.append(nn.Linear(train_cases.WIDTH, train_cases.WIDTH))
+        layer = made[-1]
+        return lambda x: (layer(x), None)
+
+    step, tokens = train_cases.theirs(build)(Path("peers"), 4096)
+    before = [layer.weight.detach().clone() for layer in made]
+    step()
+    assert tokens == 8192 and len(made) == 2
+    assert not any(torch.equal(layer.weight, old) for layer, old in zip(made, before, strict=True))
+
+
+def test_a_mixer_is_a_line_of_its_share_and_of_ratios_to_it() -> None:
     # Products of 1,572,864 FLOPs per token in 15.72864 and 7.86432 us are 100 and 200 GFLOP/s.
     limit = [row("products", "float32", 15.72864), row("products", "bf16", 7.86432)]
     each = benchmark.flops_per_token("attention", 1024)
-    rows = [*limit, row("attention", "ours", each / 50e3), row("attention", "ours bf16", each / 150e3)]
-    lines = benchmark.page(rows).splitlines()
+    ours = row("attention", "ours", each / 50e3)
+    rows = [*limit, ours, row("attention", "ours bf16", each / 150e3), row("attention", "peer", each / 25e3)]
+    lost = row("attention", "large", 0) | {"status": "memory", "us_per_token": "", "peak_mib": ""}
+    lines = benchmark.page([*rows, lost]).splitlines()
     assert "Plain products: 100 GFLOP/s in float32." in lines and "Plain products: 200 GFLOP/s in bf16." in lines
-    assert lines[-2].endswith("| 10 | 1.00 | 50% |") and lines[-1].endswith("| 10 | 3.00 | 75% |")
+    assert lines[-1].endswith("| 10 | 50% | 3.00 (10) |  | peer 0.50 (10); large does not fit |")
 
 
 def test_the_flops_of_a_step_are_those_of_its_products() -> None:

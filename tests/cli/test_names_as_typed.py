@@ -78,5 +78,5 @@ def test_a_folder_of_data_named_by_a_bare_word_is_told_how_to_write_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "arrays").mkdir()
-    assert "./arrays for the folder" in refused(capsys, "data", "prepare", "arrays")
+    assert "give ./arrays for the data in it" in refused(capsys, "data", "prepare", "arrays")
     assert "./" not in refused(capsys, "data", "prepare", "arays")
