@@ -83,8 +83,11 @@ def ours(label: str, numerics: Numerics) -> Make:
     return make
 
 
-def stepping(hidden_states: Callable[[Tensor], Tensor], body: list[nn.Parameter], bf16: bool, length: int) -> Work:
-    """Returns steps of the loop that users write. `hidden_states`: (B, T) symbols -> (B, T, D). body: its weights."""
+def stepping(
+    hidden_states: Callable[[Tensor], Tensor], body: list[nn.Parameter], bf16: bool, length: int
+) -> tuple[Work, int]:
+    """Returns steps of the loop that users write, and the tokens of each. `hidden_states`: (B, T) symbols -> (B, T, D).
+    body: its weights."""
     head, given = nn.Linear(WIDTH, CLASSES), examples(length)
     parameters = [*body, *head.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=all(p.is_floating_point() for p in parameters))
@@ -98,7 +101,7 @@ def stepping(hidden_states: Callable[[Tensor], Tensor], body: list[nn.Parameter]
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
 
-    return step
+    return step, x.numel()
 
 
 def torch_encoder(bf16: bool) -> Make:
@@ -109,8 +112,7 @@ def torch_encoder(bf16: bool) -> Make:
         body = nn.TransformerEncoder(layer, DEPTH, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
         embed, mask = nn.Embedding(258, WIDTH), nn.Transformer.generate_square_subsequent_mask(length)
         parameters = [*embed.parameters(), *body.parameters()]
-        work = stepping(lambda x: body(embed(x), mask=mask, is_causal=True), parameters, bf16, length)
-        return work, max(1, TOKENS // length) * length
+        return stepping(lambda x: body(embed(x), mask=mask, is_causal=True), parameters, bf16, length)
 
     return make
 
@@ -143,7 +145,7 @@ def theirs(build: Callable[[Path, int], Forward]) -> Make:
                 h = h + wide(norms[2 * number + 1](h))
             return norms[-1](h)
 
-        return stepping(hidden_states, list(made.values()), False, length), max(1, TOKENS // length) * length
+        return stepping(hidden_states, list(made.values()), False, length)
 
     return make
 

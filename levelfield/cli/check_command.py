@@ -62,12 +62,10 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
     }
     for kind, find in (("mixer", by_name.mixer), ("task", by_name.task), ("probe", by_name.probe)):
         if known[kind]:
-            found = find(name)
-            if isinstance(found, Task) and (fewer := _fewer(found)) != found and plain == name:
-                title = f"{name} of at most {SOME['train']:,} examples (others: {name}(train=...))"
-                yield from _of(title, fewer, width, sources)
-            else:
-                yield from _of(name, found, width, sources)
+            title, found = name, find(name)
+            if isinstance(found, Task) and plain == name and (fewer := _fewer(found)) != found:
+                title, found = f"{name} of at most {SOME['train']:,} examples (others: {name}(train=...))", fewer
+            yield from _of(title, found, width, sources)
     if name in listed():
         yield f"the study {name}", _study(name)
     elif not any(known.values()):
@@ -124,13 +122,9 @@ def _of(
 @contextmanager
 def _bars() -> Iterator[Progress]:
     """Shows progress on a terminal, until the next line is said: a bar that is alive takes what is printed."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
+    from levelfield.cli.data_commands import bars, shown
 
-    from levelfield.cli.data_commands import shown
-
-    console = Console(stderr=True)
-    with Bars(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with bars() as bar:
         yield shown(bar)
 
 
