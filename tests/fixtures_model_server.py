@@ -55,7 +55,8 @@ LATE_S = 1.0
 class ModelServer:
     """What the server was asked, and how it answers.
 
-    says: the answer to a prompt, as text. paths: what it answers to, besides completions. key: required of requests.
+    says: the answer to a prompt, as text. tokenize: the ids of the text in the field `word`, after `bos` where special
+    tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of requests.
     storm: seconds from the first request on in which it answers nothing but 429.
     """
 
@@ -66,6 +67,9 @@ class ModelServer:
     ids: bool = True
     models: Any = None
     tokenize: Callable[[str], list[int]] | None = None
+    word: str = "prompt"
+    bos: tuple[int, ...] = ()
+    repeats: bool = False
     key: str = ""
     storm: float = 0.0
     reasoning: str = ""
@@ -139,11 +143,12 @@ class Handler(BaseHTTPRequestHandler):
                 server.at_once -= 1
 
     def _tokenized(self, body: dict[str, Any]) -> None:
-        tokenize = self.server_state.tokenize
-        if tokenize is None or self.path != "/tokenize" or "prompt" not in body:
+        server = self.server_state
+        if server.tokenize is None or self.path != "/tokenize" or server.word not in body:
             self._send({"detail": "Not Found"}, 404)
         else:
-            self._send({"tokens": tokenize(body["prompt"])})
+            special = body.get("add_special_tokens") or body.get("add_special")
+            self._send({"tokens": [*(server.bos if special else ()), *server.tokenize(body[server.word])]})
 
     def _answer(self, fault: Fault, body: dict[str, Any]) -> None:
         server = self.server_state
@@ -180,7 +185,8 @@ class Handler(BaseHTTPRequestHandler):
         choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else "stop"}
         text = text[:3] if fault == "given up" else text
         if "messages" in body:
-            choice["message"] = {"role": "assistant", "content": text}
+            before = body["messages"][-1]["content"] if server.repeats else ""
+            choice["message"] = {"role": "assistant", "content": before + text}
             if server.reasoning:
                 choice["message"]["reasoning_content"] = server.reasoning
         else:

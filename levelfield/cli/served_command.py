@@ -199,11 +199,18 @@ def folder_of(name: str, runs_dir: Path) -> Path:
 def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations: Iterable[Evaluation]) -> None:
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
-    known = [each[key] for each in mine for key in LIMITS if isinstance(each.get(key), int)]
+    known = [value for each in mine for value in _limits(each)]
     before = len(getattr(served.tokenizer, "bos_ids", ()))
     for each in evaluations:
         beside = max(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks)
         runner.check_lengths(served.model, min(known, default=None), each, before + max(0, beside))
+
+
+def _limits(listed: Mapping[str, Any]) -> list[int]:
+    """Returns the most tokens of a model, wherever its server says them; llama.cpp does so under `meta`."""
+    meta = listed.get("meta")
+    found = [listed.get(key) for key in LIMITS] + [meta.get("n_ctx") if isinstance(meta, Mapping) else None]
+    return [value for value in found if isinstance(value, int)]
 
 
 def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: Address) -> None:

@@ -129,12 +129,14 @@ def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, caps
         (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
         (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328"),
         (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
+        (("--model", "c", "--tokenizer", "approximate", "--ask", "ids"), "an approximation has no ids"),
+        (("--model", "llama.cpp", "--lengths", "1024"), "takes at most 800 tokens"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_asked(
     server: ModelServer, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
-    server.models = [{"id": "a", "max_model_len": 900}, {"id": "b"}]
+    server.models = [{"id": "a", "max_model_len": 900}, {"id": "b"}, {"id": "llama.cpp", "meta": {"n_ctx": 800}}]
     shown = refused(capsys, server, *words)
     assert all(part in shown for part in said.split(".*: ")), shown
     assert server.asked == []

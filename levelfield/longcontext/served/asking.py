@@ -72,7 +72,7 @@ class Served:
         bos_ids = tuple(getattr(self.tokenizer, "bos_ids", ()))
         body = self.way.body(self.model, question.sample, question.wrapping, bos_ids)
         question.sample.forget_text()
-        return self.client.answer(self.way.endpoint, body)
+        return self.way.continued(body, self.client.answer(self.way.endpoint, body))
 
     def prediction(self, question: Question, reply: Reply) -> Prediction:
         """Makes the stored answer. The server's counts stand beside our own."""

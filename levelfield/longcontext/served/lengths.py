@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, final
 from zlib import crc32
 
 from levelfield.longcontext.served.client import Client, Unanswered
+from levelfield.pretrained.tokenizers.read import find_bos_ids
 from levelfield.spec import UserError
 from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer
 
@@ -46,18 +47,24 @@ class ServerTokenizer(SlowTokenizer):
 
     name = SERVER
 
-    def __init__(self, client: Client, url: str, fields: dict[str, Any], word: str) -> None:
-        self.client, self.url, self.fields, self.word = client, url, fields, word
+    def __init__(self, client: Client, url: str, fields: dict[str, Any], flag: str, word: str) -> None:
+        """Takes the `fields` of every request, the `flag` that adds special tokens, and the `word` for the text."""
+        self.client, self.url, self.fields, self.flag, self.word = client, url, fields, flag, word
         self.estimate: Tokenizer = Approximate()
         self._short = lru_cache(maxsize=50_000)(self._asked)
+
+    @cached_property
+    def bos_ids(self) -> tuple[int, ...]:
+        """The ids that the server puts before a text that it completes."""
+        return find_bos_ids(partial(self._asked, special=True), self.encode)
 
     @staticmethod
     def found(client: Client, model: str) -> ServerTokenizer | None:
         """Returns the server's tokenizer; None where the server has no such endpoint."""
-        ways = (({"model": model, "add_special_tokens": False}, "prompt"), ({"add_special": False}, "content"))
-        for fields, word in ways:
+        ways = (({"model": model}, "add_special_tokens", "prompt"), ({}, "add_special", "content"))
+        for fields, flag, word in ways:
             for url in (f"{client.address.root}/tokenize", f"{client.address.url}/tokenize"):
-                made = ServerTokenizer(client, url, dict(fields), word)
+                made = ServerTokenizer(client, url, dict(fields), flag, word)
                 try:
                     if made._asked("One of the words", tries=1):
                         return made
@@ -72,8 +79,8 @@ class ServerTokenizer(SlowTokenizer):
         """Raises UserError, since nothing here needs the text of ids."""
         raise UserError("The server's tokenizer only encodes: name the model's own --tokenizer.")
 
-    def _asked(self, text: str, tries: int | None = None) -> tuple[int, ...]:
-        found = self.client.post(self.url, {**self.fields, self.word: text}, tries)
+    def _asked(self, text: str, tries: int | None = None, special: bool = False) -> tuple[int, ...]:
+        found = self.client.post(self.url, {**self.fields, self.flag: special, self.word: text}, tries)
         tokens = found.get("tokens") if isinstance(found, dict) else None
         if not isinstance(tokens, list) or not all(isinstance(i, int) for i in tokens):
             raise UserError(f"{self.url} gives no ids: name the model's own --tokenizer, or --tokenizer {APPROXIMATE}.")

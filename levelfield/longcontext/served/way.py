@@ -6,20 +6,21 @@
 
 RULER gives a model the beginning of its answer. `text` and `ids` are continued by the server, so that beginning stands
 at the end of the prompt, as in levelfield's own evaluation. In a chat it stands at the end of the question (`chat`, as
-RULER asks hosted models) or in an assistant's message that the server continues (`chat-prefix`; vLLM and SGLang). These
-are different questions: answers to them are stored under different labels and never averaged.
+RULER asks hosted models) or in an assistant's message that the server continues (`chat-prefix`; vLLM, SGLang and
+llama.cpp). These are different questions: answers to them are stored under different labels and never averaged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from levelfield.longcontext.served.replies import Reply
 from levelfield.ruler import Sample
 
 By = Literal["text", "ids", "chat", "chat-prefix"]
@@ -124,6 +125,12 @@ class Way:
             asked |= {"prompt": with_bos(bos_ids, sample.ids) if self.by == "ids" else sample.text}
         asked |= json.loads(self.more) if self.more else {}
         return {name: value for name, value in asked.items() if value is not None}
+
+    def continued(self, body: Mapping[str, Any], reply: Reply) -> Reply:
+        """Returns what was written after the beginning of the answer, which llama.cpp repeats in its replies."""
+        if self.by != "chat-prefix":
+            return reply
+        return replace(reply, text=reply.text.removeprefix(body["messages"][-1]["content"]))
 
     def _messages(self, task: str, beginning: str) -> list[dict[str, str]]:
         found = [{"role": "system", "content": self.system}] if self.system else []

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.served.lengths import is_exact
 from levelfield.longcontext.served.way import PLACEHOLDER, Way, Wrapping
 from levelfield.ruler.prompt.templates import TEMPLATES, split
 from levelfield.spec import UserError, closest
@@ -25,6 +26,8 @@ OWN = "own"
 def wrapping_for(way: Way, template: str, tokenizer: Tokenizer) -> Wrapping:
     """Returns the text around the task for this way of asking. Raises UserError where the two do not go together."""
     own: ChatTemplate | None = getattr(tokenizer, "chat_template", None)
+    if way.by == "ids" and not is_exact(tokenizer):
+        raise UserError("To ask by token ids, name the model's own --tokenizer: an approximation has no ids.")
     if way.chat:
         if template not in ("base", OWN):
             raise UserError(f"In a chat the server writes the template: leave out --template {template}.")
