@@ -76,8 +76,8 @@ def asked(says: Says, folder: Path, evaluation: Evaluation = EVALUATION, **more:
     return model
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows) -> None:
-    monkeypatch.setattr(ruler_command, "load", lambda *_: ruler_command.Loaded(Saying(says), Bytes(), "mark"))
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, says: Says = knows, logit: float = 1.0) -> None:
+    monkeypatch.setattr(ruler_command, "load", lambda *_: ruler_command.Loaded(Saying(says, logit), Bytes(), "mark"))
     monkeypatch.setattr(ruler_command, "max_length", lambda choice, out: None)
     app.main(
         ["ruler", "some/model", "--runs-dir", str(folder / "runs"), "--report-dir", str(folder / "report"), *words]

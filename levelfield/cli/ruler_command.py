@@ -22,7 +22,7 @@ from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, locked, made, write_rows
-from levelfield.longcontext import answers, model_record, pace, runner
+from levelfield.longcontext import answers, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.served import asking, wrappings
@@ -72,7 +72,7 @@ class Here:
             torch.set_num_threads(self.threads)
         loaded = load(self.choice, self.runs_dir, max(length for each in evaluations for length in each.lengths))
         with disk_errors(folder, "--runs-dir"):
-            _answer(loaded, self.choice.precision, evaluations, folder)
+            _answer(loaded, self.choice, self.runs_dir, evaluations, folder)
         return True
 
 
@@ -196,8 +196,10 @@ def evaluate(
             asking.note_ways(folder, {each.template: SAID.format(each.template) for each in evaluations if each.around})
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
-    say_all(_diverged(found), say)
-    return whole
+    here = named_model(choice, output.runs_dir).trained_here
+    broken = list(_diverged(found, "" if here else model_record.precision_of(folder)))
+    say_all(broken, say)
+    return whole and not broken
 
 
 def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, say: Say) -> list[Prediction]:
@@ -276,14 +278,18 @@ def load(choice: ModelChoice, runs_dir: Path, length: int = 1) -> Loaded:
     return named_model(choice, runs_dir).load(choice.device, length)
 
 
-def _answer(loaded: Loaded, precision: str, evaluations: Sequence[Evaluation], folder: Path) -> None:
+def _answer(
+    loaded: Loaded, choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Evaluation], folder: Path
+) -> None:
     """Records the model, and generates the answers that the folder does not have yet, with a table of scores."""
     from levelfield.pretrained.anatomy import anatomy
 
     model, tokenizer, mark, batching = loaded
     for each in evaluations:
         runner.check(model, each)
-    model_record.claim(folder, model=mark, tokenizer=tokenizer.name, precision=precision)
+    known, here = answers.stored(folder), named_model(choice, runs_dir).trained_here
+    finite_logits.check(model, tokenizer, evaluations, known, choice.precision, trained_here=here)
+    model_record.claim(folder, model=mark, tokenizer=tokenizer.name, precision=choice.precision)
     layers, parameters = anatomy(model)
     model_record.note_anatomy(folder, layers, parameters, model.made_for)
     with shown_scores(evaluations) as show, pace.noted(folder, show) as watched:
@@ -300,7 +306,8 @@ def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Predic
 
 
 def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
-    match = 100 * score(found.ruler_task, found.scored_text, found.references).match
+    broken = found.status == "diverged"
+    match = None if broken else 100 * score(found.ruler_task, found.scored_text, found.references).match
     shown.add(found.base_task, found.length, match, new)
 
 
@@ -355,11 +362,11 @@ def _beyond(folder: Path, evaluations: Sequence[Evaluation]) -> Iterator[str]:
         yield f"{made}: lengths of {lengths} tokens exceed them."
 
 
-def _diverged(found: Sequence[Prediction]) -> Iterator[str]:
-    """Yields a line if logits were not finite."""
+def _diverged(found: Sequence[Prediction], precision: str) -> Iterator[str]:
+    """Yields a line if logits were not finite. precision: of the answers."""
     broken = sum(p.status == "diverged" for p in found)
     if broken:
         yield (
-            f"The model's logits became NaN or infinite in {broken} of {len(found)} answers: "
-            "try --precision float32, and where that was used, see whether the weights are finite."
+            f"The model's logits were NaN or infinite in {broken} of {len(found)} answers, which are marked: "
+            f"{finite_logits.remedy(precision, stored=True)}."
         )

@@ -26,12 +26,15 @@ class ScoreTable:
     def __init__(self, tasks: Sequence[str], lengths: Sequence[int], total: int, console: Console, live: Live | None):
         self.tasks, self.lengths, self.total = tasks, lengths, total
         self.console, self.live = console, live
-        self.scores: dict[tuple[str, int], list[float]] = {}
+        self.scores: dict[tuple[str, int], list[float | None]] = {}
         self.done, self.new = 0, 0
         self.began = self.shown = time.monotonic()
 
-    def add(self, task: str, length: int, score: float, new: bool = True) -> None:
-        """Adds the score of an answer, in percent. new: whether it was generated now rather than read from a file."""
+    def add(self, task: str, length: int, score: float | None, new: bool = True) -> None:
+        """Adds the score of an answer, in percent; None where logits were no numbers.
+
+        new: whether it was generated now rather than read from a file.
+        """
         self.scores.setdefault((task, length), []).append(score)
         self.done, self.new = self.done + 1, self.new + new
         now = time.monotonic()
@@ -48,8 +51,10 @@ class ScoreTable:
         return f"{self.done} of {self.total} answers, {left} left" if self.done < self.total else f"{self.done} answers"
 
     def cell(self, task: str, length: int) -> str:
-        found = self.scores.get((task, length))
-        return f"{fmean(found):.1f}" if found else ""
+        found = self.scores.get((task, length), [])
+        if found and all(score is None for score in found):
+            return "diverged"
+        return f"{fmean(score or 0.0 for score in found):.1f}" if found else ""
 
     def table(self) -> Table:
         shown = Table(title=self.headline(), title_justify="left", box=None, pad_edge=False)

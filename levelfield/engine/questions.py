@@ -26,7 +26,7 @@ from levelfield.engine import work as jobs
 from levelfield.engine.models import Named, Text
 from levelfield.engine.work import Order
 from levelfield.files import disk_errors, read_json, to_line, write_json
-from levelfield.longcontext import runner
+from levelfield.longcontext import finite_logits, runner
 from levelfield.longcontext.answers import stored
 from levelfield.longcontext.blocks import PART, Block, collected, cut
 from levelfield.longcontext.evaluation import Evaluation
@@ -171,7 +171,12 @@ class Copy:
         self.loaded = asked.model.load(job.device, longest, job.copies)
         for each in asked.evaluations:
             runner.check(self.loaded.model, each)
-        self.known = {one.key for one in stored(asked.folder)} | collected(job.out).keys()
+        known = [*stored(asked.folder), *collected(job.out).values()]
+        named, (model, tokenizer, *_) = asked.model, self.loaded
+        finite_logits.check(
+            model, tokenizer, asked.evaluations, known, named.precision, trained_here=named.trained_here
+        )
+        self.known = {one.key for one in known}
 
     @property
     def name(self) -> str:

@@ -79,6 +79,12 @@ def tokenizer_of(folder: Path) -> str:
     return str(read_json(path).get("tokenizer", "")) if path.exists() else ""
 
 
+def precision_of(folder: Path) -> str:
+    """Reads the precision of a folder's answers; "" where it is not recorded."""
+    path = folder / MODEL
+    return str(read_json(path).get("precision", "")) if path.exists() else ""
+
+
 def positions(folder: Path) -> int | None:
     """Reads how many positions the model was made for; None where that is unknown."""
     path = folder / MODEL

@@ -67,11 +67,14 @@ class Cell:
     def thirds(self) -> tuple[list[ScoredPrediction], list[ScoredPrediction]]:
         """The answers with the needle in the outer thirds of the text, and those with it in the middle third.
 
-        Both are empty where samples do not have exactly one needle.
+        Both are empty where samples do not have exactly one needle, and where the model's logits were no numbers in all
+        samples of one of them.
         """
         if any(len(one.prediction.depths) != 1 for one in self.placed):
             return [], []
-        return [one for one in self.placed if not one.in_middle], [one for one in self.placed if one.in_middle]
+        outer = [one for one in self.placed if not one.in_middle]
+        middle = [one for one in self.placed if one.in_middle]
+        return ([], []) if _broken(outer) or _broken(middle) else (outer, middle)
 
 
 class Miss(NamedTuple):
@@ -137,8 +140,9 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
     much better the outer thirds of the text are than the middle third. stderr is over samples, that of an average too,
     whose tasks are fixed and whose n counts samples. status: "partial" where samples were skipped, "left_out" where
-    all were, "outdated" where answers are to prompts of an earlier version; an average has the worst status of its
-    tasks. `thinking_tokens` is what a model wrote before its answers, on average. positions: the number that the model
+    all were, "outdated" where answers are to prompts of an earlier version, "diverged" where logits were no numbers:
+    such answers count as wrong, and where all are such there is no value; an average has the worst status of its tasks.
+    `thinking_tokens` is what a model wrote before its answers, on average. positions: the number that the model
     was made for, where it is known; it is added to every row.
     """
     made = [
@@ -163,8 +167,8 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
 
 
 def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
-    return row_of(
-        model, cell.task, cell.at, metric=column, values=[one.percent(metric) for one in cell.whole], status=cell.status
+    return _scored_row(model, cell.task, cell.at, metric=metric, column=column, group=cell.whole) | Row(
+        status=cell.status
     )
 
 
@@ -173,12 +177,13 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
     status = _status(cell.placed)
     if any(len(one.prediction.depths) != 1 for one in cell.placed):
         return
-    by_depth: dict[str, list[float]] = {}
+    by_depth: dict[str, list[ScoredPrediction]] = {}
     for one in cell.placed:
         tenth = f"{min(int(one.prediction.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
-        by_depth.setdefault(one.prediction.chosen_depth or tenth, []).append(one.percent(metric))
+        by_depth.setdefault(one.prediction.chosen_depth or tenth, []).append(one)
     for depth in sorted(by_depth, key=float):
-        yield row_of(model, cell.task, f"{cell.at},depth={depth}", metric=column, values=by_depth[depth], status=status)
+        at, group = f"{cell.at},depth={depth}", by_depth[depth]
+        yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
     outer, middle = ([one.percent(metric) for one in group] for group in cell.thirds)
     if column == "accuracy" and min(len(middle), len(outer)) > 1:
         row = row_of(
@@ -191,13 +196,13 @@ def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[R
     """Yields rows by the columns that a question set names, such as the difficulty of a question."""
     task = cell.whole[0].prediction.ruler_task if cell.whole else None
     for name in task.sliced_by if isinstance(task, QuestionSet) else ():
-        by_value: dict[str, list[float]] = {}
+        by_value: dict[str, list[ScoredPrediction]] = {}
         for one in cell.whole:
             value = NO_MARK.sub(" ", str(one.prediction.slices.get(name, "")))
-            by_value.setdefault(value, []).append(one.percent(metric))
+            by_value.setdefault(value, []).append(one)
         for value in sorted(by_value):
-            at = f"{cell.at},{name}={value}"
-            yield row_of(model, cell.task, at, metric=column, values=by_value[value], status=cell.status)
+            at, group = f"{cell.at},{name}={value}", by_value[value]
+            yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=cell.status)
 
 
 def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:
@@ -230,10 +235,11 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
         worst = min((cell.status for cell in group), key=WORST_FIRST.index)
         for metric, column in COLUMNS.items():
             scores = [[one.percent(metric) for one in cell.whole] for cell in group]
-            mean = fmean(fmean(each) for each in scores)
-            row = row_of(model, "ruler_average", f"length={length}", metric=column, values=[mean], status=worst)
+            broken = all(_broken(cell.whole) for cell in group)
+            mean = [] if broken else [fmean(fmean(each) for each in scores)]
+            row = row_of(model, "ruler_average", f"length={length}", metric=column, values=mean, status=worst)
             row |= Row(n=sum(map(len, scores)))
-            if min(map(len, scores)) > 1:
+            if not broken and min(map(len, scores)) > 1:
                 row |= Row(stderr=math.hypot(*map(_stderr, scores)) / len(scores))
             yield row
 
@@ -245,6 +251,17 @@ def _thinking_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
         if any(thought):
             row = row_of(model, cell.task, cell.at, metric="thinking_tokens", values=thought, status=cell.status)
             yield row | Row(unit="tokens")
+
+
+def _broken(group: Sequence[ScoredPrediction]) -> bool:
+    """Whether the model's logits were no numbers in all of these answers, so that no score of them means anything."""
+    return bool(group) and all(one.prediction.status == "diverged" for one in group)
+
+
+def _scored_row(model: str, task: str, at: str, *, metric: str, column: str, group: Sequence[ScoredPrediction]) -> Row:
+    """Makes the row of some answers, without a value where all of them are broken."""
+    values = [] if _broken(group) else [one.percent(metric) for one in group]
+    return row_of(model, task, at, metric=column, values=values, status="") | Row(n=len(group))
 
 
 def _status(group: Sequence[ScoredPrediction]) -> str:

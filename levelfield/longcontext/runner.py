@@ -123,11 +123,12 @@ def answered(
 
     An answer ends as soon as no continuation can change its score. batching: None for the usual one.
     """
-    _check_ids(model, tokenizer, samples)
+    check_ids(model, tokenizer, samples)
     return _generated(model, tokenizer, task, samples, batching)
 
 
-def _check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> None:
+def check_ids(model: LanguageModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> None:
+    """Raises UserError for ids of the tokenizer that the model lacks."""
     highest = max((int(sample.ids.max()) for sample in samples), default=0)
     if highest >= model.vocabulary:
         raise UserError(

@@ -30,7 +30,7 @@ def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
 
     anchor: where a page lists the averages, to which the lengths lead.
     """
-    kept = of_ruler(cells_of(rows))
+    kept = of_ruler(cells_of(rows, every=True))
     common = list(next(iter(kept.values()), {}))
     if not common:
         return []
@@ -47,7 +47,7 @@ def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
 
 def both(rows: Sequence[Row]) -> tuple[str, str] | None:
     """Returns the effective length by RULER's rule and by ours, in words; None where no task of RULER was asked."""
-    kept = of_ruler(cells_of(rows))
+    kept = of_ruler(cells_of(rows, every=True))
     common = next(iter(kept.values()), {})
     if not common:
         return None
@@ -94,13 +94,17 @@ def interval(cells: Cells) -> tuple[float, float, float]:
     return mean, mean - below, mean + above
 
 
-def cells_of(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
-    """Returns the match of every task that was asked, with its samples, by length."""
+def cells_of(rows: Sequence[Row], every: bool = False) -> dict[int, dict[str, tuple[float, int]]]:
+    """Returns the match of every task that was asked, with its samples, by length.
+
+    every: also of tasks without a score, since the model's logits were no numbers: it has found nothing there.
+    """
     found: dict[int, dict[str, tuple[float, int]]] = {}
     for row in rows:
         place = pairs(row.get("at", ""))
-        if row.get("metric") == "accuracy" and set(place) == {"length"} and "value" in row and row.get("n"):
-            found.setdefault(int(place["length"]), {})[row.get("task", "")] = row["value"] / 100, row.get("n", 0)
+        value = row.get("value", 0.0 if every and row.get("status") == "diverged" else None)
+        if row.get("metric") == "accuracy" and set(place) == {"length"} and value is not None and row.get("n"):
+            found.setdefault(int(place["length"]), {})[row.get("task", "")] = value / 100, row.get("n", 0)
     return found
 
 

@@ -41,11 +41,14 @@ from levelfield.report.write import write
 from levelfield.spec import Row
 
 LABEL = "answers found (%)"
-MARKS = {"partial": " *", "left_out": "left out", "outdated": " †"}
+MARKS = {"partial": " *", "left_out": "left out", "outdated": " †", "diverged": " §"}
+BROKEN = "diverged"  # in place of a score, where no answer has one
 BEYOND = heatmaps.BEYOND
 NOTES = {
     " *": "* Without samples that do not fit this length.",
     " †": "† Some answers are to prompts of an earlier version: ask again.",
+    " §": "§ The model's logits were NaN or infinite in some of these answers, which count as wrong.",
+    BROKEN: "diverged: the model's logits were NaN or infinite in all of these answers.",
 }
 LEAD = "RULER's match in percent, the strict score in brackets."
 SLICES = "The same by kind of question, match in percent with the number of questions."
@@ -189,7 +192,7 @@ def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[s
     beyond = positions(rows)
     past = [n for n in lengths if beyond is not None and n > beyond]
     heads = Column("task"), *(Column(f"{n} {BEYOND}" if n in past else str(n), number=True) for n in lengths)
-    marks = {MARKS.get(row.get("status", "")) for cells in by.values() for row in cells.values()}
+    marks = {_mark(row) for cells in by.values() for row in cells.values()}
     notes = [NOTES[mark] for mark in NOTES if mark in marks]
     if past:
         notes.append(f"{BEYOND} Beyond the {beyond:,} positions that the model was made for.")
@@ -202,7 +205,13 @@ def _cell(match: Row | None, strict: Row | None) -> str:
         return ""
     scored = [f"{row['value']:.1f}" for row in (match, strict) if row and "value" in row]
     text = "{} ({})".format(*scored) if len(scored) == 2 else "".join(scored)
-    return text + MARKS.get(match.get("status", ""), "")
+    return text + _mark(match)
+
+
+def _mark(row: Row) -> str:
+    """Returns the mark of a row's status, or what stands in place of a score."""
+    status = row.get("status", "")
+    return BROKEN if status == "diverged" and "value" not in row else MARKS.get(status, "")
 
 
 def middle(gaps: Gaps, rows: Sequence[Row] = ()) -> Table | None:

@@ -64,7 +64,7 @@ def led(cells: Sequence[Row | None], named: bool = False) -> Link:
 
 def deciding(model: str, rows: Sequence[Row]) -> list[Panel]:
     """Returns what decides the effective length, as a panel; [] where no task of RULER was asked."""
-    kept = effective_length.of_ruler(effective_length.cells_of(rows))
+    kept = effective_length.of_ruler(effective_length.cells_of(rows, every=True))
     return [Panel(AVERAGES, {model: kept})] if next(iter(kept.values()), {}) else []
 
 

@@ -118,7 +118,7 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
     found = {}
     for row in rows:
         key, _, length = row.get("at", "").partition("=")
-        if row.get("metric") == "accuracy" and key == "length" and length.isdigit():
+        if row.get("metric") == "accuracy" and key == "length" and length.isdigit() and "value" in row:
             found[row.get("task", ""), int(length)] = row
     return found
 

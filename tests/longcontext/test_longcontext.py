@@ -117,7 +117,8 @@ def test_logits_that_are_no_numbers_are_said_so(tmp_path: Path, logit: float) ->
     assert [(p.status, p.text, p.made) for p in found] == [("diverged", "", 0)] * 2
     made = rows(found, "m")
     assert {r.get("status") for r in made} == {"diverged"}
-    assert {r.get("value") for r in made} == {0.0}
+    assert {r.get("value") for r in made} == {None}
+    assert {r.get("n") for r in made if "depth" not in r.get("at", "")} == {2}
 
 
 def test_nothing_counts_of_an_answer_that_ended_in_no_numbers(tmp_path: Path) -> None:
