@@ -161,22 +161,34 @@ def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None
     however it ends. Raises UserError where the file cannot be made. option: as of `disk_errors`. busy: is called before
     waiting.
     """
-    with _lock_file(path, option) as file:
-        if not _locked(file, wait=False):
-            busy()
-            while not _locked(file, wait=True):  # Windows waits ten seconds at a time
-                pass
-        yield
+    while True:
+        with _lock_file(path, option) as file:
+            if not _locked(file, wait=False):
+                busy()
+                while not _locked(file, wait=True):  # Windows waits ten seconds at a time
+                    pass
+            if _is_at(path, file):  # and was not removed by whoever held it
+                yield
+                return
 
 
 def _lock_file(path: Path, option: str) -> IO[bytes]:
     with disk_errors(path.parent, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return path.open("ab")
         except PermissionError:
             if not path.is_file():
                 raise
             return path.open("rb")  # a file that may only be read can be locked too
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    """Whether an open file is the one that has that name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _locked(file: IO[bytes], wait: bool) -> bool:

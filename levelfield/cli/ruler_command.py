@@ -21,10 +21,11 @@ from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
-from levelfield.files import disk_errors, locked, made, write_rows
+from levelfield.files import disk_errors, made, write_rows
 from levelfield.longcontext import answers, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
+from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking, wrappings
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
 from levelfield.presets.options import names
@@ -190,7 +191,7 @@ def evaluate(
         check_stored(folder)
     else:
         check(evaluations)
-        with reserved(folder, say):
+        with reserved(folder, output.report_dir, say):
             check_lengths(choice, output.runs_dir, evaluations)
             made(output.report_dir, "--report-dir")  # before hours of answers, not after
             asking.note_ways(folder, {each.template: SAID.format(each.template) for each in evaluations if each.around})
@@ -244,14 +245,6 @@ def check(evaluations: Sequence[Evaluation]) -> None:
         for task in each.tasks:
             if isinstance(task, OfficialSet):
                 task.check(each.sources, each.lengths)
-
-
-def reserved(folder: Path, say: Say):
-    """Makes a folder and returns its lock. Says so if another process holds the lock."""
-    with disk_errors(folder, "--runs-dir"):
-        folder.mkdir(parents=True, exist_ok=True)
-    waits = f"Another process is evaluating in {folder}: waiting until it ends."
-    return locked(folder / ".lock", "--runs-dir", lambda: say(waits))
 
 
 def check_lengths(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Evaluation]) -> None:

@@ -24,6 +24,7 @@ from levelfield.longcontext import model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience
@@ -108,8 +109,8 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
         say(dry_run.time_line(bill, pace.known(asked.folder)))
         return False
     confirm(bill, prices, options, address)
-    made(asked.report_dir, "--report-dir")
-    with ruler_command.reserved(asked.folder, say), disk_errors(asked.folder, "--runs-dir"):
+    with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
+        made(asked.report_dir, "--report-dir")
         model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
         asking.note_ways(asked.folder, sentences)
         with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
