@@ -11,11 +11,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from started import wait_until_it_listens
 from tiny_llama import tiny_checkpoint
 
 from levelfield.longcontext.answers import predictions
@@ -44,23 +44,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(model: Path) -> Iterator[str]:
+def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the server, once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     code = "from transformers.cli.transformers import main; main()"
     words = ["serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, "HF_HUB_OFFLINE": "1"}}
-    process = subprocess.Popen([sys.executable, "-c", code, *words], **quiet)
+    printed = tmp_path_factory.mktemp("server") / "printed.txt"
+    with printed.open("wb") as file:
+        given = {"stdout": file, "stderr": subprocess.STDOUT, "env": {**os.environ, "HF_HUB_OFFLINE": "1"}}
+        process = subprocess.Popen([sys.executable, "-c", code, *words], **given)
     try:
-        until = time.monotonic() + 200
-        while time.monotonic() < until and process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.2)
-        assert process.poll() is None, "transformers serve has ended"
+        wait_until_it_listens(process, port, printed, 200)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
