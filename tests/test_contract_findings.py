@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from levelfield.cli.app import main
-from levelfield.contract import findings, looks_ahead
+from levelfield.contract import check, findings, looks_ahead
 from levelfield.spec import UserError
 from levelfield.user.mixer import user_mixer
 
@@ -46,8 +46,45 @@ def test_a_fault_of_the_outputs_is_told_once_under_its_own_rule(made: type[nn.Mo
     found = list(findings.examine(user_mixer(made), 8, causal=True))
     faults = {each.rule: each.fault for each in found if each.fault not in ("", findings.NOT_REACHED)}
     assert list(faults) == [findings.FINITE] and words in faults[findings.FINITE]
-    assert found[0].fault == "", "its weights are tensors, whatever its forward does"
-    assert {each.fault for each in found[2:]} == {findings.NOT_REACHED}
+    assert [each.fault for each in found[:2]] == ["", ""], "its weights are tensors, whatever its forward does"
+    assert {each.fault for each in found[3:]} == {findings.NOT_REACHED}
+
+
+class Doubles(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return nn.functional.linear(x.mul_(2), self.weight, self.bias)
+
+
+class Hides(Raises):
+    """It hides padded steps in its input."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if mask is not None:
+            x[~mask] = 0
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class AddsNothing(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x += torch.zeros_like(x)  # such as positions before any training
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class Bypasses(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x.data[:, 0] = 1
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("made", [Doubles, Hides, AddsNothing, Bypasses])
+def test_a_layer_that_changes_its_input_in_place_is_told_so_once(made: type[Raises]) -> None:
+    mixer = user_mixer(made)
+    found = list(findings.examine(mixer, 8, causal=True))
+    faults = {each.rule: each.fault for each in found if each.fault not in ("", findings.NOT_REACHED)}
+    assert list(faults) == [findings.INPUT]
+    assert "changes its input in place" in faults[findings.INPUT] and "x = x.clone()" in faults[findings.INPUT]
+    with pytest.raises(UserError, match="changes its input in place"):
+        check(mixer, 8, causal=True)
 
 
 def test_outputs_that_are_not_finite_show_no_look_ahead() -> None:

@@ -43,6 +43,7 @@ class _Case(NamedTuple):
 
 
 IN_TRAINING = "sequences of a batch do not see each other in training"
+INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
 SAME = "the same input gives the same output"
 APART = "sequences of a batch do not see each other"
@@ -51,6 +52,7 @@ PADDING = "padding is not seen"
 STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
+    INPUT: lambda c: rules.leaves_its_input(c.subject),
     FINITE: lambda c: rules.finite(c.subject),
     SAME: lambda c: rules.same_output_when_called_again(c.subject),
     "sequences of one step are taken": lambda c: rules.one_step(c.subject),

@@ -30,6 +30,10 @@ MIXES = (
 MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
 
 
+class ChangesItsInput(UserError):
+    """The error for a layer whose forward writes into its input, which other layers may read."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A layer under examination, its name in messages, and two independent batches of inputs, (B, T, D) each."""
@@ -40,8 +44,17 @@ class Subject:
     other: Tensor
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """One forward pass, whose output has the input's shape and a floating-point type no wider than the input's."""
-        y, name = self._output(x, mask), self.name
+        """One forward pass, whose output has the input's shape and a floating-point type no wider than the input's.
+
+        Raises ChangesItsInput where the input is not what it was.
+        """
+        version, before, name = x._version, x.detach().clone(), self.name
+        y = self._output(x, mask)
+        if x._version != version or not torch.equal(x, before):  # `.data` and NumPy write without a new version
+            raise ChangesItsInput(
+                f"{name} changes its input in place, where other layers may read it: write `x = x * 2` for `x *= 2` "
+                "and `x.mul_(2)`, or begin its forward with `x = x.clone()`."
+            )
         if not isinstance(y, Tensor):
             holds_states = isinstance(getattr(y, "last_hidden_state", None), Tensor)
             part = ", such as y.last_hidden_state" if holds_states else ", such as y[0]" if isinstance(y, tuple) else ""
@@ -89,6 +102,17 @@ def holds_tensors_alone(layer: nn.Module, name: str) -> None:
     for key, value in layer.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
+
+
+def leaves_its_input(subject: Subject) -> None:
+    """The input is after a call what it was before. What else is wrong with a call is for the other rules to say."""
+    for mask in (None, _mask(subject.x, max(1, subject.x.shape[1] // 2))):
+        try:
+            subject(subject.x.clone(), mask)
+        except ChangesItsInput:
+            raise
+        except UserError:
+            pass
 
 
 def finite(subject: Subject) -> None:
@@ -196,17 +220,17 @@ def _mask(x: Tensor, real: int) -> Tensor:
 def finite_gradients(subject: Subject, padding: bool) -> set[str]:
     """Runs backward in training mode, whole and padded; returns the names of parameters that get no gradient."""
     layer = subject.layer.train()
-    x = subject.x.clone().requires_grad_()
+    given = subject.x.clone().requires_grad_()
     idle = {key for key, value in layer.named_parameters() if value.requires_grad}
-    for mask in [None, _mask(x, 1)] if padding else [None]:
+    for mask in [None, _mask(given, 1)] if padding else [None]:
         layer.zero_grad()
-        x.grad = None
-        y = subject(x, mask)
-        _all_trainable(subject, x, y)
+        given.grad = None
+        y = subject(given.clone(), mask)  # as within a network, where another layer has made it
+        _all_trainable(subject, given, y)
         # Squares at growing weights: a plain sum is blind to whatever a normalisation holds constant.
         (y.square() * torch.linspace(0.5, 1.5, y.numel(), device=y.device).view_as(y)).sum().backward()
         grads = {key: value.grad for key, value in layer.named_parameters() if value.grad is not None}
-        for key, grad in [*grads.items(), ("its input", x.grad)]:
+        for key, grad in [*grads.items(), ("its input", given.grad)]:
             if grad is not None and not torch.isfinite(grad).all():
                 what = f"{subject.name} has a NaN or infinite gradient for {key}"
                 raise UserError(f"{what}: guard roots, logarithms and divisions.")
