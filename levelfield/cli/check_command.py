@@ -71,7 +71,7 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, F
     elif not any(known.values()):
         ours = [*mixers.NAMES, *tasks.names(), *(each.name for each in PROBES), *listed()]
         added = [each for of in ("mixers", "tasks", "probes") for each in plugins.plugins(of)]
-        raise UserError(f"Nothing is called '{plain}': {closest(plain, [*ours, *added])}")
+        raise UserError(f"Nothing is called '{plain}': {closest(plain, [*ours, *added], 'levelfield list')}")
 
 
 def _fewer(task: Task) -> Task:

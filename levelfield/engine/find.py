@@ -50,6 +50,7 @@ from levelfield.user import named, own_data, plugins, values
 from levelfield.user.values import user_errors
 
 PACKAGE = Path(__file__).parents[1]
+LISTED = "levelfield list studies"
 AUDIT = "audit"  # the study whose runs say how local a dataset is
 REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
 
@@ -312,8 +313,8 @@ def _module(name: str) -> ModuleType:
     """Returns the module of a study that ships, of one's own by file or dotted name, or of a plug-in."""
     if named.is_file(name):
         if not Path(name).is_file():
-            near = closest(Path(name).stem, listing("studies"))
-            raise UserError(f"There is no study file {name}: give a Python file or {near}")
+            near = closest(Path(name).stem, listing("studies"), LISTED)
+            raise UserError(f"There is no study file {name}: give a Python file, or the name of a study; {near}")
         if not name.endswith(".py"):
             raise UserError(f"{name} is not a Python file: give a file that ends in .py.")
         return values.module(name)
@@ -325,7 +326,8 @@ def _module(name: str) -> ModuleType:
     if alike := [study for study in listing("studies") if name and study.startswith(name)]:
         raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
     file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""
-    raise UserError(f"There is no study '{name}'{file}: {closest(name, [*listing('studies'), *added])}")
+    near = closest(name, [*listing("studies"), *added], LISTED)
+    raise UserError(f"There is no study '{name}'{file}: {near}")
 
 
 def _declared(module: ModuleType, name: str) -> Study | Survey:

@@ -72,4 +72,4 @@ def find(name: str) -> type[MixerConfig]:
     for config in MIXERS:
         if config.label == name.lower():
             return config
-    raise UserError(f"There is no mixer '{name}': {closest(name, NAMES)}")
+    raise UserError(f"There is no mixer '{name}': {closest(name, NAMES, 'levelfield list mixers')}")

@@ -122,7 +122,7 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
     if plain not in added:
         if kind == "tasks" and Path(plain).is_dir():
             raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
-        near = closest(plain, [*ours, *added]).removesuffix(".")
+        near = closest(plain, [*ours, *added], f"levelfield list {kind}").removesuffix(".")
         own = "FILE.py:Name or package.module:Name of your own"
         raise UserError(f"There is no {kind[:-1]} '{plain}': {near} (or give {own}).")
     try:

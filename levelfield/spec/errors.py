@@ -12,13 +12,21 @@ class UserError(Exception):
 
 READABLE = 80  # names that an error still lists whole
 SOME = 10
+FEW = 12  # names that it lists although a command lists them, too
 
 
-def closest(name: str, names: Sequence[str]) -> str:
-    """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near."""
+def closest(name: str, names: Sequence[str], command: str = "") -> str:
+    """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near.
+
+    command: what lists the names. With it, only the three that are most alike stand for a long list.
+    """
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
     if near:
         return f"did you mean '{near[0]}'?"
+    if command and len(names) > FEW:
+        alike = difflib.get_close_matches(name, names, n=3, cutoff=0.3)
+        also = f"the names most like it are {', '.join(alike)}; " if len(alike) > 1 else ""
+        return f"{also}`{command}` shows all {len(names)}."
     shown = names if len(names) <= READABLE else [*names[:SOME], f"... ({len(names)} in all)"]
     return f"choose one of: {', '.join(shown)}."
 

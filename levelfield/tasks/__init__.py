@@ -44,4 +44,4 @@ def find(name: str) -> Task:
     try:
         return _settings()[name]
     except KeyError:
-        raise UserError(f"There is no task '{name}': {closest(name, names())}")
+        raise UserError(f"There is no task '{name}': {closest(name, names(), 'levelfield list tasks')}")

@@ -65,13 +65,33 @@ def test_a_mixer_that_ships_takes_settings() -> None:
         ("atention", "Nothing is called 'atention': did you mean 'attention'?"),
         ("localty", "Nothing is called 'localty': did you mean 'locality'?"),
         ("reech(range=8)", "Nothing is called 'reech': did you mean 'reach'?"),
-        ("wide", "Nothing is called 'wide': choose one of: attention"),
+        ("wide", "Nothing is called 'wide': the names most like it are "),
+        ("qqqqq", "Nothing is called 'qqqqq': `levelfield list` shows all "),
     ],
 )
 def test_check_knows_mixers_and_probes_by_near_names(
     here: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
 ) -> None:
     assert sentence in refused(capsys, "check", name)
+
+
+@pytest.mark.parametrize(
+    "words, kind",
+    [
+        (["data", "prepare", "zqx"], "tasks"),
+        (["audit", "zqx"], "tasks"),
+        (["compare", "conv", "--tasks", "zqx"], "tasks"),
+        (["compare", "zqx"], "mixers"),
+        (["compare", "conv", "--baselines", "zqx"], "mixers"),
+        (["plan", "zqx"], "studies"),
+        (["report", "zqx.py"], "studies"),
+    ],
+)
+def test_a_name_that_is_like_no_other_leads_to_the_list_and_is_no_list(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str
+) -> None:
+    said = refused(capsys, *words)
+    assert "zqx" in said and f"`levelfield list {kind}` shows all " in said and len(said) < 250, said
 
 
 def test_a_folder_of_data_named_by_a_bare_word_is_told_how_to_write_it(
