@@ -18,8 +18,12 @@ FEW = 12  # names that it lists although a command lists them, too
 def closest(name: str, names: Sequence[str], command: str = "") -> str:
     """Returns the end of a sentence about an unknown name: a near one, or the whole list where none is near.
 
+    Those that differ by case only are nearest, and all of them are named.
+
     command: what lists the names. With it, only the three that are most alike stand for a long list.
     """
+    if same := [each for each in names if each.casefold() == name.casefold()]:
+        return f"did you mean {' or '.join(map(repr, same))}?"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
     if near:
         return f"did you mean '{near[0]}'?"

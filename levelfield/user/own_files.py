@@ -90,8 +90,12 @@ def _located(path: Path) -> own_folders.Dataset:
         return own_folders.Dataset(tuple(map(own_folders.Shard, splits, named)))
     if (dataset := own_folders.found(path, READERS)) is not None:
         return dataset
-    more = f", or give the file itself, such as {tables[0]}" if tables else ""
-    raise UserError(f"{path} has no train.csv, nor x.npy and y.npy: name its files so{more}.")
+    if not own_folders.files(path):
+        raise UserError(f"{path} holds no files: put train.csv, or x.npy and y.npy, there, or give another folder.")
+    more = f"such as {tables[0]}" if tables else f"which ends in {', '.join(READERS)}"
+    raise UserError(
+        f"{path} has no train.csv, nor x.npy and y.npy: name its files so, or give the file itself, {more}."
+    )
 
 
 def _split_folders(path: Path) -> list[Path]:
@@ -169,8 +173,7 @@ def _csv(path: Path, skip_broken: bool) -> Table:
             raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
         if not any(names):
             raise UserError(f"{path} is empty: give a file whose first line names the columns.")
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UserError(f"{path} has two columns '{twice}': rename one of them.")
+        _distinct(path, names)
         kept, skipped = [], 0
         try:
             for cells in lines:
@@ -237,8 +240,9 @@ def _parquet(path: Path, skip_broken: bool) -> Table:
         with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as base:
             kinds = base.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
             found = base.execute(f"SELECT *{_zones_as_text(kinds)} FROM read_parquet($1)", [str(path)])
-            names = [column[0] for column in found.description or ()]
+            read = [column[0] for column in found.description or ()]
             rows = found.fetchall()
+            nodes = base.execute("SELECT name, num_children FROM parquet_schema($1)", [str(path)]).fetchall()
             said = base.execute(
                 "SELECT value FROM parquet_kv_metadata($1) WHERE decode(key) = 'huggingface'", [str(path)]
             )
@@ -246,8 +250,29 @@ def _parquet(path: Path, skip_broken: bool) -> Table:
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} is no Parquet file that can be read ({reason}): write it anew.") from error
+    own = _top_level(nodes)
+    names = own + read[len(own) :]  # and columns that DuckDB takes from the names of folders
+    _distinct(path, names)
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
     return Table(columns, classes=_classes(features[0] if features else b""))
+
+
+def _top_level(nodes: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Returns the names of a Parquet file's columns as it has them; DuckDB renames those that differ by case only.
+
+    nodes: name and number of children of each node of the schema, depth first, which begins with the root.
+    """
+    names, inside = [], 0  # nodes that are left within the last column
+    for name, children in nodes[1:]:
+        names += [name] if not inside else []
+        inside = max(0, inside - 1) + (children or 0)
+    return names
+
+
+def _distinct(path: Path, names: Sequence[str]) -> None:
+    """Raises UserError for a name that two columns have."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{path} has two columns '{twice}': rename one of them.")
 
 
 def _zones_as_text(kinds: Sequence[tuple[str, ...]]) -> str:
@@ -270,6 +295,7 @@ def _arrow(path: Path, skip_broken: bool) -> Table:
             with_footer = source.read(6) == b"ARROW1"
             source.seek(0)
             table = (pa.ipc.open_file if with_footer else pa.ipc.open_stream)(source).read_all()
+            _distinct(path, table.column_names)
             columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:

@@ -79,6 +79,8 @@ def _saved(folder: Path) -> list[Path]:
     state = _fields(folder / "state.json")
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise UserError(f"{folder} holds a selection of rows as an old version of datasets saved it: {AGAIN}.")
+    if state.get("_data_files") == []:
+        raise UserError(f"{folder} is a dataset of no rows: save it with rows, or without a split that has none.")
     files = [folder / str(entry.get("filename")) for entry in state.get("_data_files") or () if isinstance(entry, dict)]
     if not files:
         raise UserError(f"{folder / 'state.json'} names no files of data: {AGAIN}.")
@@ -115,11 +117,15 @@ def _laid_out(path: Path, endings: Collection[str]) -> Dataset | None:
 
 
 def _tables(path: Path, endings: Collection[str]) -> list[Path]:
-    """Returns the tables in a folder, and in those below it that are not hidden, as `.git` and `.cache` are."""
-    found, folders = [], [path]
+    return [each for each in files(path) if each.suffix.lower() in endings]
+
+
+def files(path: Path) -> list[Path]:
+    """Returns the files in a folder, and in those below it that are not hidden, as `.git` and `.cache` are."""
+    found, folders = list[Path](), [path]
     for _ in range(DEEPEST + 1):
         inner = [each for folder in folders for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
-        found += [each for each in inner if each.suffix.lower() in endings and each.is_file()]
+        found += [each for each in inner if each.is_file()]
         folders = [each for each in inner if each.is_dir()]
     return found
 

@@ -168,6 +168,7 @@ def test_hybrid_label_names_each_mixer_once():
 
 def test_did_you_mean():
     assert closest("litsops", ["listops", "image"]) == "did you mean 'listops'?"
+    assert closest("IMAGE", ["listops", "image", "Image"]) == "did you mean 'image' or 'Image'?"
     assert closest("zzz", ["listops", "image"]) == "choose one of: listops, image."
     named = [*(f"task{i}" for i in range(40)), "speech"]
     assert closest("zzz", named, "list") == "`list` shows all 41."

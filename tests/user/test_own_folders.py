@@ -136,7 +136,7 @@ def test_folders_that_cannot_be_used_are_refused_in_one_sentence(
     parquet(here / "unknown" / "right-00000-of-00001.parquet", rows(range(9)))
     (here / "pointer").mkdir()
     (here / "pointer" / "train.parquet").write_bytes(own_files.LFS + b"/spec/v1\noid sha256:0\n")
-    for name, state in (("old", {"_indices_data_files": [{"filename": "i.arrow"}]}), ("torn", {"_data_files": []})):
+    for name, state in (("old", {"_indices_data_files": [{"filename": "i.arrow"}]}), ("torn", {"_data_files": None})):
         (here / name).mkdir()
         (here / name / "state.json").write_text(json.dumps(state))
     (here / "moved").mkdir()

@@ -1,0 +1,85 @@
+"""Small mistakes with a user's own data: columns that differ by case only, and folders and datasets with nothing in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from levelfield import OwnData
+from levelfield.cli.app import main
+from levelfield.spec import UserError
+from levelfield.user import own_files
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], path: str, text: str = "text", label: str = "label") -> str:
+    with pytest.raises(SystemExit) as end:
+        main(["data", "prepare", path, "--text", text, "--label", label])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.count("\n") == 1, said
+    return said
+
+
+def write(path: Path) -> None:
+    """A file with the columns Text, text, nested (whose parts are no columns) and label."""
+    if path.suffix == ".csv":
+        rows = [f"good {i},bad {i},,{i % 2}" for i in range(40)]
+        path.write_text("\n".join(["Text,text,nested,label", *rows]) + "\n")
+        return
+    nested = "{'label': [i], 'Text': {'text': 'no'}}"
+    cells = f"'good ' || i AS \"Text\", 'bad ' || i AS qext, {nested} AS nested, i % 2 AS label"
+    duckdb.sql(f"COPY (SELECT {cells} FROM range(40) _(i)) TO '{path}' (FORMAT parquet)")
+    path.write_bytes(path.read_bytes().replace(b"qext", b"text"))  # DuckDB writes no two names that are so alike
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_that_differ_by_case_only_are_two_and_a_third_spelling_is_none(
+    here: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    file = f"a.{ending}"
+    write(here / file)
+    (part,) = own_files.read(Path(file))
+    assert list(part.columns) == ["Text", "text", "nested", "label"]
+    for name, word in (("Text", b"good"), ("text", b"bad ")):
+        x = OwnData(file, text=name, label="label").build(None)["train"].x
+        assert bytes(x[:4].tolist()) == word
+    assert "no column 'TEXT' for --text: did you mean 'Text' or 'text'?" in refused(capsys, file, "TEXT")
+    assert "no column 'LABEL' for --label: did you mean 'label'?" in refused(capsys, file, label="LABEL")
+
+
+def test_two_columns_of_one_name_are_refused_in_every_format(here: Path) -> None:
+    write(here / "a.parquet")
+    Path("a.parquet").write_bytes(Path("a.parquet").read_bytes().replace(b"Text", b"text"))
+    Path("a.csv").write_text("text,label,text\na,0,b\n")
+    for file in ("a.parquet", "a.csv"):
+        with pytest.raises(UserError, match="has two columns 'text': rename one of them"):
+            own_files.read(Path(file))
+
+
+def test_a_folder_without_files_and_a_dataset_without_rows_are_said_to_be_so(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`datasets` saves no file of rows where there is none, which read as if the folder were damaged."""
+    for folder in ("nothing", "inner/train", "hidden/.git"):
+        Path(folder).mkdir(parents=True)
+    Path("hidden/.git/HEAD").write_text("ref")
+    for folder in ("nothing", "inner", "hidden"):
+        assert f"{folder} holds no files: put train.csv" in refused(capsys, f"./{folder}")
+    Path("notes").mkdir()
+    Path("notes/readme.txt").write_text("later")
+    assert "or give the file itself, which ends in .csv, " in refused(capsys, "./notes")
+    saved = json.dumps({"_data_files": [], "_split": None})
+    for folder in ("rowless", "splits/train"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "state.json").write_text(saved)
+    Path("splits/dataset_dict.json").write_text(json.dumps({"splits": ["train"]}))
+    assert "rowless is a dataset of no rows: save it with rows" in refused(capsys, "./rowless")
+    assert "train is a dataset of no rows: save it with rows" in refused(capsys, "./splits")
