@@ -43,25 +43,25 @@ def plugins(kind: PluginKind) -> dict[str, Plugin]:
 def working(kind: PluginKind, load: Callable[[str], T]) -> Iterator[tuple[Plugin, T]]:
     """Loads each plug-in of a kind and yields it; a broken one is one warning instead."""
     for plugin in plugins(kind).values():
-        try:
-            made = load(plugin.where)
-        except (Exception, SystemExit) as error:
-            warn(plugin, _why(error))
+        made, why = _loaded(plugin, load)
+        if made is None:
+            warn(plugin, why)
         else:
             yield plugin, made
 
 
 def fault(plugin: Plugin, load: Callable[[str], object]) -> str:
     """Loads a plug-in and returns why it cannot be used, or "" where it can."""
+    return _loaded(plugin, load)[1]
+
+
+def _loaded(plugin: Plugin, load: Callable[[str], T]) -> tuple[T | None, str]:
+    """Returns what a plug-in is and "", or None and why it cannot be loaded, without a full stop."""
     try:
-        load(plugin.where)
-    except (Exception, SystemExit) as error:
-        return _why(error).rstrip(".")
-    return ""
-
-
-def _why(error: BaseException) -> str:
-    return str(error) if isinstance(error, UserError) else format_error(error)
+        return load(plugin.where), ""
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
+        why = str(error) if isinstance(error, UserError) else format_error(error)
+        return None, why.rstrip(".") or type(error).__name__
 
 
 def warn(plugin: Plugin, why: str) -> None:
