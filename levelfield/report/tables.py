@@ -142,7 +142,8 @@ def si(value: float | None) -> str:
 
 DAY = 24 * 3600
 YEAR = 365.25 * DAY
-UNITS_OF_TIME = (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 4 * DAY), ("days", DAY, 2 * YEAR))
+UNITS_OF_TIME = (("s", 1, 119.5), ("min", 60, 119.5), ("h", 3600, 95.95), ("days", DAY, 2 * YEAR / DAY))
+"""A unit, its seconds, and how many of it are the first that are told in the next: by `figures`, 119.5 are 120."""
 
 
 def duration(seconds: float | None) -> str:
@@ -151,10 +152,9 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return DASH
     for unit, per, limit in UNITS_OF_TIME:
-        shown = figures(seconds / per)
-        if seconds < limit and float(shown.replace(",", "")) < limit / per:
-            return f"{shown} {unit}"
-        seconds = max(seconds, limit)
+        if seconds / per < limit:
+            return f"{figures(seconds / per)} {unit}"
+        seconds = max(seconds, per * round(limit))
     return f"{figures(seconds / YEAR)} years"
 
 

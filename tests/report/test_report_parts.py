@@ -291,6 +291,9 @@ def test_durations_and_signs():
     below = [duration(s) for s in (59.6, 119.4, 119.6, 7140, 7175, 3.9 * day, 4 * day - 1, 730.4 * day)]
     assert below == ["59.6 s", "119 s", "2 min", "119 min", "2 h", "93.6 h", "4 days", "730 days"]
     assert [duration(s) for s in (120, 7200, 4 * day, 730.5 * day)] == ["2 min", "2 h", "4 days", "2 years"]
+    edges = [119.5, 119.5 * 60, 95.95 * 3600, 730.5 * day]
+    assert [duration(s) for s in edges] == ["2 min", "2 h", "4 days", "2 years"]
+    assert [duration(s - 1e-6) for s in edges] == ["119 s", "119 min", "95.9 h", "730 days"]
     assert [figures(x) for x in (0.00411, 12.5, 999.4, 999.6, 2.76e7)] == [
         "0.00411",
         "12.5",
