@@ -17,7 +17,7 @@ from levelfield.engine.driver import Driver, Engine, Outcome, Screen
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
 from levelfield.engine.pool import Workplace
-from levelfield.engine.worker import Job, attempt
+from levelfield.engine.training import Job, attempt
 from levelfield.runs import store
 from levelfield.spec import Run
 

@@ -65,7 +65,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
 
     job = Job(Source("demo"), "minutes", execution.runs_dir, execution.data, device=execution.device)
     study = job.source.load()
@@ -149,7 +149,7 @@ def run(
     from levelfield.cli import train_commands
     from levelfield.engine import member
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
 
     places = (execution.runs_dir, execution.data)
     numbers = member.together(numerics.numerics())
@@ -187,7 +187,7 @@ def compare(
     tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
     from levelfield.presets import by_name
 
     by_name.mixer(mixer)  # or the reason why there is none
@@ -217,7 +217,7 @@ def reach(
     tracker = execution.tracker
     from levelfield.cli import train_commands
     from levelfield.engine.find import REACH, Source
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
 
     source = Source(REACH, mixer, options.options())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)

@@ -19,7 +19,7 @@ from levelfield.cli.streams import Say, say
 
 if TYPE_CHECKING:
     from levelfield.engine.placement import Placement
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
     from levelfield.spec import Task
 
 
@@ -40,7 +40,7 @@ def audit(
     """
     tracker = execution.tracker
     from levelfield.engine.find import AUDIT, Source, find_task
-    from levelfield.engine.worker import Job
+    from levelfield.engine.training import Job
 
     word = columns.source(source)
     job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)

@@ -22,7 +22,7 @@ from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, choose, references
 from levelfield.engine.placement import Placement
-from levelfield.engine.worker import Job
+from levelfield.engine.training import Job
 from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store

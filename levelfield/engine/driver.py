@@ -6,7 +6,7 @@ A unit is the id of a run of a job. An engine places units on processes, on this
 ended; what is done is decided by the folder of runs alone. So a driver that was killed is started again, or on another
 machine, and goes on from what is there. Two drivers share the runs of a folder: a claim keeps them apart.
 
-    driver --- submit(ids) ---> engine --- one process each ---> worker.attempt
+    driver --- submit(ids) ---> engine --- one process each ---> Units.attempt
            <-- Event(id) ---           done, busy (another process has it), failed (why), died (how)
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from levelfield.engine.work import Order, Work
+from levelfield.engine.jobs import Job, Order
 from levelfield.files import disk_errors, made, write_text
 from levelfield.runs import store
 from levelfield.spec import UserError
@@ -96,7 +96,7 @@ class Engine(Protocol):
 class Driver:
     """Executes the units of a job on one engine."""
 
-    job: Work
+    job: Job
     engine: Engine
     screen: Screen
     waiting: deque[str] = field(default_factory=deque)
@@ -107,7 +107,7 @@ class Driver:
     failed: dict[str, str] = field(default_factory=dict)
 
     def execute(self, units: Sequence[Any], opened: Callable[[], None] = lambda: None) -> Outcome:
-        """Executes units, as `Work.order` takes them, until each is complete or failed.
+        """Executes units, as `Job.order` takes them, until each is complete or failed.
 
         opened: called once the engine is ready, before it gets a unit; what is refused has no trace then. Raises
         UserError where no unit can start.

@@ -28,8 +28,8 @@ from typing import IO, Any
 
 from levelfield.engine.driver import Event
 from levelfield.engine.environment import environment
+from levelfield.engine.jobs import Job, Order
 from levelfield.engine.placement import Placement
-from levelfield.engine.work import Order, Work
 from levelfield.spec import UserError
 
 KILLED = "SIGKILL"  # a name, as Windows has no such signal
@@ -210,7 +210,7 @@ class Local:
         return Event(worker.current, "died", how, words) if worker.current else None
 
 
-def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Local:
+def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Local:
     """Returns the engine for these units. Raises UserError for a device that is not here."""
     placement.refuse("gpus", "partition", "account", "time")
     return Local(devices(job.device, placement.jobs, job.processes(units), job.processes_flag)[: len(units)])

@@ -20,7 +20,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from levelfield.engine.find import choose
-from levelfield.engine.worker import Job
+from levelfield.engine.training import Job
 from levelfield.files import made
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Lost, Stopped, claim

@@ -14,7 +14,7 @@ from levelfield.spec import UserError, closest
 
 if TYPE_CHECKING:  # the command line reads placements before it loads anything else
     from levelfield.engine.driver import Engine
-    from levelfield.engine.work import Work
+    from levelfield.engine.jobs import Job
 
 ENGINES = ("local", "ray", "slurm")  # each a module beside this one, whose `engine` takes what `engine` here takes
 
@@ -44,13 +44,13 @@ class Placement:
 HERE = Placement()
 
 
-def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Engine:
+def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Engine:
     """Returns the engine for these units of a job. Raises UserError for an unknown one or one that is not here."""
     if placement.engine not in ENGINES:
         raise UserError(f"There is no engine '{placement.engine}': {closest(placement.engine, ENGINES)}")
     if placement.jobs is not None and placement.jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {placement.jobs}.")
-    found: Mapping[str, Callable[[Placement, Work, Sequence[Any]], Engine]] = vars(
+    found: Mapping[str, Callable[[Placement, Job, Sequence[Any]], Engine]] = vars(
         import_module(f"levelfield.engine.{placement.engine}")
     )
     return found["engine"](placement, job, units)

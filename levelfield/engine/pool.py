@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from levelfield.engine import work as jobs
+from levelfield.engine import jobs
 from levelfield.engine.driver import Event
-from levelfield.engine.work import Order
+from levelfield.engine.jobs import Order
 from levelfield.files import read_json, read_text, remedy, write_json, write_text
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder

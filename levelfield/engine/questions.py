@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from levelfield.engine import work as jobs
+from levelfield.engine import jobs
+from levelfield.engine.jobs import Order
 from levelfield.engine.models import Named, Text
-from levelfield.engine.work import Order
 from levelfield.files import disk_errors, read_json, to_line, write_json
 from levelfield.longcontext import finite_logits, runner
 from levelfield.longcontext.answers import stored
@@ -78,7 +78,7 @@ def _hash(*words: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """Questions and who answers them: a `work.Work`. path: of the file of questions.
+    """Questions and who answers them: a `jobs.Job`. path: of the file of questions.
 
     copies: of the model on the device of a worker. spread: devices of each copy.
     """
@@ -163,7 +163,7 @@ class Job:
 
 
 class Copy:
-    """A copy of the model with the blocks that it may be asked: `work.Units`."""
+    """A copy of the model with the blocks that it may be asked: `jobs.Units`."""
 
     def __init__(self, job: Job, asked: Asked) -> None:
         self.job, self.asked = job, asked

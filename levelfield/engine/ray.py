@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.engine.environment import environment
+from levelfield.engine.jobs import Job
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace, work
-from levelfield.engine.work import Work
 from levelfield.runs.claims import JOB
 from levelfield.spec import UserError
 
 MOST = 32  # workers, unless --jobs says how many
 
 
-def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Pool:
+def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Pool:
     """Returns the engine for these units. Raises UserError where Ray is not installed, or for what it does not know."""
     placement.refuse("partition", "account", "time")
     _ray()

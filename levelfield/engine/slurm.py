@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from levelfield.engine.environment import environment
+from levelfield.engine.jobs import Job
 from levelfield.engine.placement import Placement
 from levelfield.engine.pool import Pool, Workplace
-from levelfield.engine.work import Work
 from levelfield.runs.claims import JOB
 from levelfield.spec import UserError
 
@@ -33,7 +33,7 @@ ELSEWHERE = "start this on a login node of the cluster, or leave --engine out"
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
-def engine(placement: Placement, job: Work, units: Sequence[Any]) -> Pool:
+def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Pool:
     """Returns the engine for these units. Raises UserError where the commands of Slurm are not here or reach none."""
     if shutil.which("sbatch") is None:
         raise UserError(f"There is no sbatch here: {ELSEWHERE}.")

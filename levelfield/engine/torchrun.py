@@ -29,7 +29,7 @@ POLL_S = 0.5
 
 
 def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> tuple[str, str]:
-    """Executes a run, and returns the outcome and why, as `worker.attempt` does.
+    """Executes a run, and returns the outcome and why, as `training.attempt` does.
 
     words: what `member.py` is told. threads: of each process. Raises UserError where the folder cannot be written to.
     """

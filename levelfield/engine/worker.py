@@ -4,7 +4,7 @@
 
 One unit a line comes in on standard input; one JSON object a line goes out: {"outcome": "done"}, "busy" (another
 command has the unit) or "failed" with the reason. Before the first, "ready"; or "stop", where the job is no longer what
-the parent planned. The job whose units are runs of a study is here; the one that asks questions is in `questions`.
+the parent planned.
 """
 
 from __future__ import annotations
@@ -14,159 +14,15 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import IO
 
-from levelfield.data import prepared
-from levelfield.engine import torchrun, tuning
-from levelfield.engine import work as jobs
-from levelfield.engine.find import Source, choose, matches
-from levelfield.engine.work import Order, Work
-from levelfield.presets.options import Options
-from levelfield.runs import store
-from levelfield.runs.claims import Claim
-from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
+from levelfield.engine import jobs
+from levelfield.engine.jobs import Job
+from levelfield.spec import UserError
 
 
-@dataclass(frozen=True)
-class Job:
-    """The runs of a study to execute and how: a `work.Work`, whose units are ids of runs.
-
-    pattern: of run ids; "" is every run. A study with a search is two jobs: its trials, then its runs with the best
-    recipes.
-    """
-
-    source: Source
-    effort: Effort
-    out: Path
-    data: Path
-    pattern: str = ""
-    device: str = "cpu"
-    threads: int = 1
-    trial: bool = False
-
-    @property
-    def trials(self) -> Job:
-        """Returns the job of the trials that this one needs first, in a folder of their own."""
-        return replace(self, out=self.out / tuning.FOLDER, trial=True)
-
-    def load(self) -> tuple[Study, list[Run]]:
-        """Returns `selected` of the study that the source has now. Raises UserError as `Source.load` does too."""
-        return self.selected(self.source.load())
-
-    def selected(self, study: Study) -> tuple[Study, list[Run]]:
-        """Returns the study with its best recipes, or that of its trials, and those of its runs that match `pattern`.
-
-        A run that a search changes has two ids, and both name it. Raises UserError where nothing is named.
-        """
-        if self.trial:
-            study = tuning.trials(study, self.matches)
-            return study, choose(study, self.effort)
-        if study.search_at(self.effort) is None:
-            return study, choose(study, self.effort, self.pattern)
-        matching = tuning.with_best_recipes(study, self.out, self.matches)
-        return tuning.with_best_recipes(study, self.out), choose(matching, self.effort)
-
-    def matches(self, run: Run) -> bool:
-        return matches(run, self.pattern)
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        return self.source.study, self.source.mixer, self.effort, self.pattern, self.trial
-
-    def order(self, runs: Sequence[Run], /) -> Order:
-        """Returns what is to be done of these runs. Raises UserError as `load` does."""
-        study, _ = self.load()
-        units = Runs.of(self, study, runs)
-        return Order(self, list(units.runs), units.fingerprint, units.finished, self.processes(runs))
-
-    @property
-    def processes_flag(self) -> str:
-        return "--nproc"
-
-    def processes(self, runs: Sequence[Run], /) -> int:
-        """Returns the most processes that one of these runs is trained by."""
-        return max((run.numerics.nproc for run in runs), default=1)
-
-    def on(self, device: str, workers: int) -> Job:
-        return replace(self, device=device)
-
-    def absolute(self) -> Job:
-        return replace(self, out=self.out.absolute(), data=self.data.absolute())
-
-    def prepare(self, units: Sequence[str]) -> None:
-        """Prepares data, for their lock may not hold between machines."""
-        _, runs = self.load()
-        for task in dict.fromkeys(run.task for run in runs if run.id in units):
-            if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists():
-                prepared.load(task, self.data)
-
-    def loaded(self) -> Runs:
-        import torch
-
-        study, runs = self.load()
-        torch.set_num_threads(self.threads)
-        return Runs.of(self, study, runs)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self) | {"out": str(self.out), "data": str(self.data)})
-
-    @staticmethod
-    def from_json(text: str) -> Job:
-        fields: dict[str, Any] = json.loads(text)
-        named = fields["source"]
-        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
-        source = Source(**named | {"options": Options(**options), "numerics": Numerics(**named["numerics"])})
-        return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The runs of a job by their ids, and their probes: its `work.Units`."""
-
-    job: Job
-    runs: Mapping[str, Run]
-    probes: Mapping[str, Sequence[Probe]]
-
-    @staticmethod
-    def of(job: Job, study: Study, runs: Sequence[Run]) -> Runs:
-        """Takes the runs of a study. Raises UserError for what goes wrong in its `probes`."""
-        return Runs(job, {run.id: run for run in runs}, {run.id: study.probes(run) for run in runs})
-
-    @property
-    def name(self) -> str:
-        return self.job.source.mixer or self.job.source.study
-
-    @property
-    def fingerprint(self) -> str:
-        return self.job.source.fingerprint(list(self.runs.values()))
-
-    def finished(self, unit: str) -> bool:
-        """Tells whether the run and all its probes have been measured."""
-        where = self.job.out / unit
-        return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.probes[unit])
-
-    def attempt(self, unit: str) -> tuple[str, str]:
-        return attempt(self.runs[unit], self.job, self.probes[unit])
-
-
-def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
-    """Executes one run, if it is free, and returns the outcome and why, as `work.attempt` does."""
-    from levelfield.run import execute
-
-    where = store.directory(job.out, run)
-    if run.numerics.nproc > 1:
-        return torchrun.execute(run, where, words=(job.to_json(), run.id), threads=job.threads)
-
-    def train(mine: Claim) -> None:
-        execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
-
-    return jobs.attempt(where, train)
-
-
-def work(job: Work, fingerprint: str, answer: IO[str]) -> None:
+def work(job: Job, fingerprint: str, answer: IO[str]) -> None:
     """Does the units that the parent names on standard input, until that ends."""
 
     def reply(outcome: str, why: str = "") -> None:

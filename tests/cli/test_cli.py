@@ -18,7 +18,7 @@ from levelfield.cli.app import main
 from levelfield.cli.dispatch import RENAMED
 from levelfield.engine import plan
 from levelfield.engine.find import Source, choose, find_run, load_study
-from levelfield.engine.worker import Job, attempt
+from levelfield.engine.training import Job, attempt
 from levelfield.objectives import Masked
 from levelfield.presets.options import Options
 from levelfield.runs import store

@@ -24,7 +24,8 @@ from stages import Heard, Stage
 from levelfield.engine.driver import Outcome, check_folder
 from levelfield.engine.find import Source
 from levelfield.engine.local import Local, cause
-from levelfield.engine.worker import Job, attempt, work
+from levelfield.engine.training import Job, attempt
+from levelfield.engine.worker import work
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import claim

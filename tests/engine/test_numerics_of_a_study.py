@@ -9,7 +9,7 @@ import toys
 
 from levelfield.cli.train_commands import report_command
 from levelfield.engine.find import Source
-from levelfield.engine.worker import Job
+from levelfield.engine.training import Job
 from levelfield.spec import Numerics
 
 BF16 = Numerics("bf16", accumulate=2)

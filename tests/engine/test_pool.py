@@ -15,10 +15,10 @@ from levelfield.cli import train_commands
 from levelfield.engine import placement as placements
 from levelfield.engine import pool
 from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.jobs import Job
 from levelfield.engine.placement import HERE, Placement
 from levelfield.engine.pool import Pool, Workplace
-from levelfield.engine.work import Work
-from levelfield.engine.worker import attempt
+from levelfield.engine.training import attempt
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, claim
@@ -144,9 +144,9 @@ def test_trials_are_units_of_the_same_engine_and_the_runs_use_what_they_find(
 ) -> None:
     toys.write(stage.path, runs=2)
     job = replace(stage.job, source=replace(stage.job.source, trials=2))
-    placed: list[Work] = []
+    placed: list[Job] = []
 
-    def engine(placement: Placement, job: Work, units: Sequence[Run]) -> Pool:
+    def engine(placement: Placement, job: Job, units: Sequence[Run]) -> Pool:
         placed.append(job)
         return Pool(Threads(in_turn=True), len(units))
 

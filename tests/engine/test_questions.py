@@ -20,9 +20,8 @@ from repository import TESTS
 from stages import Heard, Threads
 
 from levelfield.cli import app, placed_command, ruler_command
-from levelfield.engine import local, pool
+from levelfield.engine import jobs, local, pool
 from levelfield.engine import placement as placements
-from levelfield.engine import work as jobs
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.models import Named
 from levelfield.engine.placement import HERE

@@ -15,7 +15,7 @@ import toys
 from levelfield.cli.app import main
 from levelfield.engine import tuning
 from levelfield.engine.find import Source, choose, find_run, load_study
-from levelfield.engine.worker import Job
+from levelfield.engine.training import Job
 from levelfield.files import read_rows, write_json, write_rows
 from levelfield.report.query import find_files
 from levelfield.runs import store

@@ -29,7 +29,7 @@ from levelfield.engine import member, pool
 from levelfield.engine.driver import Driver
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
-from levelfield.engine.worker import Job
+from levelfield.engine.training import Job
 from levelfield.files import read_json, read_rows
 from levelfield.run import execute
 from levelfield.runs import claims, store

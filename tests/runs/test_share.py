@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run
-from levelfield.engine.worker import Job, attempt
+from levelfield.engine.training import Job, attempt
 from levelfield.files import write_json
 from levelfield.presets import by_name, efforts
 from levelfield.runs import load_weights, share, store

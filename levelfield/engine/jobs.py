@@ -24,7 +24,7 @@ from levelfield.runs.claims import Claim, Lost, Stopped, claim
 from levelfield.spec import UserError
 from levelfield.spec.memory import reason
 
-KINDS = {"runs": "worker", "questions": "questions"}  # modules beside this one, each of which has a `Job`
+KINDS = {"runs": "training", "questions": "questions"}  # modules beside this one, each with a `Job` of its own
 
 
 class Units(Protocol):
@@ -45,7 +45,7 @@ class Units(Protocol):
         ...
 
 
-class Work(Protocol):
+class Job(Protocol):
     """A job: text and numbers only, so that it travels to a worker. out: the folder of its units.
 
     device, threads: of each worker.
@@ -78,11 +78,11 @@ class Work(Protocol):
         """Returns the most processes, or devices, that work on one of these units together."""
         ...
 
-    def on(self, device: str, workers: int) -> Work:
+    def on(self, device: str, workers: int) -> Job:
         """Returns the same job for a worker with that device, which so many workers share."""
         ...
 
-    def absolute(self) -> Work:
+    def absolute(self) -> Job:
         """Returns the same job for workers that start in another folder."""
         ...
 
@@ -106,7 +106,7 @@ class Order:
     finished: tells whether nothing is left to do of a unit. processes: at most so many work on one unit.
     """
 
-    job: Work
+    job: Job
     units: Sequence[str]
     fingerprint: str
     finished: Callable[[str], bool]
@@ -116,10 +116,10 @@ class Order:
         return self.job.out / unit
 
 
-def read(text: str) -> Work:
+def read(text: str) -> Job:
     """Reads a job of any kind."""
     kind = json.loads(text).get("kind", "runs")
-    made: Work = import_module(f"levelfield.engine.{KINDS[kind]}").Job.from_json(text)
+    made: Job = import_module(f"levelfield.engine.{KINDS[kind]}").Job.from_json(text)
     return made
 
 
