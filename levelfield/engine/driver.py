@@ -1,10 +1,11 @@
-"""Executes runs on an engine: hands it units, watches what becomes of them, and gives those that were lost to it again.
+"""Executes the units of a job on an engine: submits them, watches how they end, and submits again those that were lost.
 
     Driver(job, Local(["cpu"] * 4), screen).execute(runs)
 
-A unit is the id of a run of a job. An engine places units on processes, on this machine or on others, and says how they
-ended; what is done is decided by the folder of runs alone. So a driver that was killed is started again, or on another
-machine, and goes on from what is there. Two drivers share the runs of a folder: a claim keeps them apart.
+A unit is named by its folder: the id of a run, or of a block of questions. An engine places units on processes, on this
+machine or on others, and reports how they ended. Whether a unit is done, its folder alone decides. So a driver that was
+killed can be started again, on another machine too, and continues from what is there. Two drivers may share a folder:
+claims keep them apart.
 
     driver --- submit(ids) ---> engine --- one process each ---> Units.attempt
            <-- Event(id) ---           done, busy (another process has it), failed (why), died (how)
@@ -26,8 +27,8 @@ from levelfield.files import disk_errors, made, write_text
 from levelfield.runs import store
 from levelfield.spec import UserError
 
-ATTEMPTS = 2  # of a run whose worker dies
-ASK_AGAIN_S = 1.0  # for a run that another process has
+ATTEMPTS = 2  # at a unit whose worker dies
+ASK_AGAIN_S = 1.0  # for a unit that another process has
 LISTEN_S = 0.2
 
 
@@ -49,9 +50,9 @@ class Screen(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """The end of a unit. why: the reason of a failure, or how its process died. words: what that last said."""
+    """The end of a unit. why: the reason of a failure, or how its process died. words: the last that process said."""
 
-    run_id: str
+    unit: str
     outcome: Literal["done", "busy", "failed", "died"]
     why: str = ""
     words: str = ""
@@ -71,7 +72,7 @@ class Engine(Protocol):
         """Returns how many more units it takes now."""
         ...
 
-    def submit(self, run_ids: Sequence[str]) -> None:
+    def submit(self, units: Sequence[str]) -> None:
         """Starts units, or puts them into a queue."""
         ...
 
@@ -100,7 +101,7 @@ class Driver:
     engine: Engine
     screen: Screen
     waiting: deque[str] = field(default_factory=deque)
-    busy: dict[str, float] = field(default_factory=dict)  # run -> when to ask again
+    busy: dict[str, float] = field(default_factory=dict)  # unit -> when to ask again
     under_way: set[str] = field(default_factory=set)
     died: Counter[str] = field(default_factory=Counter)
     done: list[str] = field(default_factory=list)
@@ -136,14 +137,14 @@ class Driver:
             self._feed()
             for event in self.engine.heard(LISTEN_S):
                 self._take_in(event)
-            paths = [self.order.where(run_id) for run_id in self.engine.running()]
+            paths = [self.order.where(unit) for unit in self.engine.running()]
             self.screen.show(paths, len(self.done), len(self.failed), total)
 
     def _feed(self) -> None:
-        """Submits what the engine has room for. A run that another process had may be complete by now."""
-        for run_id in [r for r, when in self.busy.items() if when <= time.monotonic()]:
-            del self.busy[run_id]
-            (self.done if self.order.finished(run_id) else self.waiting).append(run_id)
+        """Submits what the engine has room for. A unit that another process had may be complete by now."""
+        for unit in [busy for busy, when in self.busy.items() if when <= time.monotonic()]:
+            del self.busy[unit]
+            (self.done if self.order.finished(unit) else self.waiting).append(unit)
         room = min(self.engine.room(), len(self.waiting)) if self.waiting else 0
         if room > 0:
             units = [self.waiting.popleft() for _ in range(room)]
@@ -151,29 +152,29 @@ class Driver:
             self.engine.submit(units)
 
     def _take_in(self, event: Event) -> None:
-        run_id = event.run_id
-        self.under_way.discard(run_id)
+        unit = event.unit
+        self.under_way.discard(unit)
         if event.outcome == "done":
-            self.done.append(run_id)
+            self.done.append(unit)
         elif event.outcome == "busy":
-            self.busy[run_id] = time.monotonic() + ASK_AGAIN_S
+            self.busy[unit] = time.monotonic() + ASK_AGAIN_S
         elif event.outcome == "failed":
-            self.failed[run_id] = event.why
-            self.screen.say(f"{run_id} failed: {event.why}")
+            self.failed[unit] = event.why
+            self.screen.say(f"{unit} failed: {event.why}")
         else:
             self._bury(event)
 
     def _bury(self, event: Event) -> None:
-        run_id, how = event.run_id, event.why
-        self.died[run_id] += 1
-        if self.died[run_id] < ATTEMPTS:
-            self.screen.say(f"The worker of {run_id} {how}; trying the run once more.")
-            self.waiting.appendleft(run_id)
+        unit, how = event.unit, event.why
+        self.died[unit] += 1
+        if self.died[unit] < ATTEMPTS:
+            self.screen.say(f"The worker of {unit} {how}; trying the run once more.")
+            self.waiting.appendleft(unit)
             return
         why = f"its worker {how}, twice"
-        write_text(self.order.where(run_id) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
-        self.failed[run_id] = why
-        self.screen.say(f"{run_id} failed: {why}.")
+        write_text(self.order.where(unit) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
+        self.failed[unit] = why
+        self.screen.say(f"{unit} failed: {why}.")
 
 
 def check_folder(out: Path) -> None:

@@ -123,6 +123,12 @@ def read(text: str) -> Job:
     return made
 
 
+def failure(error: Exception) -> str:
+    """Returns what a failed unit keeps of an error: the reason in its first line, then the traceback of a surprise."""
+    detail = "" if isinstance(error, UserError) else "\n" + "".join(traceback.format_exception(error))
+    return f"{reason(error)}\n{detail}"
+
+
 def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
     """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
 
@@ -138,10 +144,8 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
             except (Lost, Stopped):
                 return "busy", ""
             except Exception as error:
-                why = reason(error)
-                detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
-                write_text(where / store.ERROR, f"{why}\n{detail}")
-                return "failed", why
+                write_text(where / store.ERROR, failure(error))
+                return "failed", reason(error)
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)
     return "done", ""

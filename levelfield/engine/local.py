@@ -76,14 +76,14 @@ class _Worker:
     process: subprocess.Popen[str]
     device: str
     complaints: IO[bytes]  # whatever it prints
-    current: str = ""  # the run it has
+    current: str = ""  # the unit it has
     ready: bool = False
 
-    def give(self, run_id: str) -> None:
-        self.current = run_id
+    def give(self, unit: str) -> None:
+        self.current = unit
         assert self.process.stdin
         with suppress(BrokenPipeError):  # if it died, the end of its output says so
-            self.process.stdin.write(run_id + "\n")
+            self.process.stdin.write(unit + "\n")
             self.process.stdin.flush()
 
     def last_words(self) -> str:
@@ -138,11 +138,11 @@ class Local:
     def room(self) -> int:
         return len(self.devices) - len(self.running())
 
-    def submit(self, run_ids: Sequence[str]) -> None:
+    def submit(self, units: Sequence[str]) -> None:
         """Gives each unit to an idle worker, or to a new one."""
-        for run_id in run_ids:
+        for unit in units:
             idle = next((worker for worker in self.workers if not worker.current), None)
-            (idle or self._start()).give(run_id)
+            (idle or self._start()).give(unit)
 
     def heard(self, seconds: float) -> Sequence[Event]:
         """Returns the end of one unit, or nothing where none ended in time. Raises UserError as `Engine.heard`."""
@@ -197,8 +197,8 @@ class Local:
         if reply["outcome"] == "ready":
             worker.ready = True
             return None
-        run_id, worker.current = worker.current, ""
-        return Event(run_id, reply["outcome"], reply["why"])
+        unit, worker.current = worker.current, ""
+        return Event(unit, reply["outcome"], reply["why"])
 
     def _ended(self, worker: _Worker) -> Event | None:
         self.workers.remove(worker)

@@ -15,18 +15,17 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from levelfield.engine.find import choose
+from levelfield.engine.jobs import failure
 from levelfield.engine.training import Job
 from levelfield.files import made
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Lost, Stopped, claim
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Numerics, UserError
-from levelfield.spec.memory import reason
 
 FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
 
@@ -130,14 +129,12 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if claims.stopping():  # torchrun has sent it, because another process failed or this machine is wanted back
             raise SystemExit(1) from error
-        why = reason(error)
-        detail = "" if isinstance(error, UserError) else f"\n{traceback.format_exc()}"
-        if detail:
+        if not isinstance(error, UserError):
             time.sleep(FIRST_S)
         where = job.out / run_id
         where.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError), (where / store.ERROR).open("x", encoding="utf-8") as file:
-            file.write(f"{why}\n{detail}")
+            file.write(failure(error))
         raise SystemExit(1) from error
 
 

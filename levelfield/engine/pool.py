@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from levelfield.engine import jobs
 from levelfield.engine.driver import Event
 from levelfield.engine.jobs import Order
-from levelfield.files import read_json, read_text, remedy, write_json, write_text
+from levelfield.files import read_json, write_json, write_text
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder
 from levelfield.spec import UserError
@@ -106,8 +106,8 @@ class Pool:
     def room(self) -> int:
         return sys.maxsize
 
-    def submit(self, run_ids: Sequence[str]) -> None:
-        self.units.update(run_ids)
+    def submit(self, units: Sequence[str]) -> None:
+        self.units.update(units)
         made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
         write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
         self._start()
@@ -119,15 +119,15 @@ class Pool:
             return ()
         self.polled = time.monotonic()
         since, alive = self.place.path.stat().st_mtime, self.cluster.alive()  # before a look at what they have done
-        ended = [event for run_id in sorted(self.units) if (event := self._ended(run_id, since))]
-        self.units.difference_update(event.run_id for event in ended)
+        ended = [event for unit in sorted(self.units) if (event := self._ended(unit, since))]
+        self.units.difference_update(event.unit for event in ended)
         self.starts = 0 if ended else self.starts
         if self.units and not alive:
             self._start()
         return ended
 
     def running(self) -> Sequence[str]:
-        return [run_id for run_id in sorted(self.units) if (self.order.where(run_id) / claims.FOLDER).exists()]
+        return [unit for unit in sorted(self.units) if (self.order.where(unit) / claims.FOLDER).exists()]
 
     def cancel(self) -> None:
         self.cluster.cancel()
@@ -135,14 +135,13 @@ class Pool:
     def close(self) -> None:
         self.cluster.close()
 
-    def _ended(self, run_id: str, since: float) -> Event | None:
-        if self.order.finished(run_id):
-            return Event(run_id, "done")
-        where = self.order.where(run_id)
+    def _ended(self, unit: str, since: float) -> Event | None:
+        if self.order.finished(unit):
+            return Event(unit, "done")
+        where = self.order.where(unit)
         if not failed(where, since):
             return None
-        said = read_text(where / store.ERROR, remedy(where)).strip()
-        return Event(run_id, "failed", said.splitlines()[0] if said else "it does not say why")
+        return Event(unit, "failed", store.why_failed(where))
 
     def _start(self) -> None:
         """Starts what is missing of the workers. Raises UserError after `STARTS` times without any result."""

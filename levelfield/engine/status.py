@@ -19,10 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
 
-from levelfield.files import read_text, remedy
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder
-from levelfield.spec import UserError
 
 State = Literal["done", "running", "silent", "failed", "waiting"]
 STATES: tuple[State, ...] = ("done", "running", "silent", "failed", "waiting")
@@ -84,12 +82,8 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
 
     asked: what the command line calls the study, where that is not its name.
     """
-    path = store.index_file(out, study, effort)
-    if not path.exists():
-        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
-        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
-    now = _now(out)
-    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now) for run_id in store.read_index(path).runs})
+    index, now = store.started(out, study, effort, asked), _now(out)
+    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now) for run_id in index.runs})
 
 
 def run_status(where: Path, now: float) -> RunStatus:
@@ -112,8 +106,7 @@ def run_status(where: Path, now: float) -> RunStatus:
             claims=count,
         )
     if (where / store.ERROR).exists():
-        said = read_text(where / store.ERROR, remedy(where)).strip()
-        return RunStatus("failed", claims=count, why=said.splitlines()[0] if said else "it does not say why")
+        return RunStatus("failed", claims=count, why=store.why_failed(where))
     return RunStatus("waiting", claims=count)
 
 

@@ -95,6 +95,12 @@ def diverged(where: Path) -> bool:
     return False
 
 
+def why_failed(where: Path) -> str:
+    """Returns the reason, in one line, that a failed run left in its folder. Raises UserError where it left none."""
+    said = read_text(where / ERROR, remedy(where)).strip()
+    return said.splitlines()[0] if said else "it does not say why"
+
+
 def located(out: Path, run_id: str) -> tuple[Path, str]:
     """Returns the folder of a run's directory, and its id, where the id or the path of the directory is given."""
     there = [where for where in (out / run_id, Path(run_id)) if (where / SPEC).exists()]
@@ -239,6 +245,19 @@ def read_index(path: Path) -> StudyIndex:
     return StudyIndex(**{name: known[name] for name in Record.__annotations__ if name in known})
 
 
+def started(out: Path, study: str, effort: str, asked: str = "") -> StudyIndex:
+    """Returns the index of a study that was started at an effort. Raises UserError, with the command that starts it,
+    where it was not.
+
+    asked: what the command line calls the study, where that is not its name.
+    """
+    path = index_file(out, study, effort)
+    if not path.exists():
+        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
+        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
+    return read_index(path)
+
+
 def _shared() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Returns what makes one object of described values that are the same, wherever they stand, as a file is read.
 
@@ -265,11 +284,7 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
     A run of which some file cannot be read is among the failures, with the reason; the others are whole.
     asked: what the command line calls the study, where that is not its name.
     """
-    path = index_file(out, study, effort)
-    if not path.exists():
-        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
-        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
-    index = read_index(path)
+    index = started(out, study, effort, asked)
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
     for run_id, spec in index.runs.items():
@@ -281,8 +296,7 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found]
                 curves |= {run_id: log} if log else {}
             elif (where / ERROR).exists():
-                said = read_text(where / ERROR, remedy(where)).strip()
-                failures[run_id] = said.splitlines()[0] if said else "it does not say why"
+                failures[run_id] = why_failed(where)
         except UserError as error:
             failures[run_id] = f"not readable, because {error}"
     return Results(
