@@ -37,8 +37,9 @@ INTRODUCTION = """\
 # Findings
 
 What three papers claim about long-sequence models, what our runs answer, and how strong the evidence is. The models are
-small, some hundred thousand parameters at most, and train on sequences of at most 256 steps. So nothing here speaks of
-the printed sizes, which need GPUs; each section ends with what would change our mind, and the command that asks it.
+small, at most a few hundred thousand parameters, and train on sequences of at most 256 steps. So nothing here speaks
+for models of the printed sizes, which need GPUs. Each section ends with what would change our mind, and the command to
+find out.
 
 @table@
 
@@ -47,15 +48,15 @@ was changed after answers had been seen is [listed](verdicts.md#what-was-changed
 claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
 decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly
 ([verdicts](verdicts.md)); the last two studies, of state tracking and of certified range, count seeds instead. A 95 %
-interval is that of one question alone, while an answer is given at a stricter level, which allows for all questions
-that the study asks. So an interval that excludes zero is not always a yes.
+interval is for one question alone, while an answer has to meet a stricter level, which allows for all questions of the
+study. So an interval that excludes zero is not always a yes.
 
 @counted@
 
 ![](figures/findings.png)
 
-`python docs/findings.py` writes this page from the rows in [results](../results/README.md), and a test checks that it
-is theirs.
+`python docs/findings.py` writes this page from the rows in [results](../results/README.md), and a test checks that the
+two agree.
 """
 
 
@@ -84,8 +85,8 @@ def never_from_scratch(found: Answer) -> str:
         if answers.get(f"and at equal steps ({task})", 0) > 0:
             after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
             parts.append(
-                f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % with the same "
-                f"allowance of steps{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}."
+                f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % under the same "
+                f"step limit{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}."
             )
     refuted = [task for task in lifts if answers.get(f"and at equal steps ({task})", 0) < 0]
     if refuted:
@@ -96,7 +97,7 @@ def never_from_scratch(found: Answer) -> str:
         parts.append(f"Open on {values}.")
     closer = [task for task in lifts if answers.get(f"and the gap at equal steps ({task})", 0) > 0]
     parts.append(
-        f"It comes closer to S4 on {_on(closer)}." if closer else "On no task is it shown to come closer to S4."
+        f"It comes closer to S4 on {_on(closer)}." if closer else "It is not shown to come closer to S4 on any task."
     )
     return " ".join(parts)
 
@@ -146,15 +147,15 @@ def local(found: Answer) -> str:
     told: dict[str, list[str]] = {}
     for task, share in had:
         told.setdefault(_said(answers.get(task, 0)), []).append("that task" if seen <= share.proved else share.name)
-    certified = "a task that {} steps cannot solve, by [proof](reach.md)"
+    certified = "a task that [provably](reach.md) takes more than {} steps"
     shares = words.listed(
         f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved) if seen <= share.proved else share.name}"
         for _, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
     return (
-        f"Of what a model that sees everything gains over guessing, two convolutions that see {seen:.0f} steps have "
-        f"{shares}. Is that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
+        f"Two convolutions that see {seen:.0f} steps reach this much of what a model that sees everything gains over "
+        f"guessing: {shares}. Is that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
     )
 
 
@@ -175,22 +176,22 @@ def enriched(found: Answer) -> str:
     if not parts:
         return by_name(found)
     return (
-        f"{'. '.join(parts)}. All with a short patience, so that arms are not trained out. Of S4 the paper itself says "
-        "that it barely gains."
+        f"{'. '.join(parts)}. All runs had a short patience, so no arm is trained to its limit. The paper itself says "
+        "that S4 barely gains."
     )
 
 
 def beyond(found: Answer) -> str:
-    """Who loses half at twice the training length and at the longest one, and what is left there in the hardest
+    """Says who loses half at twice the training length and at the longest one, and what is left there in the hardest
     haystack."""
     made = shown.recall(found)
     last, kept = made.longest // made.trained, left(made)
     lost, best = sum(share <= FAR for share in kept.values()), max(kept, key=lambda model: kept[model])
     return (
-        f"Of {len(kept)} models that learnt to find needles in {made.trained} words, at twice that length "
-        f"{_fallen(made.falls(found, TWICE))}; at {last} times it {_fallen(made.falls(found, last))}. There, among "
-        f"{shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain over guessing, and "
-        f"{words.named(best)} keeps {100 * kept[best]:.0f} % (a description, no verdict)."
+        f"Here {len(kept)} models learnt to find needles in {made.trained} words. At twice that length, "
+        f"{_fallen(made.falls(found, TWICE))}. At {last} times the length, {_fallen(made.falls(found, last))}. There, "
+        f"among {shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain over guessing, while "
+        f"{words.named(best)} keeps {100 * kept[best]:.0f} % (a description, not a verdict)."
     )
 
 
@@ -199,7 +200,8 @@ def _fallen(findings: Sequence[Finding], layout: str = "haystack") -> str:
     said = {1: f"lose more than half in some {layout}", -1: f"keep half or more in every {layout}"}
     answers = [finding.decided for finding in findings]
     told = [(answers.count(sign), f"shown to {verb}") for sign, verb in said.items()] + [(answers.count(0), "open")]
-    return words.listed(f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in told if count)
+    *parts, last = (f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in told if count)
+    return f"{', '.join(parts)}, and {last}" if parts else last
 
 
 def counting(found: Answer) -> str:
@@ -209,9 +211,9 @@ def counting(found: Answer) -> str:
     kept = sorted(left(made).items(), key=lambda item: -item[1])
     told = words.listed(f"{words.named(model)} {100 * share:.0f} %" for model, share in kept)
     return (
-        f"It depends on what is asked. All of {len(kept)} models learn to say the most frequent of {made.trained} "
-        f"words. At {last} times the length {_fallen(made.falls(found, last), 'layout')}. There so much of the gain "
-        f"over guessing is left in the harder layout: {told} (a description, no verdict)."
+        f"It depends on what is asked. All {len(kept)} models learn to name the most frequent of {made.trained} words. "
+        f"At {last} times the length, {_fallen(made.falls(found, last), 'layout')}. In the harder layout, this much of "
+        f"the gain over guessing is left there: {told} (a description, not a verdict)."
     )
 
 
@@ -225,9 +227,9 @@ def reach(found: Answer) -> str:
     short = [f"{words.named(model)} {steps or 'none'}" for model, steps in free.items() if steps < longest]
     rest = f" The rest reach less: {words.listed(short)}." if short else ""
     return (
-        f"The proof is seen: {exact} of {len(bound)} runs of convolutions that see no more than the range have exactly "
-        f"50 %. Of {len(free)} models that see everything, {len(free) - len(short)} reach {longest} steps, the longest "
-        f"range asked.{rest}"
+        f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
+        f"score exactly 50 %. Of {len(free)} models that see everything, {len(free) - len(short)} reach {longest} "
+        f"steps, the longest range tried.{rest}"
     )
 
 

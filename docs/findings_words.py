@@ -33,7 +33,7 @@ REMEDIES = {
     "window": "A window of the training length helps",
     "sinks": "A window with attention sinks helps",
 }
-RULES = {"word pairs": "a naive Bayes on words and pairs of words"}
+RULES = {"word pairs": "naive Bayes on single words and word pairs"}
 """Simple rules that are named in an answer."""
 
 SPT, PRETRAINED = "self-pretraining lifts", "once both are pretrained"

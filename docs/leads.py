@@ -38,9 +38,9 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
     equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
     decided = [task for task in equal if f"and at equal steps ({task})" in _lifted(found)]
     yield (
-        "*At equal steps* compares self-pretraining with an arm from scratch that may train as many steps more as "
-        "pretraining takes, so that longer training alone explains no lift. The printed tables have no such arm; the "
-        "paper says that its lifts hold at equal compute too.\n"
+        "*At equal steps* compares self-pretraining with an arm from scratch that may train for as many more "
+        "steps as pretraining takes, so longer training alone cannot explain a lift. The printed tables have no such "
+        "arm; the paper says that its lifts hold at equal compute too.\n"
     )
     for task in decided:
         span = equal[task]
@@ -59,7 +59,7 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
         )
         yield (
             f"- **Open.** At equal steps it adds {values}. The paper prints lifts over scratch of {lifts_printed} "
-            f"points, at its size. {small}A no would need a loss, as the question has no margin."
+            f"points, at its size. {small}The question has no margin, so only a loss would be a no."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
     gaps: dict[str, list[float]] = {}
@@ -105,13 +105,13 @@ def scarce_labels(found: Answer) -> Iterator[str]:
         said = finding.facts.partition(" Measured")[0]
         yield f"- **{words.capital(at)}.** {said} That the first is larger {word}."
     if not asked:
-        yield "The claim itself is not asked yet, for each task has runs with one share of its labels alone."
+        yield "The claim itself has not been tested yet: each task has runs with only one share of its labels."
     yield (
         "- **In-context recall is a positive control.** Its sequences repeat the pairs that are asked about, so "
         "predicting the next symbol trains the very answer. A harness that can show a lift has to show it here.\n"
         "- **What differs from the paper.** Pretraining reads all inputs while labels are scarce; the paper's code "
-        "takes the same share of both. All seeds use one and the same labelled subset, so the luck of that draw is in "
-        "no interval. The arms of pictures with all labels are three seeds of section 1."
+        "takes the same share of both. All seeds use the same labelled subset, so no interval includes the luck of "
+        "that draw. The arms of pictures with all labels are three seeds of section 1."
     )
 
 
@@ -122,8 +122,8 @@ def starts(found: Answer) -> Iterator[str]:
     gaps = {m: [mean[SSM, protocol] - mean[m, protocol] for protocol in (SCRATCH, SPT)] for m in OTHERS}
     told = "; ".join(f"{words.named(m)} {before:.1f} → {after:.1f}" for m, (before, after) in gaps.items())
     yield (
-        f"- **Points behind S4**, from scratch and then with all models self-pretrained: {told}. Less than zero is "
-        "ahead of S4."
+        f"- **Points behind S4**, from scratch and then with all models self-pretrained: {told}. A negative number "
+        "is ahead of S4."
     )
     steps = {
         protocol: [cost["steps"] for run, cost in found.results.ledgers.items() if f"-{protocol}-" in str(run)]
@@ -166,8 +166,8 @@ def local(found: Answer) -> Iterator[str]:
         "sequence. The paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096 steps."
     )
     yield (
-        "- **Certified range.** The marks stand 24 steps apart, and whoever sees 24 or fewer is [proved](reach.md) "
-        "to be right half of the time: kernels 3, 5 and 11 have to fail, which tests the harness."
+        "- **Certified range.** The marks stand 24 steps apart, and a model that sees 24 or fewer is "
+        "[provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
     arms = {row.get("model", ""): sizes.get(row.get("run", ""), 0) for row in rows}
@@ -192,9 +192,9 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
         "Every phase ended by a short patience, three validations, and these arms are not trained out: on the same "
         f"pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched inputs S4 "
         f"stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, with plain "
-        f"ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]}. So these answers are those of this patience. "
-        "Attention without positions sees a picture as a bag of grey values, so that positions lift it is a control; "
-        "the paper compares kinds of positions, which is not asked here."
+        f"ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]}. So these answers hold for this patience "
+        "alone. Attention without positions sees a picture as a bag of grey values, so the lift that positions give it "
+        "is a control; the paper compares kinds of positions, which these runs do not."
     )
 
 
@@ -205,8 +205,8 @@ def beyond(found: Answer) -> Iterator[str]:
     trained, last = made.trained, made.longest // made.trained
     yield (
         "The verdict asks at twice the training length and at the longest one, in whichever haystack costs most. The "
-        f"fall is steepest among {shown.HAYSTACKS[made.haystack]}. This table is a description and no verdict: the "
-        f"share of the gain over guessing at {trained} words that is left at longer lengths (medians over seeds).\n"
+        f"fall is steepest among {shown.HAYSTACKS[made.haystack]}. The table describes and decides nothing: it "
+        f"shows how much of the gain over guessing at {trained} words is left at longer lengths (medians over seeds).\n"
     )
     kept = made.kept()
     yield from _left(made, kept)
@@ -250,8 +250,8 @@ def _places(found: Answer) -> Iterator[str]:
     seen, no, costs = sum(f.seen > 0 for f in lost), sum(f.decided < 0 for f in lost), sum(f.seen > 0 for f in more)
     yield (
         f"As the numbers stand, the middle fifth of the text is {MIDDLE:.0f} points below both ends in {seen} of "
-        f"{len(lost)} questions; {no} are decided with no, most of them at the training length, where nearly all is "
-        f"found. Beyond it, the lowest fifth is {said}."
+        f"{len(lost)} questions; {no} are answered no, most of them at the training length, where nearly all "
+        f"needles are found. Beyond it, the lowest fifth is {said}."
     )
     yield (
         f"Changing the haystack costs more than the length in {costs} of {len(more)} architectures; "
@@ -265,10 +265,10 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     made = shown.recall(found)
     kept, last = made.kept(), made.longest // made.trained
     yield (
-        "The most frequent word of a text is asked for, which no single place of it says; its places are spread over "
-        f"the text or gathered in a third of it. A longer text is no harder in itself. {_soon(found)} What is left "
-        f"of the gain over guessing where its places are {made.haystack}, medians over seeds; a description, no "
-        "verdict:\n"
+        "The question is which word of a text is the most frequent, which no single place can tell; that word is "
+        f"spread over the text or gathered in a third of it. A longer text is not harder in itself. {_soon(found)} "
+        f"This much of the gain over guessing is left where the word is {made.haystack} (medians over seeds; a "
+        "description, not a verdict):\n"
     )
     yield from _left(made, kept)
     if needles is not None:
@@ -276,15 +276,16 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
         both = {model: (kept[model][last], other[model][last]) for model in kept if last in other.get(model, {})}
         parts = [f"{words.named(model)} {100 * one:.0f} and {100 * two:.0f}" for model, (one, two) in both.items()]
         yield (
-            f"\nWho falls depends on what is asked. At {last} times the length these keep, in percent of the gain, of "
-            f"counting here and of needles among pairs in the section before: {', '.join(parts)}."
+            f"\nWhich models fall depends on what is asked. At {last} times the length, they keep these percentages of "
+            "their gain, first on counting and then on needles among look-alike pairs (the section before): "
+            f"{', '.join(parts)}."
         )
 
 
 def _soon(found: Answer) -> str:
     """The steps after which training ended."""
     steps = sorted(int(cost.get("steps", 0)) for cost in found.results.ledgers.values())
-    return f"It is learnt soon: training ended after {steps[0]:,} to {steps[-1]:,} steps."
+    return f"The task is learnt quickly: training ended after {steps[0]:,} to {steps[-1]:,} steps."
 
 
 def _scratch(found: Answer) -> float:
