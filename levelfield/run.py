@@ -40,7 +40,6 @@ from levelfield.runs.results import once_each
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
     SPLITS,
-    Examples,
     Probe,
     Row,
     Run,
@@ -257,7 +256,7 @@ class _Work:
         net = build_net(self.run, objective)
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
-        examples = _subset(splits["train"], phase.fraction)
+        examples = splits["train"].subset(phase.fraction)
         meter = Meter(flops.Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
         net.to(self.device)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
@@ -375,14 +374,3 @@ class _Work:
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
         carried = {} if state is None else {"state": state}
         return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": list(costs)}
-
-
-def _subset(examples: Examples, fraction: float) -> Examples:
-    """Returns the beginning of one stratified order, the same for every arm and seed, as in amos2025.
-
-    Smaller fractions nest in larger ones, and each has the labels in their shares.
-    """
-    if fraction >= 1:
-        return examples
-    count = max(1, round(fraction * len(examples)))
-    return examples.take(examples.stratified(derive_seed(0, "subset"))[:count])

@@ -20,13 +20,36 @@ from itertools import combinations
 from typing import Any
 
 from levelfield.report.arms import ABSENT, IGNORED, MISSING, Arm, Difference, compact, differences, group
+from levelfield.report.cells import arms_of
+from levelfield.runs.results import Results
 from levelfield.spec import Run, describe
 
+Arms = Mapping[Arm, Sequence[Run]]  # the runs of each arm of one task, which differ in their seed
 Specs = Mapping[Arm, Mapping[str, Any]]  # arm -> what `describe` says of one of its runs
 Defaults = Mapping[str, Mapping[str, Any]]  # kind -> field -> described default
 SHORT = 12  # characters of a value that may stand on a line with others
 NAMED = 8  # arms that are listed by name where nothing they have in common tells who they are
 TRIED = 3  # fields, of which every choice is tried to tell arms apart
+
+
+def by_task(runs: Sequence[Run]) -> dict[str, dict[Arm, list[Run]]]:
+    """Returns task -> arm -> its runs."""
+    arms = arms_of(Results(specs={run.id: describe(run) for run in runs}))
+    found: dict[str, dict[Arm, list[Run]]] = {}
+    for run in runs:
+        found.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
+    return found
+
+
+def described(arms: Arms) -> dict[Arm, dict[str, Any]]:
+    """Returns what `describe` says of one run of each arm."""
+    return {arm: describe(runs[0]) for arm, runs in arms.items()}
+
+
+def told_apart(arms: Arms) -> Arms:
+    """Returns the arms of one task under names that are no longer than it takes to tell them apart."""
+    shorter = named(described(arms))
+    return {shorter[arm]: runs for arm, runs in arms.items()}
 
 
 def named(specs: Specs) -> dict[Arm, Arm]:

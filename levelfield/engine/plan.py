@@ -26,15 +26,14 @@ import numpy as np
 from levelfield.data import prepared
 from levelfield.engine import counts, differing
 from levelfield.engine.counts import Counted, Question
+from levelfield.engine.differing import Arms, by_task, described, told_apart
 from levelfield.objectives import Trainable, default_objective
-from levelfield.report.arms import Arm, differences, shared
-from levelfield.report.cells import arms_of
+from levelfield.report.arms import differences, shared
 from levelfield.report.tables import si
 from levelfield.run import build_net, check
 from levelfield.runs.flops import Costs, Meter
 from levelfield.runs.ledger import parameters
 from levelfield.runs.phases import in_steps
-from levelfield.runs.results import Results
 from levelfield.spec import (
     Examples,
     LabelSet,
@@ -48,7 +47,6 @@ from levelfield.spec import (
     Tokens,
     UserError,
     Values,
-    describe,
 )
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
@@ -67,7 +65,7 @@ def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
         | {"seed": run.seed, "done": done}
         for run, done in runs.items()
     ]
-    found = {task: _told_apart(arms) for task, arms in _by_task(list(runs)).items()}
+    found = {task: told_apart(arms) for task, arms in by_task(list(runs)).items()}
     told = {
         "arms": {task: {str(arm): [run.id for run in same] for arm, same in of.items()} for task, of in found.items()},
         "differences": {task: _all_differences(arms) for task, arms in found.items()},
@@ -75,32 +73,11 @@ def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
     return json.dumps({"study": name, "effort": effort, "runs": listed, **told}, indent=1)
 
 
-Arms = Mapping[Arm, Sequence[Run]]  # the runs of each arm of one task, which differ in their seed
-
-
-def _by_task(runs: Sequence[Run]) -> dict[str, dict[Arm, list[Run]]]:
-    arms = arms_of(Results(specs={run.id: describe(run) for run in runs}))
-    found: dict[str, dict[Arm, list[Run]]] = {}
-    for run in runs:
-        found.setdefault(run.task.name, {}).setdefault(arms[run.id], []).append(run)
-    return found
-
-
 def _all_differences(arms: Arms) -> dict[str, list[dict[str, Any]]]:
     return {
         found.field: [{"value": text, "arms": list(map(str, having))} for text, having in found.values.items()]
-        for found in differences(_described(arms))
+        for found in differences(described(arms))
     }
-
-
-def _described(arms: Arms) -> dict[Arm, dict[str, Any]]:
-    return {arm: describe(runs[0]) for arm, runs in arms.items()}
-
-
-def _told_apart(arms: Arms) -> Arms:
-    """Returns the arms with names that are no longer than they need to be."""
-    shorter = differing.named(_described(arms))
-    return {shorter[arm]: runs for arm, runs in arms.items()}
 
 
 @dataclass(frozen=True)
@@ -222,8 +199,8 @@ def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) 
     done: how many of the runs are complete. root: the folder of prepared data.
     """
     yield f"{title}: {len(runs)} runs, {done} done"
-    for task, arms in _by_task(runs).items():
-        found = _told_apart(arms)
+    for task, arms in by_task(runs).items():
+        found = told_apart(arms)
         yield from ("", task)
         yield from _table(found, root)
         yield from ("", *_shared(task, found), "", *_differences(task, found))
@@ -252,7 +229,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _shared(task: str, found: Arms) -> list[str]:
-    parts = shared(list(_described(found).values()))
+    parts = shared(list(described(found).values()))
     return [f"What all arms of {task} share:", *(f"  {part:<12} {text}" for part, text in parts.items())]
 
 
@@ -262,4 +239,4 @@ def _differences(task: str, found: Arms) -> list[str]:
     text = [
         f"What differs between the arms of {task} (all else is one object; defaults are left out, --json has them):"
     ]
-    return [*text, *differing.lines(_described(found), differing.defaults_of(runs[0] for runs in found.values()))]
+    return [*text, *differing.lines(described(found), differing.defaults_of(runs[0] for runs in found.values()))]

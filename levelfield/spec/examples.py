@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from levelfield.spec.identity import derive_seed
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -88,6 +90,16 @@ class Examples:
         rank[np.argsort(label, kind="stable")] = np.concatenate([np.arange(size) for size in sizes])
         size = sizes[label]
         return drawn[np.argsort(np.where(rank > 0, (rank + 0.5) / size, -size), kind="stable")]
+
+    def subset(self, fraction: float) -> Examples:
+        """Returns a share of the examples: the beginning of one stratified order, the same for every arm and seed.
+
+        So smaller shares nest in larger ones, as in amos2025, and each has the labels in the shares of the whole.
+        """
+        if fraction >= 1:
+            return self
+        count = max(1, round(fraction * len(self)))
+        return self.take(self.stratified(derive_seed(0, "subset"))[:count])
 
     def take(self, indices: np.ndarray) -> Examples:
         """Returns the examples of these indices, in their order."""

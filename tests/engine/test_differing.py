@@ -84,10 +84,10 @@ def test_shipped_studies_of_many_arms_are_told_in_short_lines_that_leave_no_fiel
 ) -> None:
     runs = choose(Source(place[0]).load(), place[1])  # pyright: ignore[reportArgumentType]
     defaults = differing.defaults_of(runs)
-    for arms in plan._by_task(runs).values():
-        found = plan._told_apart(arms)
+    for arms in differing.by_task(runs).values():
+        found = differing.told_apart(arms)
         assert len(found) == len(arms) and all(len(str(arm)) < 50 for arm in found)
-        specs = plan._described(found)
+        specs = differing.described(found)
         said = list(differing.lines(specs, defaults))
         assert said and max(map(len, said)) < 170
         whole = differences(specs)
@@ -103,8 +103,8 @@ def test_fields_that_follow_from_one_another_stand_on_one_line() -> None:
         for length, batch in ((20, 8), (40, 8), (80, 4))
         for mixer in (Conv(3, hidden=8), Attention(2))
     ]
-    (arms,) = plan._by_task(runs).values()
-    said = list(differing.lines(plan._described(plan._told_apart(arms)), differing.defaults_of(runs)))
+    (arms,) = differing.by_task(runs).values()
+    said = list(differing.lines(differing.described(differing.told_apart(arms)), differing.defaults_of(runs)))
     assert said[:4] == [
         "  task.length · protocol.phases.last.recipe.batch (these vary as one)",
         "    20 · 8   [all with length=20]",
@@ -126,8 +126,8 @@ def test_mixers_show_what_is_not_at_its_default_or_varies_and_an_earlier_phase_w
         for name, mixer in mixers.items()
         for protocol in (scratch(recipe), spt_masked(replace(recipe, lr=0.5), recipe, ratio=0.5))
     ]
-    (arms,) = plan._by_task(runs).values()
-    said = "\n".join(differing.lines(plan._described(arms), differing.defaults_of(runs)))
+    (arms,) = differing.by_task(runs).values()
+    said = "\n".join(differing.lines(differing.described(arms), differing.defaults_of(runs)))
     assert "Attention(heads=2, window=none)   [one]" in said and "Attention(heads=2, window=4)      [two]" in said
     assert "S4()                              [three]" in said
     assert "as the last phase, but objective=Masked(ratio=0.5), lr=0.5, start=fresh   [spt_masked]" in said

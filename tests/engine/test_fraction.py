@@ -47,10 +47,10 @@ def test_a_tenth_of_few_examples_has_every_class():
 
 def test_a_smaller_fraction_is_part_of_a_larger_one():
     train = FirstSymbol().build(None)["train"]
-    small, large = running._subset(train, 0.1), running._subset(train, 0.5)
+    small, large = train.subset(0.1), train.subset(0.5)
     assert (len(small), len(large)) == (26, 128)
     assert np.array_equal(small.x, large.x[: len(small.x)])
-    assert running._subset(train, 1.0) is train
+    assert train.subset(1.0) is train
 
 
 def test_targets_that_are_no_labels_are_only_shuffled():
