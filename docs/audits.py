@@ -28,9 +28,9 @@ KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
 Audits of tasks, ranked by the narrowest window that has 95 % of what is learnt ([audit.md](audit.md) says how). Written
-by `python docs/audits.py` from the rows in `results/audits/`. *Learnt* is what the best model or rule has of all that
-lies between guessing and no error. Tasks of which that is less than half come last: an audit of minutes has not seen
-most of them, and their rank means nothing.
+by `python docs/audits.py` from the rows in `results/audits/`. *Learnt* is the share of the way from
+guessing to no error that the best model or rule has come. Tasks below one half come last: an audit of minutes has
+missed most of what they hold, and their rank means nothing.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
