@@ -56,9 +56,33 @@ def equal(
     found = layer(x, mask)[mask]
     expected = torch.cat([by_hand(x[row, :length]) for row, length in enumerate(lengths)])
     torch.testing.assert_close(found, expected, rtol=value, atol=value)
-    ours, theirs = (torch.autograd.grad((y * pull[mask]).sum(), leaves) for y in (found, expected))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=gradient[0], atol=gradient[1])
+    _same_gradients((found * pull[mask]).sum(), (expected * pull[mask]).sum(), leaves, gradient)
+
+
+def unpadded(
+    layer: nn.Module,
+    by_hand: Callable[[Tensor], Tensor],
+    x: Tensor,
+    value: tuple[float, float] = (1e-9, 1e-10),
+    gradient: tuple[float, float] = (1e-8, 1e-9),
+) -> None:
+    """A layer in float64 is `by_hand`, (B, T, D) -> (B, T, D), without a mask, in value and in every gradient.
+
+    `value` and `gradient` bound the relative and the absolute error.
+    """
+    x = x.clone().requires_grad_()
+    found, expected = layer(x, None), by_hand(x)
+    torch.testing.assert_close(found, expected, rtol=value[0], atol=value[1])
+    _same_gradients(found.sin().sum(), expected.sin().sum(), [x, *layer.parameters()], gradient, unused=True)
+
+
+def _same_gradients(
+    ours: Tensor, theirs: Tensor, leaves: list[Tensor], bounds: tuple[float, float], unused: bool = False
+) -> None:
+    """Two losses have the same gradients. unused: a leaf may be used by neither, as taps beyond the length are."""
+    found, expected = (torch.autograd.grad(loss, leaves, materialize_grads=unused) for loss in (ours, theirs))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=bounds[0], atol=bounds[1])
 
 
 def half(layer: nn.Module, share: float, by: Callable[[Tensor], Tensor] = torch.max) -> tuple[Tensor, Tensor]:
