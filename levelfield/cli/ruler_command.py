@@ -95,8 +95,9 @@ def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
     known = {task.name: (task,) for task in (*RULER, *BEYOND, *OFFICIAL)} | groups
     asked = names(words)
     if unknown := [part for part in asked if part not in known]:
-        every = list(dict.fromkeys([*groups, *known]))
-        raise UserError(f"RULER has no task '{unknown[0]}': {closest(unknown[0], every)}")
+        near = closest(unknown[0], [*known], "levelfield ruler --help")
+        sets = f"choose one of the sets {', '.join(groups)}, or tasks such as niah_single_1 and vt."
+        raise UserError(f"RULER has no task '{unknown[0]}': {near if near.endswith('?') else sets}")
     found = [task for part in asked for task in known[part]]
     for task in found:
         if isinstance(task, Questions) and not _files(texts)[task.dataset]:
@@ -198,7 +199,7 @@ def evaluate(
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     found = conclude(folder, evaluations, output.report_dir, say)
     here = named_model(choice, output.runs_dir).trained_here
-    broken = list(_diverged(found, "" if here else model_record.precision_of(folder)))
+    broken = list(diverged(found, "" if here else model_record.precision_of(folder)))
     say_all(broken, say)
     return whole and not broken
 
@@ -355,7 +356,7 @@ def _beyond(folder: Path, evaluations: Sequence[Evaluation]) -> Iterator[str]:
         yield f"{made}: lengths of {lengths} tokens exceed them."
 
 
-def _diverged(found: Sequence[Prediction], precision: str) -> Iterator[str]:
+def diverged(found: Sequence[Prediction], precision: str) -> Iterator[str]:
     """Yields a line if logits were not finite. precision: of the answers."""
     broken = sum(p.status == "diverged" for p in found)
     if broken:

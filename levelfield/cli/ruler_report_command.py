@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from levelfield.cli import ruler_command
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors
-from levelfield.longcontext.model_record import tokenizer_of
+from levelfield.longcontext.model_record import precision_of, tokenizer_of
 from levelfield.longcontext.pairing import Pairing, pairings
 from levelfield.longcontext.predictions import PREDICTIONS
 from levelfield.report import side_by_side
@@ -26,7 +26,8 @@ def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> 
         raise UserError("Name one model that was asked, or two to set them beside each other.")
     folders = [find(name, runs_dir) for name in names]
     if len(folders) == 1:
-        ruler_command.conclude(folders[0], [], report_dir, say)
+        stored = ruler_command.conclude(folders[0], [], report_dir, say)
+        say_all(ruler_command.diverged(stored, precision_of(folders[0])), say)
         return
     first, second = folders
     if first == second:

@@ -122,9 +122,9 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
     if plain not in added:
         if kind == "tasks" and Path(plain).is_dir():
             raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
-        near = closest(plain, [*ours, *added], f"levelfield list {kind}").removesuffix(".")
+        near = closest(plain, [*ours, *added], f"levelfield list {kind}")
         own = "FILE.py:Name or package.module:Name of your own"
-        raise UserError(f"There is no {kind[:-1]} '{plain}': {near} (or give {own}).")
+        raise UserError(f"There is no {kind[:-1]} '{plain}': {near} Or give {own}.")
     try:
         return load(added[plain].where + name.removeprefix(plain))
     except UserError as error:

@@ -100,3 +100,13 @@ def test_a_folder_of_data_named_by_a_bare_word_is_told_how_to_write_it(
     (here / "arrays").mkdir()
     assert "give ./arrays for the data in it" in refused(capsys, "data", "prepare", "arrays")
     assert "./" not in refused(capsys, "data", "prepare", "arays")
+
+
+def test_a_task_that_ruler_does_not_have_is_answered_with_the_nearest_or_with_the_sets(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no task 'niah_single': did you mean 'niah_single_" in refused(
+        capsys, "ruler", "m", "--tasks", "niah_single"
+    )
+    said = refused(capsys, "ruler", "m", "--tasks", "zqxzqx")
+    assert "choose one of the sets all, needles, " in said and len(said) < 260

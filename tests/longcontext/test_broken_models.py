@@ -10,6 +10,7 @@ import torch
 from flat_files import write_model
 from toy_reader import SINGLE, asked, knows, run
 
+from levelfield.cli import app
 from levelfield.engine.models import Named
 from levelfield.engine.questions import plan
 from levelfield.longcontext.answers import predictions, score
@@ -64,6 +65,10 @@ def test_answers_that_are_there_stay_and_a_table_has_no_score_where_all_logits_w
     assert {row.get("value") for row in rows if row["at"].startswith("length=1000")} == {None}
     again = refused(monkeypatch, capsys, tmp_path, "--rescore", code=1)
     assert "in 6 of 8 answers" in again
+    app.main(
+        ["report", "ruler", "model", "--runs-dir", str(folder.parents[1]), "--report-dir", str(tmp_path / "again")]
+    )
+    assert "in 6 of 8 answers" in capsys.readouterr().out
 
 
 def test_a_length_without_a_finite_logit_ends_the_effective_length(tmp_path: Path) -> None:

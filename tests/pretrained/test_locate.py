@@ -18,6 +18,7 @@ from levelfield.engine import find as loading
 from levelfield.mixers.attention import Attention
 from levelfield.objectives import Causal, Classify
 from levelfield.pretrained import bos_ids, eos_ids, generate, load
+from levelfield.pretrained.checkpoints.files import read_tensors
 from levelfield.pretrained.from_run import trained
 from levelfield.pretrained.locate import resolve_model_path
 from levelfield.run import build_net
@@ -137,3 +138,12 @@ def test_a_run_of_ours_is_asked_in_bytes_only(tmp_path: Path, monkeypatch: pytes
     assert isinstance(ruler_command.load(replace(asked, tokenizer="bytes"), tmp_path)[1], Bytes)
     with pytest.raises(UserError, match="was trained here on bytes: leave out --tokenizer"):
         ruler_command.load(replace(asked, tokenizer="some/folder"), tmp_path)
+
+
+def test_weights_in_the_older_form_of_torch_are_read_and_a_table_is_said_to_be_none(tmp_path: Path) -> None:
+    old, table = tmp_path / "old.bin", tmp_path / "a.csv"
+    torch.save({"a": torch.arange(3.0)}, old, _use_new_zipfile_serialization=False)
+    assert read_tensors(old)["a"].tolist() == [0, 1, 2]
+    table.write_text("text,label\nx,1\n")
+    with pytest.raises(UserError, match=r"a\.csv cannot be read as weights \(torch or .* give a file or"):
+        read_tensors(table)

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -112,13 +112,32 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise UserError(f"{path} cannot be read as weights ({error}): copy the file again.") from error
 
 
+DAMAGED = (
+    *(OSError, SafetensorError, RuntimeError, ValueError, EOFError, UnpicklingError, BadZipFile),
+    *(IndexError, KeyError, TypeError, AttributeError),  # of a stream that is no pickle, and is read as one
+)
+
+
+def _pickled(path: Path) -> bool:
+    """Whether a file begins as what torch saved before 1.6."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1) == b"\x80"
+    except OSError:
+        return True  # which is no fault of what it holds
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Reads tensors by name, on the CPU. Raises UserError for a damaged file, and for one with anything else in it."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, UnpicklingError, BadZipFile) as error:
+        mapped = is_zipfile(path)  # as torch has saved since 1.6; older files cannot be mapped
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except DAMAGED as error:
+        if path.suffix != ".safetensors" and not is_zipfile(path) and not _pickled(path):
+            what = "torch or safetensors has not saved it, or it is damaged"
+            raise UserError(f"{path} cannot be read as weights ({what}): give a file or folder of weights.") from error
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} cannot be read as weights ({reason}): copy the file again.") from error
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
