@@ -6,11 +6,12 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 TOLD = 2_000  # characters of what a server printed last
 
 
-def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, printed: Path, seconds: float) -> None:
+def wait_until_it_listens(process: subprocess.Popen[Any], port: int, printed: Path, seconds: float) -> None:
     """Waits until a port of this machine is open. printed: the file that takes what the process prints.
 
     Raises AssertionError, with the end of what it printed, as soon as it has ended, and after so many seconds.

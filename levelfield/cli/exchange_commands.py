@@ -19,6 +19,7 @@ from levelfield.cli.streams import Say
 from levelfield.files import disk_errors
 from levelfield.longcontext import exported, imported, model_record
 from levelfield.longcontext.answers import Answers
+from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served.asking import note_ways
 from levelfield.longcontext.served.lengths import tokenizer_here
 from levelfield.longcontext.served.wrappings import with_own_template
@@ -78,7 +79,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     store.check_name("model", label)
     found = [p for file in files for p in imported.read(Path(file), length)]
     folder = output.runs_dir / "ruler" / label
-    with ruler_command.reserved(folder, say), disk_errors(folder, "--runs-dir"):
+    with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
         model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
         answers = Answers(folder)
