@@ -121,7 +121,7 @@ def execute(
     if not store.complete(where):
         _check_place(run, target, group)
     with claims.claimed(where, claim, here=group.leads) as mine, products(run.numerics):
-        work = _Work(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
+        work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
         if group.agreed(not store.complete(where)):
             work.train_all()
         for probe in probes if group.leads else ():
@@ -183,7 +183,7 @@ def build_net(run: Run, objective: Trainable) -> Network:
 
 
 @dataclass
-class _Work:
+class _Execution:
     """One execution of a run; `notes` are what its ledger will say about interruptions."""
 
     run: Run

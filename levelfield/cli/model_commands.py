@@ -45,7 +45,7 @@ def ruler(
         dry_run: say what it comes to (questions, tokens, time, and with --prices the cost), and ask nothing
     """
     from levelfield.cli import dry_run as dry
-    from levelfield.cli import placed_command, ruler_command, served_command
+    from levelfield.cli import ruler_command, ruler_copies, served_command
 
     if not model.name:
         raise UserError(dry.missing(model, asked))
@@ -64,7 +64,7 @@ def ruler(
     if not output.rescore:
         evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir)
     if (place, cluster) != (PLACED, CLUSTER):
-        by = placed_command.answerer(place, cluster, model, output.runs_dir)
+        by = ruler_copies.answerer(place, cluster, model, output.runs_dir)
     if dry_run:
         dry.local(model, evaluations, output, place, say)
         return

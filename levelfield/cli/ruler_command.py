@@ -3,7 +3,7 @@
 choice = ModelChoice("models/mamba2-2.7b")
 evaluate(choice, evaluations(EvalOptions(lengths=("1024",)), choice.name, Sources()), OutputOptions(), print)
 
-Copies of the model that an engine places (`placed_command`) answer the same questions.
+Copies of the model that an engine places (`ruler_copies`) answer the same questions.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ def listed() -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of a study: the name of a shipped one or a file; for `compare` also what is compared, on what, and for
-    `reach` whose reach is asked, for `audit` the task.
+    """Where a study comes from: the name of a shipped one or a file, and for `compare`, `reach` and `audit` what they
+    are asked about.
 
-    With `trials`, every arm is tuned by so many before it runs, whatever the study says of a search. What `numerics`
-    has other than its default stands in every run instead of what the study says.
+    trials: for each arm before it runs, in place of the study's own search; 0 leaves that. numerics: what differs from
+    the default overrides the study's in every run.
     """
 
     study: str
@@ -163,7 +163,7 @@ class Source:
 
 
 def computed(study: Study, numerics: Numerics) -> Study:
-    """Returns the study with what `numerics` has other than its default in every run, and under a name that says so."""
+    """Returns the study with the numerics that differ from the default in every run, under a name that says so."""
     if not numerics.changes:
         return study
 

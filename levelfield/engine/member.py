@@ -4,8 +4,8 @@
     torchrun ... -m levelfield run STUDY --filter RUN       (`take_part`, for whoever places processes by torchrun)
 
 The exit code is 0 where the run is complete, where another process has it, and where it was saved and given back, as
-any of the processes may be asked to: by SIGTERM, or by a byte on standard input. Else why it failed lies in its folder,
-unless the process was killed.
+any of the processes may be asked to: by SIGTERM, or by a byte on standard input. Otherwise the run's folder holds the
+reason, unless the process was killed.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     Driver(job, Pool(Slurm(placement), most=16), screen).execute(runs)
 
 A worker reads one file, the order: the job, the fingerprint of its code, and the ids of its runs. It goes through them,
-claims one that is free (`claims.claim`) and does what is left of it. So the leases are the queue, and there is no other
-one: a worker that is lost costs the run that it had a delay, and any worker goes on with it; one that is added at any
-time helps. The driver watches the folder of runs and starts workers again that a machine took along. It may itself be
-killed and started again, on any machine that sees the folder.
+claims one that is free (`claims.claim`) and does what is left of it. So the leases are the only queue: a lost worker
+merely delays its run, which any other one continues, and a worker may be added at any time. The driver watches the
+folder of runs and replaces workers that were lost with their machine. It may itself be killed and started again, on any
+machine that sees the folder.
 
 On SIGTERM, as before a preemption, and on SIGUSR1, as before a time limit, a worker saves a checkpoint, gives its run
 back and ends.

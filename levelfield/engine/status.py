@@ -2,9 +2,9 @@
 
     study_status(out, "demo", "minutes").runs["listops-..."].state     done, running, silent, failed or waiting
 
-What is done and what failed is in the runs' folders; who works on what is in their leases. How old a heartbeat is, is
+What is done and what failed is in the runs' folders; who works on what is in their leases. The age of a heartbeat is
 the difference of two times that the file system gave, that of the heartbeat and that of a file made now, so that the
-clocks of two machines are not compared.
+clocks of two machines are never compared.
 """
 
 from __future__ import annotations

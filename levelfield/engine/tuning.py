@@ -4,8 +4,8 @@
     trials(study)                    the study of all that is tried: one run per arm and recipe, at a seed of its own
     with_best_recipes(study, out)    the study with the chosen recipes, once all trials are complete in out/trials
 
-The recipes are drawn before anything runs, the same changes for every arm, instead of searching arm by arm: so nobody
-gets luckier draws, trials run side by side, and a killed search goes on. A trial is trained like any run, is scored
+The recipes are drawn before anything runs, the same changes for every arm, instead of searching arm by arm: so no arm
+gets luckier draws, trials run side by side, and a killed search continues. A trial is trained like any run, is scored
 on validation alone and never meets the test split. Both are studies like any other, so that all that works on a study
 works on them.
 """

@@ -255,9 +255,6 @@ STANDARD = ("recall", "words", "reach", "listops")
 """Recall, state tracking, certified range and a language of nested operations: one task of each, none of which needs
 files."""
 
-STATE_TRACKING = ("parity", "modular", "words", "flipflop", "dyck")
-"""Asked at every step, of what follows from the steps so far."""
-
 MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "compression")
 """The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""
 

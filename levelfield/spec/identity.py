@@ -33,9 +33,9 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     """Returns a description that JSON can hold: a dataclass becomes {"kind": class name, "version": n, field: ...}.
 
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
-    it, counts as None. One marked `{"version": n}` brings its version wherever it is not at its default: what such
-    settings mean has changed n - 1 times, and nothing else has. One marked `{"added": True}` came later than the rest:
-    at its default, which is what was done before, it is left out, so that ids stay.
+    it, counts as None. One marked `{"version": n}` adds that version wherever it is not at its default, because what it
+    means there has changed n - 1 times. One marked `{"added": True}` came later than the rest: at its default, which is
+    what was done before, it is left out, so that ids stay.
     """
     if value is None or type(value) in (str, int, float, bool):  # nearly all are, and other questions take longer
         return value

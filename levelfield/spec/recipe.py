@@ -55,7 +55,7 @@ class Recipe:
     a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. A score
     is better for the patience if it is above the last better one by more than `least_gain`: among noisy scores, the
     best of many creeps up for ever. Before `patience_after`, validations without a better score do not count.
-    `enough` is a validation score at which training ends, as where all is right and more steps could bring nothing.
+    `enough` is a validation score at which training ends, since nothing is left to learn.
     Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, cuts without a patience
     or of a schedule that falls by itself, a `least_gain` below 0 or without a patience, and an `enough` that is NaN.
     """
@@ -104,11 +104,12 @@ MOST_TRIALS = 1_000
 class Search:
     """Recipes to try for every arm: its own, and `trials` - 1 that are the same changes of it in every arm.
 
-    `lr` and `weight_decay` are ranges of what the arm's own rates are multiplied by, in every phase alike. In
-    logarithms a range falls into `trials` equal parts, whose middles are tried but for the one nearest to 1, which the
-    arm's own recipe stands for; which decay goes with which rate is drawn once for all. Raises UserError for a search
-    that tries nothing. Parameters whose rate or decay a mixer fixes (`ParamRule`) keep it. A trial may train for a
-    `share` of every phase's budget, where whole ones would cost more than the runs that use what they find.
+    `lr` and `weight_decay` are the ranges of factors by which the arm's own rates are multiplied, in every phase alike.
+    Each range is cut, in logarithms, into `trials` equal parts, and their middles are tried, except the one nearest to
+    1, whose place the arm's own recipe takes. Which decay goes with which rate is drawn once for all arms. Parameters
+    whose rate or decay a mixer fixes (`ParamRule`) keep it. With `share` below 1, a trial trains for that share of
+    every phase's budget, where whole trials would cost more than the runs that use what they find. Raises UserError for
+    a search that tries nothing.
     """
 
     trials: int

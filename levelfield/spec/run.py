@@ -26,7 +26,7 @@ class Run:
     def id(self) -> str:
         """Readable names, then ten hexadecimal digits of a hash over every field and version, and of files it reads.
 
-        It is taken once, for a study of many thousand runs asks for it again and again.
+        It is computed once, because a study of many thousand runs asks for it again and again.
         """
         names = f"{self.task.name}-{self.model.label}-{self.protocol.name}-{self.seed}"
         return f"{names}-{digest(self)[:10]}"

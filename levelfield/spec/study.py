@@ -37,7 +37,7 @@ class Row(TypedDict, total=False):
     model: str
     protocol: str
     seed: int
-    numerics: str  # of a run that is not computed as runs are by default, such as "bf16-compile"
+    numerics: str  # of a run whose numerics are not the default, such as "bf16-compile"
     at: str  # where it was measured: "length=2000", "kernel=5", "root=MAX", ...
     split: str
     metric: str

@@ -139,8 +139,7 @@ class Task(ABC, ReadsFiles):
 
     @property
     def certified_range(self) -> int | None:
-        """The widest window, in steps, of which it is proved that it gives no more than guessing; None where no such
-        thing is proved."""
+        """The widest window, in steps, that provably gives no more than guessing; None where nothing is proved."""
         return None
 
     def at_range(self, steps: int, examples: int) -> Task:

@@ -19,7 +19,7 @@ from paced import wait_for
 from repository import TESTS
 from stages import Heard, Threads
 
-from levelfield.cli import app, placed_command, ruler_command
+from levelfield.cli import app, ruler_command, ruler_copies
 from levelfield.engine import jobs, local, pool
 from levelfield.engine import placement as placements
 from levelfield.engine.driver import Driver, Outcome
@@ -142,8 +142,8 @@ def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice
 def test_copies_note_their_pace_and_what_the_model_consists_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     to = folder / "noted"
     to.mkdir()
-    monkeypatch.setattr(placed_command.Copies, "_asked", lambda _, job: execute(job, 1))
-    copies = placed_command.Copies(named(folder), "cpu", HERE, threads=1)
+    monkeypatch.setattr(ruler_copies.Copies, "_asked", lambda _, job: execute(job, 1))
+    copies = ruler_copies.Copies(named(folder), "cpu", HERE, threads=1)
     for _ in range(2):  # the second time nothing is left to ask, and nothing is timed
         assert copies.answer(EVALUATIONS[1:], to, pytest.fail)
         assert json.loads((to / PACE).read_text())["questions"] == 2
@@ -234,7 +234,7 @@ def test_samples_of_a_block_that_failed_are_left_out_of_a_partial_row_until_they
 
 
 def test_workers_that_have_a_part_of_a_gpu_share_its_memory() -> None:
-    assert [placed_command.shared_by(gpus) for gpus in (0.0, 0.5, 0.3, 1.0, 4.0)] == [1, 2, 4, 1, 1]
+    assert [ruler_copies.shared_by(gpus) for gpus in (0.0, 0.5, 0.3, 1.0, 4.0)] == [1, 2, 4, 1, 1]
 
 
 def test_too_few_gpus_for_a_copy_are_told_by_the_option_that_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
