@@ -68,11 +68,10 @@ def listed() -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a study comes from: the name of a shipped one or a file, and for `compare`, `reach` and `audit` what they
-    are asked about.
+    """The origin of a study: a shipped one by name, or a file; for `compare`, `reach` and `audit` also their subject.
 
-    trials: for each arm before it runs, in place of the study's own search; 0 leaves that. numerics: what differs from
-    the default overrides the study's in every run.
+    trials: recipes to try for each arm first, in place of the study's own search; 0 keeps that search. numerics: those
+    that differ from the default override the study's in every run.
     """
 
     study: str
