@@ -62,7 +62,7 @@ def demo(execution: Annotated[Execution, arg(name="")] = EXECUTION, report_dir: 
     Args:
         report_dir: folder of reports
     """
-    tracker = execution.tracker
+    tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.training import Job
@@ -145,7 +145,7 @@ def run(
         threads: processor threads of each worker
         trials: recipes to try for every arm first, equally many (default: as the study says)
     """
-    tracker = execution.tracker
+    tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
     from levelfield.engine import member
     from levelfield.engine.find import Source
@@ -184,7 +184,7 @@ def compare(
         report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: none)
     """
-    tracker = execution.tracker
+    tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source
     from levelfield.engine.training import Job
@@ -214,7 +214,7 @@ def reach(
         effort: how much compute it may take, and so how long the ranges are
         report_dir: folder of reports
     """
-    tracker = execution.tracker
+    tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
     from levelfield.engine.find import REACH, Source
     from levelfield.engine.training import Job

@@ -161,9 +161,8 @@ class Execution:
     jobs: Jobs = None
     track: Annotated[Text, arg(metavar="TRACKER")] = ""
 
-    @property
-    def tracker(self) -> str:
-        """The tracker that is named, "" for none. Raises UserError for one that cannot be used here."""
+    def checked_tracker(self) -> str:
+        """Returns the tracker that is named, "" for none. Raises UserError for one that cannot be used here."""
         if self.track:
             from levelfield.runs import trackers
 

@@ -38,7 +38,7 @@ def audit(
         effort: how much compute it may take
         report_dir: folder of reports
     """
-    tracker = execution.tracker
+    tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.engine.find import AUDIT, Source, find_task
     from levelfield.engine.training import Job
 
