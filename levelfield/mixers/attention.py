@@ -43,14 +43,20 @@ SINKS = 4  # first steps that remedies keep in sight
 class Attention(MixerConfig):
     """Attention of vaswani2017, section 3.2, with biases and without dropout, as amos2025 and miralles2025 run it.
 
-    rotary_half: every second pair of channels is not rotated. rotary_base: of the angles. rotary_scale: multiplies all
-    positions. rotary_range: in training, the steps of a batch get as many positions below it, drawn without repetition
-    and put in order, the same in all layers; else, and where it is 0, they count from 0. sinks: first steps that every
-    step sees beside its window. The models of huang2024 need more. kv_heads:
-    heads of keys and values, which all `heads` of queries share (None: as many as queries). head_width: channels of a
-    head (None: width / heads). rotary_width: how many channels of a head are rotated, the first ones (None: all).
-    short_conv: taps of a causal convolution of queries, keys and values (0: none), as in mamba2attn. bias: of all four
-    maps; out_bias: of the last one, where it differs (RecurrentGemma).
+    kv_heads: heads of keys and values, shared by all heads of queries (None: as many as those). head_width: channels of
+    a head (None: width / heads).
+
+    window: a step sees itself and window - 1 steps on each side, or before it in a causal model. sinks: so many first
+    steps of the sequence that it sees beside its window. block: it sees its own block of so many steps and the
+    neighbouring ones. With neither window nor block it sees all steps, or all before it in a causal model.
+
+    rotary_base: the base of the angles. rotary_width: channels of a head that are rotated, the first ones
+    (None: all). rotary_half: leaves every second pair of channels unrotated. rotary_scale: multiplies all positions.
+    rotary_range: in training, the steps of a batch get distinct random positions below it, in order and the same in
+    all layers; in evaluation, and where it is 0, positions count from 0.
+
+    bias: whether the four linear maps have one. out_bias: the same for the last map, where it differs (RecurrentGemma).
+    short_conv: taps of a causal convolution of queries, keys and values (0: none), as in the models of huang2024.
     """
 
     heads: int = 4

@@ -326,8 +326,10 @@ def default_objective(task: TaskForm) -> Trainable:
 
 
 def mean_where(losses: Tensor, here: Tensor) -> Tensor:
-    """The mean of losses, (S, T), where `here`, (S, T), is True; 0 where it nowhere is. It picks no places, as is done
-    on a CPU to save time: how many there are a GPU would have to be waited for."""
+    """Returns the mean of the (S, T) losses where the (S, T) mask `here` is True, and 0 where it is True nowhere.
+
+    It fills with zeros instead of indexing by the mask, since a GPU would have to wait for the size of what is indexed.
+    """
     return torch.where(here, losses, 0.0).sum() / here.sum().clamp(min=1)
 
 
