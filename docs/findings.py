@@ -148,7 +148,7 @@ def _table(findings: Sequence[Finding], subject: Subject) -> Iterator[str]:
         cells = [words.asked(f"{asks}{finding.subject}"), word]
         if spans:
             span = finding.span
-            cells.append(f"{span.value:+.1f} ({span.low:+.1f} to {span.high:+.1f})" if span else "–")
+            cells.append(f"{span.value:+z.1f} ({span.low:+z.1f} to {span.high:+z.1f})" if span else "–")
         yield f"| {' | '.join([*cells, words.scores(finding.facts)])} |"
 
 

@@ -99,6 +99,17 @@ SUBJECTS = (
         lead=leads.starts,
     ),
     Subject(
+        "Models that read forward, and other architectures",
+        "amos2025",
+        "Self-pretraining lifts other models as well: those that read forward alone, by predicting the next step, and "
+        "Mega, by masking.",
+        (("amos2025_arms", "overnight", 0),),
+        "The runs that are missing, and arms from scratch with the steps of pretraining added (`levelfield run "
+        "amos2025_arms --effort overnight`; at the printed size, `levelfield run amos2025_table1 --effort paper`).",
+        short=summary.arms,
+        lead=leads.arms,
+    ),
+    Subject(
         "Most of it is local",
         "miralles2025",
         "Convolutions that see at most 61 steps a layer come close to the best scores of the Long Range Arena; on "

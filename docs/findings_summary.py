@@ -24,6 +24,7 @@ from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._huang2024_beyond import TWICE
 from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.amos2025_arms import LIFT
 from levelfield.studies.amos2025_starts import MARGIN, OTHERS
 from levelfield.studies.miralles2025_small import NEARLY
 
@@ -93,7 +94,7 @@ def never_from_scratch(found: Answer) -> str:
         parts.append(f"The opposite is shown on {_on(refuted)}.")
     rest = [task for task in lifts if not answers.get(f"and at equal steps ({task})", 0)]
     if rest:
-        values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+.1f} points)" for t in rest)
+        values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
         parts.append(f"Open on {values}.")
     closer = [task for task in lifts if answers.get(f"and the gap at equal steps ({task})", 0) > 0]
     parts.append(
@@ -161,23 +162,36 @@ def local(found: Answer) -> str:
 
 def enriched(found: Answer) -> str:
     """What enriched training adds to each model, task by task."""
-    told: dict[str, dict[str, list[str]]] = {}
-    for finding in found.findings:
-        asked, _, model = finding.subject.partition("enriched training lifts ")
-        if not asked and finding.span:
-            name, task = model.rstrip(")").split(" (")
-            lift = f"{words.named(name)} ({finding.span.value:+.1f} points)"
-            told.setdefault(task, {}).setdefault(_said(finding.decided), []).append(lift)
-    parts = [
-        f"Does it lift models on {words.named(task)}? "
-        + words.capital("; ".join(f"{word} for {words.listed(models)}" for word, models in answers.items()))
-        for task, answers in told.items()
-    ]
-    if not parts:
+    if not (lifts := _lifts(found, "enriched training lifts ")):
         return by_name(found)
     return (
-        f"{'. '.join(parts)}. All runs had a short patience, so no arm is trained to its limit. The paper itself says "
-        "that S4 barely gains."
+        f"{lifts} All runs had a short patience, so arms may not be trained to their limit. The paper itself says that "
+        "S4 barely gains."
+    )
+
+
+def arms(found: Answer) -> str:
+    """What self-pretraining adds to each model, task by task, and how much it has to add for a yes."""
+    if not (lifts := _lifts(found, "self-pretraining lifts ", LIFT)):
+        return by_name(found)
+    return f"{lifts} A yes needs more than {LIFT:g} point."
+
+
+def _lifts(found: Answer, question: str, margin: float = 0.0) -> str:
+    """Whether each model is lifted on each task, by more than a margin, and by how much; "" where it was asked of
+    none."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for finding in found.findings:
+        asked, _, model = finding.subject.partition(question)
+        if not asked and finding.span:
+            name, task = model.rstrip(")").split(" (")
+            lift = f"{words.named(name)} ({finding.span.value + margin:+z.1f} points)"
+            told.setdefault(task, {}).setdefault(_said(finding.decided), []).append(lift)
+    return " ".join(
+        f"Does it lift models on {words.named(task)}? "
+        + words.capital("; ".join(f"{word} for {words.listed(models)}" for word, models in answers.items()))
+        + "."
+        for task, answers in told.items()
     )
 
 
@@ -260,4 +274,4 @@ def _on(tasks: Iterable[str]) -> str:
 
 
 def _span(span: Span | None) -> str:
-    return f" ({span.value:+.1f}, 95 % interval {span.low:+.1f} to {span.high:+.1f})" if span else ""
+    return f" ({span.value:+z.1f}, 95 % interval {span.low:+z.1f} to {span.high:+z.1f})" if span else ""

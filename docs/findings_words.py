@@ -17,6 +17,7 @@ TASKS = {
     "reach": "the order of marks", "words_a5": "words over A5",
 }  # fmt: skip
 MODELS = {
+    "transformer_rotary_causal": "the causal Transformer", "s4_causal": "the causal S4", "mega": "Mega",
     "transformer_rotary": "the Transformer", "transformer": "the plain Transformer",
     "s4_random": "S4 from random values", "dlr_random": "DLR from random values", "s4": "S4", "dlr": "DLR",
     "gmlp": "gMLP", "rotary": "rotary attention", "alibi": "ALiBi",
@@ -40,6 +41,8 @@ SPT, PRETRAINED = "self-pretraining lifts", "once both are pretrained"
 BEHIND = r"(\w+) is"
 QUESTIONS: Sequence[tuple[str, str]] = (
     (rf"{SPT} (the Transformer|S4)( with [\d.]+ % of the labels)? \((\w+)\)", "Self-pretraining lifts {0} on {2}{1}"),
+    (rf"{SPT} ([\w ]+) \((\w+)\)", "Self-pretraining lifts {0} on {1}"),
+    (r"the gap between ([\w ]+) and ([\w ]+) narrows \((\w+)\)", "Self-pretraining brings {0} closer to {1} on {2}"),
     (r"and at equal steps \((\w+)\)", "At equal steps, self-pretraining lifts the Transformer on {0}"),
     (r"and S4 at equal steps \((\w+)\)", "At equal steps, self-pretraining lifts S4 on {0}"),
     (r"the gap narrows \((\w+)\)", "The Transformer comes closer to S4 on {0}"),
