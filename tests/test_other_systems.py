@@ -19,6 +19,7 @@ from levelfield.runs import claims
 
 LACKING = """
 import builtins, os, signal, subprocess, sys, types
+import asyncio  # on Unix it calls sysconf when it is imported
 
 GONE = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "readline"}
 real = builtins.__import__
