@@ -223,10 +223,10 @@ def told(
         return nothing
     open_ = [f for f in findings if f.seen and not f.decided]
     parts = [
-        _part("yes on", [f.subject for f in findings if f.decided > 0]),
-        _part("no on", [f.subject for f in findings if f.decided < 0]),
-        _part("not decided on", [f.subject for f in open_]),
-        _part("nothing can be said on", [f.subject for f in findings if not f.seen]),
+        _part("yes", [f.subject for f in findings if f.decided > 0]),
+        _part("no", [f.subject for f in findings if f.decided < 0]),
+        _part("not decided", [f.subject for f in open_]),
+        _part("nothing can be said", [f.subject for f in findings if not f.seen], asked="cannot be said"),
     ]
     head = "; ".join(part for part in parts if part)
     return " ".join([f"{head[0].upper()}{head[1:]}.", *_read(open_, more), *(f.facts for f in findings)])
@@ -241,8 +241,13 @@ def ahead(lead: Contrast) -> str:
 MANY = 4  # open questions of which not each is named again
 
 
-def _part(words: str, names: Sequence[str]) -> str:
-    return f"{words} {', '.join(_by_question(names))}" if names else ""
+def _part(words: str, names: Sequence[str], asked: str = "") -> str:
+    """Joins an answer with what it answers: "yes on listops", or of a question in words "yes: positions help".
+
+    asked: the answer to a question in words, where it is another.
+    """
+    in_words = any(" " in name.partition(" (")[0] for name in names)
+    return f"{f'{asked or words}:' if in_words else f'{words} on'} {', '.join(_by_question(names))}" if names else ""
 
 
 def _by_question(names: Sequence[str]) -> list[str]:
@@ -261,7 +266,7 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     sides = [("yes", [f.subject for f in open_ if f.seen > 0]), ("no", [f.subject for f in open_ if f.seen < 0])]
     (word, fewer), (most, _) = sorted(sides, key=lambda side: len(side[1]))
     if len(open_) < MANY:
-        said = " and ".join(part for side, names in sides if (part := _part(f"{side} on", names)))
+        said = " and ".join(part for side, names in sides if (part := _part(side, names)))
     else:
         said = f"{most} on all of these" + (f" but {', '.join(_by_question(fewer))}: {word}" if fewer else "")
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]

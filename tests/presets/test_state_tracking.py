@@ -69,7 +69,7 @@ def rows(
 
 def test_what_is_known_gives_the_claim() -> None:
     assert [finding.decided for finding in findings(rows())] == [1] * 5
-    assert verdict(rows()).startswith("Yes on positive eigenvalues fail parity, negative eigenvalues hold parity, ")
+    assert verdict(rows()).startswith("Yes: positive eigenvalues fail parity, negative eigenvalues hold parity, ")
     assert "gru 99.0 % (97.0 to 100.0 over 3 seeds) on words_a5 of 96 steps" in verdict(rows())
     assert verdict([]).startswith("Nothing can be said yet")
 

@@ -101,4 +101,4 @@ def test_the_study_says_which_remedy_helps() -> None:
         rows += [_asked(f",remedy={name}", value + 0.01 * seed, seed) for seed in range(3)]
     found = {finding.subject: finding.decided for finding in huang2024_small.remedies(rows)}
     assert found == {"interpolate helps m": 1, "base helps m": 0, "window helps m": -1}
-    assert "Without training, at 4 times the length: Yes on interpolate helps m" in huang2024_small.verdict(rows)
+    assert "Without training, at 4 times the length: Yes: interpolate helps m" in huang2024_small.verdict(rows)

@@ -46,7 +46,7 @@ def test_scores_in_both_precisions_are_alike_apart_or_undecided(
 def test_nothing_is_said_of_a_mixer_that_did_not_learn_or_was_not_run() -> None:
     assert precision.verdict(rows({})).startswith("Nothing can be said yet")
     guessing = {name + end: around(17.0, CLOSE) for name in precision.MIXERS for end in ("", precision.ROUNDED)}
-    assert precision.verdict(rows(guessing)).startswith("Nothing can be said on")
+    assert precision.verdict(rows(guessing)).startswith("Cannot be said: ")
 
 
 def test_the_arms_of_a_mixer_differ_in_precision_alone() -> None:
