@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from levelfield.spec import UserError
+
+PROBES = ("word", "a", "1")  # the first that has ids shows what is put before a text
+Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,16 @@ class SlowTokenizer(ABC):
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, as `Tokenizer.decode` does."""
+
+
+def find_bos_ids(with_special: Encode, plain: Encode) -> tuple[int, ...]:
+    """Returns the ids that a tokenizer puts before a text when it adds special tokens.
+
+    () where there are none, and where the ids of the text itself differ with and without special tokens.
+    """
+    for probe in PROBES:
+        own, whole = list(plain(probe)), list(with_special(probe))
+        for place in range(len(whole) - len(own) + 1):
+            if own and whole[place : place + len(own)] == own:
+                return tuple(whole[:place])
+    return ()

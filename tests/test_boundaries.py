@@ -183,6 +183,8 @@ LIGHT = (
     ".engine.local",
     ".engine.find",
     ".cli.app",
+    ".cli.served_command",
+    ".cli.ruler_command",
 )
 
 

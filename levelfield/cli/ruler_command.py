@@ -73,7 +73,7 @@ class Here:
             torch.set_num_threads(self.threads)
         loaded = load(self.choice, self.runs_dir, max(length for each in evaluations for length in each.lengths))
         with disk_errors(folder, "--runs-dir"):
-            _answer(loaded, self.choice, self.runs_dir, evaluations, folder)
+            _answer(loaded, named_model(self.choice, self.runs_dir), evaluations, folder)
         return True
 
 
@@ -272,18 +272,16 @@ def load(choice: ModelChoice, runs_dir: Path, length: int = 1) -> Loaded:
     return named_model(choice, runs_dir).load(choice.device, length)
 
 
-def _answer(
-    loaded: Loaded, choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Evaluation], folder: Path
-) -> None:
+def _answer(loaded: Loaded, named: Named, evaluations: Sequence[Evaluation], folder: Path) -> None:
     """Records the model, and generates the answers that the folder does not have yet, with a table of scores."""
     from levelfield.pretrained.anatomy import anatomy
 
     model, tokenizer, mark, batching = loaded
     for each in evaluations:
         runner.check(model, each)
-    known, here = answers.stored(folder), named_model(choice, runs_dir).trained_here
-    finite_logits.check(model, tokenizer, evaluations, known, choice.precision, trained_here=here)
-    model_record.claim(folder, model=mark, tokenizer=tokenizer.name, precision=choice.precision)
+    known = answers.stored(folder)
+    finite_logits.check(model, tokenizer, evaluations, known, named.precision, trained_here=named.trained_here)
+    model_record.claim(folder, model=mark, tokenizer=tokenizer.name, precision=named.precision)
     layers, parameters = anatomy(model)
     model_record.note_anatomy(folder, layers, parameters, model.made_for)
     with shown_scores(evaluations) as show, pace.noted(folder, show) as watched:

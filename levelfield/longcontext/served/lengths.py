@@ -18,9 +18,8 @@ from typing import Any, final
 from zlib import crc32
 
 from levelfield.longcontext.served.client import Client, Unanswered
-from levelfield.pretrained.tokenizers.read import find_bos_ids
 from levelfield.spec import UserError
-from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer
+from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer, find_bos_ids
 
 APPROXIMATE = "approximate"
 SERVER = "server"

@@ -18,12 +18,10 @@ from levelfield.pretrained.optional import first_line, needed
 from levelfield.pretrained.tokenizers.chat_template import read_chat_template
 from levelfield.pretrained.tokenizers.llama2c import Llama2cTokenizer
 from levelfield.spec import UserError
-from levelfield.tokenizer import RwkvTokenizer, Tokenizer
+from levelfield.tokenizer import RwkvTokenizer, Tokenizer, find_bos_ids
 
 WORLD = "rwkv_vocab*.txt"
 LLAMA2C = "tok*.bin"
-PROBES = ("word", "a", "1")  # the first that has ids shows what is put before a text
-Encode = Callable[[str], Sequence[int]]
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -96,19 +94,6 @@ class AutoTokenizerAdapter:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.inner.decode([int(i) for i in ids], skip_special_tokens=True)
-
-
-def find_bos_ids(with_special: Encode, plain: Encode) -> tuple[int, ...]:
-    """Returns the ids that a tokenizer puts before a text when it adds special tokens.
-
-    () where there are none, and where the ids of the text itself differ with and without special tokens.
-    """
-    for probe in PROBES:
-        own, whole = list(plain(probe)), list(with_special(probe))
-        for place in range(len(whole) - len(own) + 1):
-            if own and whole[place : place + len(own)] == own:
-                return tuple(whole[:place])
-    return ()
 
 
 def _settings(folder: Path) -> dict[str, Any]:
