@@ -9,7 +9,7 @@
 Time and memory come from training passes, forward and backward, on a made-up batch: as large as the recipe's where that
 is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a batch. They are
 lower bounds where an operator's cost grows faster, as attention's does. The more models there are, the smaller are
-their batches, and models are timed for about a second alone: the costliest of each mixer first, then what costs most.
+their batches, and models are timed for half a second alone: the costliest of each mixer first, then what costs most.
 Any other is taken to do as many operations a second as the timed model most like it.
 """
 
@@ -38,8 +38,8 @@ GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on lar
 WORK = 2e9  # parameters times steps of sequence of the passes that are timed, of all models together at most
 SHORTEST = 32  # steps of its sequences
 PASSES = 3  # at most; the quickest counts: other work on the machine only ever slows a pass
-ENOUGH = 0.1  # seconds of passes after which no other is made
-TIMED = 1.0  # seconds of the processor after which no other model is timed
+ENOUGH = 0.1  # seconds of passes after the first, which may have to import what it needs; then no other is made
+TIMED = 0.5  # seconds of the processor, from the end of the first model on, after which no other is timed
 COPIES = 4  # weights, gradients and Adam's two moments, in float32
 
 
@@ -137,7 +137,7 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         spent.append(time.perf_counter() - began)
-        if sum(spent) > ENOUGH:
+        if sum(spent[1:]) > ENOUGH:
             break
     steps = count * length * run.task.documents
     return Pass(min(spent) / steps, sum(kept.values()) / steps)
@@ -181,17 +181,18 @@ class Load:
 
 
 def timed(loads: Mapping[Shape, Load], device: torch.device) -> dict[Shape, Pass | None]:
-    """Times a pass of at least one model, and of more until TIMED seconds are over; None where its layers do not take
-    a short sequence."""
+    """Times passes of one model, and of more until TIMED seconds are over; None where its layers do not take a short
+    sequence."""
     costliest = sorted(loads, key=lambda shape: loads[shape].total, reverse=True)
     kinds = dict.fromkeys(_kind(shape) for shape in costliest)
     first = [next(shape for shape in costliest if _kind(shape) == kind) for kind in kinds]
     found: dict[Shape, Pass | None] = {}
-    began = time.process_time()
+    until = math.inf
     for shape in dict.fromkeys([*first, *costliest]):
-        if found and time.process_time() - began > TIMED:
+        if time.process_time() > until:
             break
         found[shape] = _tried(shape, device, WORK / len(loads))
+        until = min(until, time.process_time() + TIMED)
     return found
 
 

@@ -21,6 +21,7 @@ from levelfield.report.arms import shared
 from levelfield.spec import Duration, Model, Recipe, Run, describe
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text
+from levelfield.train import training_loss
 
 
 def recipe(budget: Duration | None = None, batch: int = 8) -> Recipe:
@@ -82,23 +83,38 @@ def test_arms_that_share_a_model_share_a_pass(here: Path, monkeypatch: pytest.Mo
     assert measured == [forecast.WORK / 2] * 2
 
 
-def test_after_a_second_other_models_are_taken_to_be_like_those_timed(
+def test_after_a_while_other_models_are_taken_to_be_like_those_timed(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each mixer the costliest comes first; twice the operations take twice the time, twice the width keeps twice
-    as much."""
+    as much. However long the first model takes, which may import what it needs, others are timed after it."""
     narrow, wide = (Model((Conv(3, hidden=8),), 1, width) for width in (8, 16))
     other = Model((Attention(2),), 1, 8)
     task = ListOps(minimum=10, length=40)
     small, large, last = (forecast.Shape(task, model, Classify(), 4) for model in (narrow, wide, other))
     loads = {small: forecast.Load(10.0, 2.0), large: forecast.Load(20.0, 3.0), last: forecast.Load(10.0, 1.0)}
-    clock = iter([0.0, 0.5, 1.5])
+    clock = iter([0.0, 9.0, 9.0, 9.6, 9.6])  # before and after each model
     monkeypatch.setattr(forecast.time, "process_time", lambda: next(clock))
     monkeypatch.setattr(forecast, "measure", lambda shape, *_: forecast.Pass(1e-6 * shape.model.width, 100.0))
     measured = forecast.timed(loads, torch.device("cpu"))
     assert list(measured) == [large, last]
     assert forecast.taken(small, measured, loads) == forecast.Pass(8e-6, 50.0)
     assert forecast.taken(last, measured, loads) == measured[last] == forecast.Pass(8e-6, 100.0)
+
+
+def test_what_a_first_pass_loads_is_not_taken_for_the_cost_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still but for the passes: the first takes as long as it says here, any other a second."""
+    run = Run(ListOps(minimum=10, length=40), Model((Conv(3, hidden=8),), 1, 8), scratch(recipe()), 0)
+
+    def measured(first: float) -> float:
+        passes: list[float] = []
+        monkeypatch.setattr(forecast.time, "perf_counter", lambda: sum(passes))
+        monkeypatch.setattr(
+            forecast, "training_loss", lambda *given: passes.append(1.0 if passes else first) or training_loss(*given)
+        )
+        return one_pass(run).seconds
+
+    assert measured(first=9.0) == measured(first=1.0) > 0
 
 
 def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here: Path) -> None:
