@@ -20,7 +20,7 @@ from levelfield.data.batches import SplitOnDevice
 from levelfield.files import read_json, read_rows
 from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Sum, Trainable, heads
-from levelfield.probes.reach import Reach
+from levelfield.probes.effective_context import EffectiveContext
 from levelfield.rng import generator
 from levelfield.run import check, execute
 from levelfield.runs import store
@@ -268,7 +268,7 @@ def test_a_complete_run_is_probed_by_one_process_on_a_device_that_could_not_trai
     """Weights of a plain run stand for those of two processes, or of a GPU in TF32: their files are alike."""
     where = executed(tmp_path, Numerics())
     for examples, numerics in enumerate((Numerics("tf32"), Numerics(nproc=2)), 2):
-        run, probe = dataclasses.replace(RUN, numerics=numerics), Reach(examples=examples, steps=1)
+        run, probe = dataclasses.replace(RUN, numerics=numerics), EffectiveContext(examples=examples, steps=1)
         with pytest.raises(UserError, match=r"tf32 is of NVIDIA GPUs|is for 2 processes"):
             execute(run, tmp_path / "untrained", tmp_path / "data", "cpu", [probe])
         execute(run, where, tmp_path / "data", "cpu", [probe])

@@ -24,7 +24,7 @@ from levelfield import protocols
 from levelfield import run as running
 from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
-from levelfield.probes.reach import Reach
+from levelfield.probes.effective_context import EffectiveContext
 from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.claims import claim
@@ -300,10 +300,10 @@ def test_a_log_cut_off_in_its_last_line_loses_that_line(undisturbed: Path, tmp_p
 
 
 def test_a_probe_with_other_settings_measures_again(undisturbed: Path, tmp_path: Path):
-    few, many = Reach(examples=2, steps=1), Reach(examples=3, steps=1)
+    few, many = EffectiveContext(examples=2, steps=1), EffectiveContext(examples=3, steps=1)
     for probe in (few, many, many):
         execute(SPT, undisturbed, tmp_path / "data", "cpu", [probe])
-    (path,) = undisturbed.glob("probe-reach-*.jsonl")
+    (path,) = undisturbed.glob("probe-effective_context-*.jsonl")
     assert {r["n"] for r in read_rows(path)} == {3}
     path.unlink()
 

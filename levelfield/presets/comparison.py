@@ -17,8 +17,8 @@ from levelfield.mixers import NAMES
 from levelfield.mixers.conv import Conv
 from levelfield.presets import by_name, efforts
 from levelfield.presets.options import USUAL, Options
+from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.extrapolation import Extrapolation
-from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
@@ -209,7 +209,7 @@ def probes(run: Run) -> Sequence[Probe]:
     is known, whatever it is called."""
     ours = {type(each) for each in efforts.TASK_BY_EFFORT.get(run.task.name, {}).values()}
     longer = {"listops": (1, 2), "pathfinder": ()}.get(run.task.name, (1, 2, 4)) if type(run.task) in ours else ()
-    return (*([Extrapolation(longer, examples=500)] if longer else []), Reach(), Slices())
+    return (*([Extrapolation(longer, examples=500)] if longer else []), EffectiveContext(), Slices())
 
 
 def verdict(label: str, rows: Sequence[Row]) -> str:

@@ -6,16 +6,16 @@ levelfield probe extrapolation RUN_ID
 from __future__ import annotations
 
 from levelfield.probes.depths import Depths
+from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.kernels import Kernels
 from levelfield.probes.locality import Locality
 from levelfield.probes.ranges import Ranges
-from levelfield.probes.reach import Reach
 from levelfield.probes.remedies import Remedies
 from levelfield.probes.slices import Slices
 from levelfield.spec import Probe, UserError, closest
 
-PROBES: tuple[type[Probe], ...] = (Locality, Reach, Slices, Kernels, Extrapolation, Depths, Ranges, Remedies)
+PROBES: tuple[type[Probe], ...] = (Locality, EffectiveContext, Slices, Kernels, Extrapolation, Depths, Ranges, Remedies)
 
 
 def find(name: str) -> Probe:

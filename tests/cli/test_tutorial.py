@@ -36,7 +36,7 @@ def test_the_tutorial_does_what_it_says(
     page = (tmp_path / "report" / "blocks-smoke" / "report.html").read_text()
     assert re.search(r"(Yes|No|Not decided): hiding blocks scores", page)
     (first, *_) = sorted((tmp_path / "runs").glob("recall-blocks-*"))
-    assert "distance" in follow(f"levelfield probe reach {first.name} --study blocks.py", capfd)
+    assert "distance" in follow(f"levelfield probe effective_context {first.name} --study blocks.py", capfd)
 
 
 def follow(line: str, capfd: pytest.CaptureFixture[str]) -> str:

@@ -226,7 +226,7 @@ def test_the_second_comparison_reports_both_and_probes_find_both(
     page = second.page.read_text()
     assert "recall" in page and "induction" in page
     baseline = next(p.name for p in Path("runs").glob("recall-attention-*"))
-    main(["probe", "reach", baseline, "--device", "cpu"])
+    main(["probe", "effective_context", baseline, "--device", "cpu"])
     assert "distance" in capfd.readouterr().out
 
 

@@ -23,9 +23,9 @@ from levelfield.mixers.conv import Conv
 from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable, heads
+from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
-from levelfield.probes.reach import Reach
 from levelfield.probes.slices import Slices
 from levelfield.rng import generator
 from levelfield.run import execute, load_net
@@ -303,7 +303,7 @@ def test_a_pair_is_refused_where_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "probe", [Slices(), Reach(), Locality(), Extrapolation((1, 2), examples=8)], ids=lambda p: p.name
+    "probe", [Slices(), EffectiveContext(), Locality(), Extrapolation((1, 2), examples=8)], ids=lambda p: p.name
 )
 def test_every_probe_takes_pairs(probe: Probe, tmp_path: Path) -> None:
     config = model(MIXERS["conv"], "interaction")

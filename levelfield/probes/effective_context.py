@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reach(Probe):
+class EffectiveContext(Probe):
     """The share of the gradient within each distance.
 
     examples: how many test sequences are drawn; of a pair of documents, the first. steps: output steps in each.
     """
 
-    name: ClassVar[str] = "reach"
+    name: ClassVar[str] = "effective_context"
     examples: int = 16
     steps: int = 4
 
@@ -39,7 +39,7 @@ class Reach(Probe):
         """Yields the share of the gradient within d, over all draws, for d = 0, 1, 2, 4, ... up to the length."""
         device = next(net.parameters()).device
         split = SplitOnDevice(load(run.task)["test"], device)
-        draws = generator(run.seed, "reach")
+        draws = generator(run.seed, "effective_context")
         mass = np.zeros(split.longest)
         chosen = torch.randperm(len(split), generator=draws)[: self.examples]
         for index in chosen.tolist():
