@@ -15,7 +15,7 @@ from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors
 from levelfield.longcontext.model_record import precision_of, tokenizer_of
 from levelfield.longcontext.pairing import Pairing, pairings
-from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.predictions import PREDICTIONS, Prediction
 from levelfield.report import side_by_side
 from levelfield.spec import UserError, closest
 
@@ -41,6 +41,7 @@ def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> 
     parts = [part(pairing, models, (first, second)) for pairing in found]
     for each in parts:
         say(f"{each.name}: {len(each.questions):,} questions in common. {side_by_side.decided(models, each)}")
+        say_all(each.notes, say)
     to = report_dir / f"ruler-{models[0]}-and-{models[1]}".replace("/", "-")
     with disk_errors(report_dir, "--report-dir"):
         for path in side_by_side.build(models, parts, to):
@@ -97,6 +98,16 @@ def _notes(pairing: Pairing, models: tuple[str, str]) -> Iterator[str]:
     for model, alone in zip(models, pairing.alone, strict=True):
         if alone:
             yield f"{alone:,} answers of {model} have no counterpart, or an outdated one, and are left out here."
+    yield from _diverged(models[0], [pair.first for pair in pairing.pairs])
+    yield from _diverged(models[1], [pair.second for pair in pairing.pairs])
+
+
+def _diverged(model: str, answers: Sequence[Prediction]) -> Iterator[str]:
+    if broken := sum(answer.status == "diverged" for answer in answers):
+        yield (
+            f"The logits of {model} were NaN or infinite in {broken:,} of these {len(answers):,} answers, "
+            "which count as wrong."
+        )
 
 
 def _counted(folders: tuple[Path, Path]) -> Iterator[str]:

@@ -91,6 +91,25 @@ def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_
     assert [p.templates for p in pairings(tmp_path, tmp_path / "a")] == [("chat-own", "base")]
 
 
+def test_answers_whose_logits_were_not_finite_are_told_of_on_the_page_and_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("sound", "broken"):
+        store(Path("runs/ruler", name), lambda length, index: True, tasks=(SINGLE,))
+    diverged = Answers(Path("runs/ruler/broken"))
+    for index in range(30, 33):
+        Answers(Path("runs/ruler/sound")).append(answer(SINGLE, 2048, index, f" {index:08x}"))
+        diverged.append(replace(answer(SINGLE, 2048, index, f" {index:08x}"), status="diverged"))
+    app.main(["report", "ruler", "sound", "broken"])
+    note = "The logits of broken were NaN or infinite in 3 of these 63 answers, which count as wrong."
+    folder = Path("report/ruler-sound-and-broken")
+    assert note in capsys.readouterr().out
+    assert note in Cells(folder / "report.html").texts and note in (folder / "summary.md").read_text()
+    rows = csv.DictReader((folder / "differences.csv").read_text().splitlines())
+    assert [float(row["broken"]) for row in rows] == [100.0, 90.9]
+
+
 class Cells(HTMLParser):
     """The texts of a page's table cells, and whether it loads anything."""
 
