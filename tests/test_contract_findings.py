@@ -186,6 +186,36 @@ def test_what_mixes_sequences_in_training_alone_is_told_and_is_no_fault(
     assert said in shown and "FAULT" not in shown and shown.endswith("All of it holds.\n")
 
 
+class SumsInHalf(Raises):
+    """A sum over all steps so far in the precision of training, which in bfloat16 stops growing."""
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        terms = nn.functional.linear(x, self.weight, self.bias) + 1
+        total, totals = torch.zeros_like(terms[:, 0]), []
+        for step in terms.unbind(1):
+            total = total + step
+            totals.append(total)
+        return torch.stack(totals, 1)
+
+
+def test_what_loses_its_digits_in_bfloat16_is_told_and_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where noise makes float32 overflow, there is nothing to lose."""
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(SumsInHalf), 8, causal=True)}
+    (told,) = {rule for rule, fault in found.items() if fault}
+    assert told == findings.IN_BF16 and "off that in float32 at 512 steps" in found[told]
+    overflowing = {each.rule: each.fault for each in findings.examine(user_mixer(Overflows), 8, causal=False)}
+    assert overflowing[findings.IN_BF16] == ""
+    monkeypatch.chdir(tmp_path)
+    source = inspect.getsource(SumsInHalf).replace("(Raises)", "(nn.Linear)").replace("x: Tensor", "x")
+    made = "    def __init__(self, width):\n        super().__init__(width, width)\n"
+    Path("mine.py").write_text(f"import torch\nfrom torch import Tensor, nn\n{source}{made}")
+    main(["check", "mine.py:SumsInHalf", "--width", "8"])
+    shown = capsys.readouterr().out
+    assert f"note   {findings.IN_BF16}: sumsinhalf in bfloat16 has" in shown and "FAULT" not in shown
+
+
 def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,7 +36,7 @@ def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, d
     """Raises UserError where the loss or the gradients are further from those in float32 than the type explains.
 
     The loss is the mean squared distance to random targets, so that every step and channel has a gradient. Noise is
-    added to the parameters, as last maps may start at zero.
+    added to the parameters, as last maps may start at zero; nothing is asked where it makes float32 overflow.
     """
     layer = config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval()
     add_noise(layer, _draws(1))
@@ -45,6 +45,8 @@ def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, d
     rounded = _step(_rounded(layer), x.to(BF16).float(), target, autocast=False)
     for name, exact, ours, once in zip(Step._fields, plain, half, rounded, strict=True):
         scale = exact.norm()
+        if not scale.isfinite():
+            continue
         error, expected = (ours - exact).norm() / scale, (once - exact).norm() / scale + ROUNDING
         if not error <= FACTOR * expected:
             raise UserError(

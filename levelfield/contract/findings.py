@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Generator, nn
 
 from levelfield.contract import Examination, rules
+from levelfield.contract.bf16 import agrees_in_bf16
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import TooLarge, fitting
@@ -43,6 +45,7 @@ class _Case(NamedTuple):
 
 
 IN_TRAINING = "sequences of a batch do not see each other in training"
+IN_BF16 = "a training step in bfloat16 agrees with one in float32"
 INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
 SAME = "the same input gives the same output"
@@ -66,13 +69,15 @@ RULES: dict[str, Callable[[_Case], object]] = {
 }
 """What must hold, in the order of what explains most."""
 
-COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED}  # rules that compare the outputs of two calls
-NOTES = {IN_TRAINING}  # rules that good mixers may break: whoever trains one should know
-TRACKED = {"gradients are finite", "declared lengths are true"}  # rules that look at gradients
+COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED, IN_BF16}  # rules that compare the outputs of two calls
+NOTES = {IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
+TRACKED = {"gradients are finite", "declared lengths are true", IN_BF16}  # rules that look at gradients
+LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 
 
 def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> Iterator[Finding]:
-    """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters.
+    """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters; in
+    bfloat16 with noise alone, and over more steps.
 
     A fault that several rules run into is told once; the later ones say that they were not reached, and so do all that
     follow outputs which are not finite, and those that compare outputs where one input has several. Raises
@@ -80,33 +85,33 @@ def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> 
     """
     told: set[str] = set()
     hidden: set[str] = set()
-    length = min(length, config.max_length or length)
-    examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
-    for name in RULES if causal else [rule for rule in RULES if rule != CAUSAL]:
-        fault = NOT_REACHED if name in hidden else _fault(name, examination)
+    examination = Examination(
+        config, width, causal, True, "cpu", length=min(length, config.max_length or length), longest=None
+    )
+    tests: dict[str, Callable[[], None]] = {name: partial(_twice, rule, examination) for name, rule in RULES.items()}
+    tests[IN_BF16] = partial(agrees_in_bf16, config, width, causal, min(LONG, config.max_length or LONG))
+    if not causal:
+        del tests[CAUSAL]
+    for name, test in tests.items():
+        fault = NOT_REACHED if name in hidden else _fault(test, examination, tracked=name in TRACKED)
         yield Finding(name, NOT_REACHED if fault in told else fault)
         told |= {fault} - {""}
         if fault and name in (FINITE, SAME):
-            hidden |= {*RULES} if name == FINITE else COMPARING
+            hidden |= {*tests} if name == FINITE else COMPARING
 
 
-def _fault(rule: str, examination: Examination) -> str:
+def _fault(test: Callable[[], None], examination: Examination, tracked: bool) -> str:
+    """Returns what a test raises as a sentence, "" where it raises nothing. tracked: whether it looks at gradients."""
     label = examination.config.label
     try:
         with (
             fitting(f"{label} at width {examination.width:,}"),
             warnings.catch_warnings(),
             torch.random.fork_rng(devices=[]),
-            torch.set_grad_enabled(rule in TRACKED),
+            torch.set_grad_enabled(tracked),
         ):
             warnings.simplefilter("ignore")
-            layer, generator = examination.built(), Generator().manual_seed(1)
-            rules.sizes_known(layer, label)
-            RULES[rule](_Case(examination.subject(layer, generator), examination, generator))
-            rules.add_noise(layer, generator)
-            subject = examination.subject(layer, generator)
-            if not _overflows(subject):
-                RULES[rule](_Case(subject, examination, generator))
+            test()
     except TooLarge:
         raise
     except UserError as error:
@@ -114,6 +119,17 @@ def _fault(rule: str, examination: Examination) -> str:
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
         return f"{label} fails in the contract check: {format_error(error)}"
     return ""
+
+
+def _twice(rule: Callable[[_Case], object], examination: Examination) -> None:
+    """Applies a rule to a layer as initialised, and with noise added to its parameters."""
+    layer, generator = examination.built(), Generator().manual_seed(1)
+    rules.sizes_known(layer, examination.config.label)
+    rule(_Case(examination.subject(layer, generator), examination, generator))
+    rules.add_noise(layer, generator)
+    subject = examination.subject(layer, generator)
+    if not _overflows(subject):
+        rule(_Case(subject, examination, generator))
 
 
 def _overflows(subject: rules.Subject) -> bool:
