@@ -7,7 +7,7 @@ scores.mean, scores.stderr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from levelfield.data.batches import Batch, SplitOnDevice
 from levelfield.objectives import Scores, Trainable, default_objective
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
+from levelfield.spec.groups import design_effect
 
 if TYPE_CHECKING:
     from levelfield.model import Network
@@ -28,12 +29,13 @@ class SplitScores:
     """The scores of a split, in its order.
 
     values: (N,); weights: (N,), the steps scored in each example (1 for a label); sound: (N,) bool, False where an
-    output was NaN or infinite.
+    output was NaN or infinite. groups: (N,), the number of each example's group; None where each stands by itself.
     """
 
     values: np.ndarray
     weights: np.ndarray
     sound: np.ndarray
+    groups: np.ndarray | None = None
 
     @property
     def mean(self) -> float:
@@ -42,12 +44,31 @@ class SplitScores:
 
     @property
     def stderr(self) -> float:
-        """The standard error of the mean over examples; NaN for fewer than two."""
+        """The standard error of the mean over examples, or over their groups; NaN for fewer than two examples."""
         if len(self.values) < 2 or not self.weights.any():
             return math.nan
-        share = self.weights / self.weights.sum()
+        count = len(self.values)
         with np.errstate(invalid="ignore"):  # squares of infinite errors
-            return float(np.sqrt(np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)))
+            return float(np.sqrt(np.sum(self._apart**2) * count / (count - 1) * self.design_effect))
+
+    @property
+    def design_effect(self) -> float:
+        """How many times as many examples it takes, as they come in groups, as of independent ones; 1 or more."""
+        if self.groups is None or not self.weights.any():
+            return 1.0
+        with np.errstate(invalid="ignore"):
+            return design_effect(self._apart, self.groups)
+
+    @property
+    def _apart(self) -> np.ndarray:
+        """How far each example moves the mean, (N,)."""
+        return self.weights / self.weights.sum() * (self.values - self.mean)
+
+    @property
+    def counted(self) -> Row:
+        """How many examples there are, as a part of a row; where they come in groups, also how many they amount to."""
+        count = len(self.values)
+        return Row(n=count) if self.groups is None else Row(n=count, n_effective=count / self.design_effect)
 
     @property
     def fault(self) -> str:
@@ -62,7 +83,8 @@ class SplitScores:
 
     def part(self, here: np.ndarray) -> SplitScores:
         """The scores of the examples where `here`, (N,) bool, is True."""
-        return SplitScores(self.values[here], self.weights[here], self.sound[here])
+        groups = None if self.groups is None else self.groups[here]
+        return SplitScores(self.values[here], self.weights[here], self.sound[here], groups)
 
 
 @torch.no_grad()
@@ -103,9 +125,10 @@ def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: In
 
 
 def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
-    """Scores the task's own output (its label or value) on the device where the network lies."""
-    device = next(net.parameters()).device
-    return evaluate(net, SplitOnDevice(examples, device), default_objective(task), task.input, batch=batch, seed=0)
+    """Scores the task's own output (its label or value) on the device where the network lies. examples: its test."""
+    split = SplitOnDevice(examples, next(net.parameters()).device)
+    scores = evaluate(net, split, default_objective(task), task.input, batch=batch, seed=0)
+    return replace(scores, groups=task.test_groups)
 
 
 def score_row(task: Task, scores: SplitScores, at: str) -> Row:
@@ -115,6 +138,6 @@ def score_row(task: Task, scores: SplitScores, at: str) -> Row:
     """
     metric = default_objective(task).metric
     unit = "fraction" if metric in ("accuracy", "f1") else ""
-    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean, n=len(scores.values))
-    row |= Row(status=scores.fault or "ok")
+    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean)
+    row |= Row(status=scores.fault or "ok") | scores.counted
     return row | Row(stderr=scores.stderr) if math.isfinite(scores.stderr) else row

@@ -319,7 +319,10 @@ class _Execution:
         phases, names = self.run.protocol.phases, SPLITS[1:] if self.tested else SPLITS[1:2]
         batch, seed = 2 * phases[-1].recipe.batch if phases else 64, self.run.seed
         score = partial(self._score, net, objective=objective, batch=batch, seed=seed)
-        return {name: score(SplitOnDevice(splits[name], self.device)) for name in names}
+        groups = {"test": self.run.task.test_groups}
+        return {
+            name: replace(score(SplitOnDevice(splits[name], self.device)), groups=groups.get(name)) for name in names
+        }
 
     def _score(self, net: Network, split: SplitOnDevice, objective: Trainable, *, batch: int, seed: int) -> SplitScores:
         """Scores a split, of which every process of the run takes its turns."""

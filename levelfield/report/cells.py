@@ -23,7 +23,7 @@ from typing import Any
 
 from levelfield.report.arms import Arm, differences
 from levelfield.report.links import marked
-from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, summarise
+from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, independent, summarise
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 from levelfield.spec.study import GUESSES
@@ -61,6 +61,7 @@ class Score:
     value: float | None
     status: str  # ok, chance, diverged, unfinished
     examples: int | None = None
+    independent: float | None = None  # examples that these amount to: fewer, where they come in groups
     stderr: float | None = None  # over examples, in the unit of the value
 
 
@@ -81,12 +82,17 @@ class Cell:
         errors = [s.stderr for s in self.scores if s.stderr]
         stderr = max(errors, default=None) if self.within != SHARE else None
         values = [s.value for s in self.scores if s.value is not None]
-        return summarise(values, self.within, self.examples, stderr)
+        return summarise(values, self.within, self.independent, stderr)
 
     @property
     def examples(self) -> int | None:
         """Test examples behind each score."""
         return max((s.examples for s in self.scores if s.examples), default=None)
+
+    @property
+    def independent(self) -> float | None:
+        """Independent test examples that each score amounts to, of the seed with the fewest."""
+        return min((s.independent for s in self.scores if s.independent), default=None)
 
     @property
     def failures(self) -> Counter[str]:
@@ -98,9 +104,9 @@ class Cell:
             return {"unfinished": "not finished"}.get(score.status, score.status)
         if score.status == "chance" or score.value is None:
             return "at chance" if score.value is not None else "no score"
-        if self.floor is None or self.unit != "percent" or not score.examples:
+        if self.floor is None or self.unit != "percent" or not score.independent:
             return None
-        slack = 200 * binomial_stderr(self.floor / 100, score.examples)
+        slack = 200 * binomial_stderr(self.floor / 100, score.independent)
         return "at chance" if score.value <= self.floor + slack else None
 
     def cost(self, key: str) -> float | None:
@@ -303,7 +309,8 @@ def _score(run: str, row: Row | None, results: Results) -> Score:
     if row is None:
         return Score(run, seed, None, "unfinished")
     found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
-    return Score(run, seed, row_value(row), row.get("status", "ok"), examples=row.get("n"), stderr=found)
+    counts = {"examples": row.get("n"), "independent": independent(row)}
+    return Score(run, seed, row_value(row), row.get("status", "ok"), **counts, stderr=found)
 
 
 def unequal(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lambda arm: "") -> str:

@@ -38,14 +38,14 @@ GRID = 20  # degrees of freedom are rounded down to a twentieth, so that quantil
 class Seeds:
     """Scores of one arm in percent, one per seed that ended with a finite score, in the order of seeds.
 
-    examples: test examples behind each score, where it is a share. stderr: over examples, in points, where it is none.
-    trained: False for what has no other seeds, such as a checkpoint or a simple rule. steady: False where some seeds
-    have learnt and others have not, so that they do not scatter like a bell. anchor: where a page has the rows, to
-    which the text of the scores leads.
+    examples: independent test examples that each score amounts to, where it is a share. stderr: over examples, in
+    points, where it is none. trained: False for what has no other seeds, such as a checkpoint or a simple rule. steady:
+    False where some seeds have learnt and others have not, so that they do not scatter like a bell. anchor: where a
+    page has the rows, to which the text of the scores leads.
     """
 
     values: tuple[float, ...]
-    examples: int | None = None
+    examples: float | None = None
     stderr: float | None = None
     trained: bool = True
     steady: bool = True

@@ -232,7 +232,11 @@ def _caveats(cells: Sequence[Cell], counterparts: Mapping[Arm, Sequence[Counterp
 
 def _test_size(cells: Cells, task: str) -> str:
     sizes = sorted({c.examples for c in cells.of(task) if c.examples})
-    return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.</p>' if sizes else ""
+    if not sizes:
+        return ""
+    fewest = min((c.independent for c in cells.of(task) if c.independent), default=sizes[0])
+    alike = f" They come in groups, so that intervals count them as {fewest:,.0f}." if fewest < sizes[0] else ""
+    return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.{alike}</p>'
 
 
 def _figure(title: str, note: str, figure: Figure | None) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
+from levelfield.spec import Row
 
 Limits = tuple[float, float]
 SHARE: Limits = (0.0, 100.0)  # in percent
@@ -49,7 +50,7 @@ def bounds(unit: str, metric: str) -> Limits:
 def summarise(
     values: Sequence[float],
     within: Limits = (-math.inf, math.inf),
-    examples: int | None = None,
+    examples: float | None = None,
     stderr: float | None = None,
 ) -> Summary | None:
     """Returns n, median, spread and intervals; None where no value is finite.
@@ -79,7 +80,7 @@ def summarise(
     )
 
 
-def _test(mean: float, within: Limits, examples: int | None, stderr: float | None) -> Limits | None:
+def _test(mean: float, within: Limits, examples: float | None, stderr: float | None) -> Limits | None:
     if within == SHARE and examples:
         low, high = wilson(min(1.0, max(0.0, mean / 100)), examples, ALPHA)
         return 100 * low, 100 * high
@@ -92,6 +93,11 @@ def _cut(interval: Limits, within: Limits) -> Limits:
     return max(interval[0], within[0]), min(interval[1], within[1])
 
 
-def binomial_stderr(share: float, examples: int) -> float:
+def independent(row: Row) -> float | None:
+    """Returns how many independent examples the value of a row amounts to; None where it says nothing of them."""
+    return row.get("n_effective", row.get("n"))
+
+
+def binomial_stderr(share: float, examples: float) -> float:
     """Standard error of a share of `examples` right answers that is known beforehand, as guessing's is; 0..1."""
     return math.sqrt(max(0.0, share * (1 - share)) / examples)

@@ -30,6 +30,7 @@ from levelfield.report.decisions import (
     resolution,
 )
 from levelfield.report.links import common_anchor
+from levelfield.report.stats import independent
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
 
@@ -83,7 +84,7 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     if metrics != SHARES:
         stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
         return Seeds(values, stderr=stderr or None, anchor=common_anchor(rows))
-    examples = min((n for row in rows if (n := row.get("n"))), default=None)
+    examples = min((n for row in rows if (n := independent(row))), default=None)
     return Seeds(values, examples, anchor=common_anchor(rows))
 
 
@@ -93,7 +94,7 @@ def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]
     for row in rows:
         if _test(row, metrics) and not row.get("at") and row.get("protocol") == "none":
             name = row.get("model", "")
-            examples = None if name in GUESSES or metrics != SHARES else row.get("n")
+            examples = None if name in GUESSES or metrics != SHARES else independent(row)
             score = Seeds((100 * row.get("value", 0.0),), examples, trained=False, anchor=common_anchor([row]))
             found.setdefault(row.get("task", ""), {}).setdefault(name, Rule(name, score))
     return {task: list(rules.values()) for task, rules in found.items()}

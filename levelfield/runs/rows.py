@@ -65,7 +65,7 @@ def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -
 def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, outcome: str) -> Row:
     """Returns the row of one split. outcome: its status where no phase diverged and all outputs are finite."""
     row = Row(metric=metric, unit=_unit(metric), status=stopped or scores.fault or outcome, split=split)
-    return row | Row(value=scores.mean, stderr=scores.stderr, n=len(scores.values))
+    return row | Row(value=scores.mean, stderr=scores.stderr) | scores.counted
 
 
 def _unit(metric: str) -> str:
@@ -75,7 +75,7 @@ def _unit(metric: str) -> str:
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
     """Returns whether a score is no better than guessing: within two standard errors of it, or an R2 of 0 or less."""
     if metric in SHARES:
-        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum()))
+        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum() * test.design_effect))
     return metric == "negative_mse" and _r2(test, y) <= 0
 
 

@@ -44,6 +44,7 @@ class Row(TypedDict, total=False):
     unit: str
     value: float
     n: int  # examples behind the value
+    n_effective: float  # independent examples that would tell as much, where those behind the value come in groups
     positions: int  # that a language model was made for; a length beyond them is extrapolated
     stderr: float
     asked: str  # how questions were put to a language model behind a server, and whether lengths are approximate

@@ -123,6 +123,14 @@ class Task(ABC, ReadsFiles):
         """
         raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
 
+    @property
+    def test_groups(self) -> np.ndarray | None:
+        """The number of the group of each test example, (N,), such as its patient; None where each stands by itself.
+
+        Scores within a group are alike, so that their mean is less certain than that of as many single examples.
+        """
+        return None
+
     def recompute_labels(self, examples: Examples) -> np.ndarray | None:
         """The targets worked out anew from the sequences, shaped like `examples.y`, by other code than made them.
 

@@ -82,9 +82,9 @@ def test_ones_own_task_by_the_name_of_one_that_ships_is_not_asked_at_lengths_tha
         name: ClassVar[str] = "recall"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     (run,) = comparison.compare(by_name.mixer("linear"), ONE).runs("smoke")[:1]
-    assert [each.name for each in comparison.probes(run)] == ["extrapolation", "reach", "slices"]
+    assert [each.name for each in comparison.probes(run)] == ["extrapolation", "effective_context", "slices"]
     own = replace(run, task=Own(run.task))
-    assert [each.name for each in comparison.probes(own)] == ["reach", "slices"]
+    assert [each.name for each in comparison.probes(own)] == ["effective_context", "slices"]
 
 
 def test_tasks_that_tables_call_alike_are_refused() -> None:

@@ -152,24 +152,24 @@ def test_locality_places_the_score_at_the_kernel():
     assert row.get("at") == "kernel=all"
 
 
-def test_reach_is_the_distance_a_model_really_looks():
+def test_effective_context_is_the_distance_a_model_really_looks():
     local = Model((Shift(3),), 2, 16)
-    shares = {r.get("at"): r.get("value", 0.0) for r in measure("reach", local)}
+    shares = {r.get("at"): r.get("value", 0.0) for r in measure("effective_context", local)}
     assert 0 < shares["distance<=0"] < 1
     assert shares["distance<=2"] == pytest.approx(shares["distance<=0"])  # lags 0, 3 and 6 only
     assert shares["distance<=4"] > shares["distance<=2"]
     assert shares["distance<=8"] == pytest.approx(1.0)
-    everywhere = {r.get("at"): r.get("value", 0.0) for r in measure("reach", MODEL)}
+    everywhere = {r.get("at"): r.get("value", 0.0) for r in measure("effective_context", MODEL)}
     assert everywhere["distance<=8"] < 0.999
     assert list(everywhere.values()) == sorted(everywhere.values())
 
 
-def test_reach_of_a_network_that_diverged_is_absent():
+def test_effective_context_of_a_network_that_diverged_is_absent():
     net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(float("nan"))
-    assert measure("reach", MODEL, net) == []
+    assert measure("effective_context", MODEL, net) == []
 
 
 def test_kernel_energy_by_lag():

@@ -57,7 +57,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
     toys.write(folder / "toys.py", runs=2)
     loaded = Source(str(folder / "toys.py")).load()
     for run in (runs := choose(loaded, "minutes")):
-        execute(run, store.directory(folder / "runs", run), folder / "data", "cpu", [find("reach")])
+        execute(run, store.directory(folder / "runs", run), folder / "data", "cpu", [find("effective_context")])
     store.write_index(folder / "runs", StudyIndex.of("toys", "minutes", runs))
     return loaded, folder / "runs"
 

@@ -22,6 +22,7 @@ import numpy as np
 from levelfield.report.decisions import SPAN, Contrast, Seeds
 from levelfield.report.stats import SHARE, summarise
 from levelfield.spec import Row
+from levelfield.spec.groups import design_effect
 
 DRAWS = 1_000
 LEARNT = 0.01  # how often nothing may pass for something, two-sided
@@ -89,7 +90,7 @@ class _Drawn(NamedTuple):
 def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limited:
     """Returns the mean and its interval, over test examples and, where there are several, over seeds."""
     seeds, mean_scores = scores.mean(1, dtype=np.float64), scores.mean(0, dtype=np.float64)
-    count = len(mean_scores) / _alike(mean_scores, groups)
+    count = len(mean_scores) / design_effect(mean_scores - mean_scores.mean(), groups)
     if right_or_wrong:
         found, unit = summarise((100 * seeds).tolist(), SHARE, examples=max(1, round(count))), 100
     else:
@@ -97,16 +98,6 @@ def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limi
     mean = float(seeds.mean())
     low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)
     return mean, low / unit, high / unit
-
-
-def _alike(scores: np.ndarray, groups: np.ndarray) -> float:
-    """Returns how many times the variance of a mean over examples, (N,), is that of as many independent ones (Kish's
-    design effect), 1 at least. groups: as of `_Drawn.of`."""
-    apart, few, many = scores - scores.mean(), int(groups.max()) + 1, len(scores)
-    alone, together = float(np.square(apart).sum()), float(np.square(np.bincount(groups, apart)).sum())
-    if few < 2 or not alone:
-        return 1.0
-    return max(1.0, together / alone * (few / (few - 1)) / (many / (many - 1)))
 
 
 def _share(arm: Scored, reference: Scored, floor: float, drawn: _Drawn) -> Limited:

@@ -1,0 +1,98 @@
+"""Test examples that come in groups, such as those of one patient, count for less, so that luck decides no more."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from levelfield.data import prepared
+from levelfield.evaluate import SplitScores
+from levelfield.mixers.conv import Conv
+from levelfield.protocols import scratch
+from levelfield.report.cells import gather
+from levelfield.report.decisions import Seeds, difference
+from levelfield.report.verdicts import Table
+from levelfield.run import execute
+from levelfield.runs.results import Results
+from levelfield.spec import Model, Row, Run, describe
+from levelfield.spec.groups import design_effect
+from levelfield.user.own_data import OwnData
+
+GROUPS = np.repeat(np.arange(40), 25)
+
+
+def split_scores(values: np.ndarray, groups: np.ndarray | None) -> SplitScores:
+    return SplitScores(values, np.ones(len(values)), np.ones(len(values), bool), groups)
+
+
+def clustered(rng: np.random.Generator, mean: float = 0.7) -> np.ndarray:
+    """Right or wrong, (1000,): of nearly all groups nearly all, or nearly none."""
+    return (rng.random(len(GROUPS)) < rng.beta(mean, 1 - mean, 40)[GROUPS]).astype(float)
+
+
+def test_the_standard_error_is_that_of_whole_groups_drawn_anew() -> None:
+    values, rng = clustered(np.random.default_rng(0)), np.random.default_rng(1)
+    sums = np.bincount(GROUPS, values)
+    drawn = [sums[rng.integers(40, size=40)].sum() / len(values) for _ in range(20_000)]
+    scores = split_scores(values, GROUPS)
+    assert scores.stderr == pytest.approx(np.std(drawn) * math.sqrt(40 / 39), rel=0.03)
+    alone = split_scores(values, None)
+    assert scores.stderr == pytest.approx(alone.stderr * math.sqrt(scores.design_effect)) and alone.design_effect == 1
+    assert scores.counted == Row(n=1000, n_effective=1000 / scores.design_effect) and alone.counted == Row(n=1000)
+    assert scores.part(GROUPS < 20).counted.get("n_effective", 1000) < 500
+
+
+def test_groups_that_tell_nothing_change_nothing() -> None:
+    """Examples that stand by themselves under any numbers, equal scores, and one group alone."""
+    values = clustered(np.random.default_rng(0))
+    apart = values - values.mean()
+    assert design_effect(apart, np.random.default_rng(0).permutation(1000) + 7) == pytest.approx(1)
+    assert design_effect(np.zeros(1000), GROUPS) == 1 == design_effect(apart, np.zeros(1000, int))
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_two_equal_arms_are_told_apart_by_luck_only_where_groups_are_taken_for_examples(grouped: bool) -> None:
+    """Each arm of three seeds knows some groups, by luck and alike in all seeds; neither knows more than the other."""
+    rng, told = np.random.default_rng(0), 0
+    for _ in range(400):
+        arms = []
+        for _arm in range(2):
+            scores = split_scores(clustered(rng), GROUPS if grouped else None)
+            count = scores.counted.get("n_effective", len(GROUPS))
+            arms.append(Seeds(tuple(100 * scores.mean + rng.normal(0, 0.2, 3)), examples=count))
+        told += difference(*arms).decide(0.05) != 0
+    assert (told / 400 <= 0.07) if grouped else (told / 400 > 0.4)
+
+
+@pytest.mark.parametrize("group", ["patient", ""])
+def test_a_run_on_grouped_data_says_how_many_examples_its_test_amounts_to(tmp_path: Path, group: str) -> None:
+    """What a text says is right for half of the patients and wrong for the others, whose rows fail together."""
+    lines = []
+    for row in range(1_600):
+        patient = row // 8
+        said = patient // 2 % 2
+        lines.append(f"{'ab'[said] * 9}{row},{patient},{(said + patient) % 2}")
+    path = tmp_path / "visits.csv"
+    path.write_text("body,patient,label\n" + "\n".join(lines))
+    task = OwnData(str(path), text="body", label="label", group=group)
+    prepared.prepare(task, tmp_path / "data")
+    run = Run(task, Model((Conv(3, hidden=8),), 1, 8), scratch(tiny.recipe()), seed=0)
+    execute(run, tmp_path / "runs" / run.id, tmp_path / "data", device="cpu")
+    rows = [json.loads(line) for line in (tmp_path / "runs" / run.id / "rows.jsonl").read_text().splitlines()]
+    (test,) = (row for row in rows if row["split"] == "test" and row["metric"] == "accuracy" and row["model"] == "conv")
+    assert ("n_effective" in test) == bool(group)
+    values = np.load(tmp_path / "runs" / run.id / "scores.npy").astype(float)
+    if group:
+        assert task.test_groups is not None
+        assert test["n_effective"] == pytest.approx(test["n"] / design_effect(values - values.mean(), task.test_groups))
+        assert test["n_effective"] < test["n"] / 2
+    cell = Table.of(rows).cells
+    (arm,) = cell.values()
+    assert arm.examples == test.get("n_effective", test["n"])
+    (shown,) = gather(Results(rows, {run.id: {"steps": 1}}, specs={run.id: describe(run)}), metric="accuracy").cells
+    assert shown.examples == test["n"] and shown.independent == arm.examples
