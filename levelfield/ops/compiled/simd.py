@@ -27,6 +27,7 @@ import torch.utils._pytree as pytree
 from numba import types
 from numba.core.cgutils import get_or_insert_function, ir  # ir: llvmlite of this numba's version
 from numba.extending import lower_builtin, models, register_model, type_callable
+from torch.utils.dlpack import from_dlpack, to_dlpack  # pyright: ignore[reportPrivateImportUsage]
 
 from levelfield import jit
 
@@ -158,8 +159,11 @@ def parallel_for(function: Callable[..., None], blocks: int, *arguments: Any) ->
 
 
 def as_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with every tensor as a NumPy array over the same memory."""
-    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().numpy(), arguments)
+    """The arguments with every tensor as a NumPy array over the same memory.
+
+    `Tensor.numpy` alone would forbid torch for ever to free that memory, as it does with that of sharded parameters.
+    """
+    return pytree.tree_map_only(torch.Tensor, lambda x: from_dlpack(to_dlpack(x.detach())).numpy(), arguments)
 
 
 def to_simd_layout(z: torch.Tensor) -> torch.Tensor:
