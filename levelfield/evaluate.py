@@ -101,14 +101,19 @@ def evaluate(
     """Scores every example once, in eval mode, shortest first so that batches carry little padding.
 
     Masks are drawn from (seed, batch), so two evaluations of one split hide the same steps. turn: (k, n) scores the
-    batches k, k + n, k + 2 n and so on alone, and gives 0 to all other examples.
+    batches k, k + n, k + 2 n and so on alone, and gives 0 to all other examples. Where these are fewer than for k = 0,
+    the first batch is computed once more, for nothing: processes among which a network is sharded compute together.
     """
     was_training = net.training
     net.eval()
     ranked = torch.from_numpy(np.argsort(split.examples.longest, kind="stable"))
     values, weights, sound = np.zeros(len(split)), np.zeros(len(split)), np.ones(len(split), bool)
-    for number, indices in list(enumerate(ranked.split(batch)))[turn[0] :: turn[1]]:
+    batches = list(enumerate(ranked.split(batch)))
+    own = batches[turn[0] :: turn[1]]
+    for number, indices in own + batches[: len(batches[:: turn[1]]) - len(own)]:
         scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
+        if number % turn[1] != turn[0]:
+            continue
         values[indices.numpy()] = scores.values.cpu().numpy()
         weights[indices.numpy()] = scores.weights.cpu().numpy()
         sound[indices.numpy()] = scores.sound.cpu().numpy()

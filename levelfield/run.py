@@ -33,7 +33,7 @@ from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile
 from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
-from levelfield.runs.numerics import check_device, products
+from levelfield.runs.numerics import check_device, check_model, products
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
 from levelfield.runs.results import once_each
@@ -82,8 +82,7 @@ def check(run: Run) -> None:
             f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}: choose a "
             "shorter task, or raise its max_length."
         )
-    if run.numerics.recompute and run.model.block.norm == "batch":
-        raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
+    check_model(run.numerics, run.model)
     for number, phase in enumerate(run.protocol.phases):
         heads(trainable(phase), run.task)
         if phase.recipe.batch % (parts := run.numerics.parts):
@@ -219,9 +218,8 @@ class _Execution:
         for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
             resume = saved if saved and saved.phase == number else None
             previous = weights if resume is None else None
-            state, cost = self._train_phase(number, splits, previous, resume, costs)
+            weights, cost = self._train_phase(number, splits, previous, resume, costs)
             costs.append(cost)
-            weights = kept(state)
         net, objective = self._final_net(weights)
         scores = self._test(net, objective, splits)
         if self.claim is not None:
@@ -245,8 +243,8 @@ class _Execution:
         previous: Mapping[str, Tensor] | None,
         resume: checkpoint.Saved | None,
         costs: PhaseCosts,
-    ) -> tuple[State, dict[str, Any]]:
-        """Trains one phase, and returns its last state and what it cost.
+    ) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        """Trains one phase, and returns the weights that it leaves and what it cost.
 
         previous: the weights that the phase before it left. resume: a checkpoint in this phase. costs: of the phases
         before it.
@@ -258,18 +256,18 @@ class _Execution:
             net.load_trunk(previous)
         examples = splits["train"].subset(phase.fraction)
         meter = Meter(flops.Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
-        net.to(self.device)
+        rank = self.group.rank(net.to(self.device), objective, self.run.task.input)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
         held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
-        plan = replace(plan, accumulate=self.run.numerics.accumulate, fetch_every=FETCH_EVERY if held else 1)
+        fetch_every = FETCH_EVERY if held else 1
+        plan = replace(plan, accumulate=self.run.numerics.accumulate, fetch_every=fetch_every, rank=rank)
         net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
         wall = 0.0
         if resume is not None:
-            resume.restore(state)
+            resume.restore(state, self.group)
             wall = float(resume.extra["wall_s"])
-        plan = replace(plan, rank=self.group.rank(net, objective, self.run.task.input))
         journal = Journal(
             self.progress,
             number=number,
@@ -277,7 +275,7 @@ class _Execution:
             wall_s=wall,
             costs=costs,
             notes=self.notes,
-            stopping=lambda: self.group.any(claims.stopping()),
+            group=self.group,
         )
         journal.open(state.step)
 
@@ -288,7 +286,8 @@ class _Execution:
             if self.claim:
                 self.claim.check()
             journal.note(state, metrics)
-        return state, journal.close(state, meter, phase)
+        weights = self.group.gathered(kept(state, rank), everywhere=True)
+        return weights, journal.close(state, meter, phase)
 
     def _given_weights(self) -> Mapping[str, Tensor] | None:
         """Returns the weights that the protocol starts from, if any. Raises UserError where they have changed."""

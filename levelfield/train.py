@@ -10,7 +10,7 @@ needs to continue is its `State`, since batches, masks and dropout are functions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the processes that train a run together; here it is the only one (else `runs.processes.DataParallel`)."""
+    """One of the processes that train a run together; here it is the only one (else `runs.parallel`)."""
 
     number: int = 0
     size: int = 1
@@ -60,13 +60,13 @@ class Rank:
         loss.backward()
         return loss.detach()
 
-    def total(self, loss: Tensor) -> Tensor:
-        """Returns the sum over all processes of a scalar."""
-        return loss
+    def total(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """Returns the sum over all processes of a loss, and the gradients' norm, which all have, (2,)."""
+        return torch.stack([loss, norm.to(loss)])
 
-    def alike(self, net: Network) -> Network:
-        """Returns the network with the buffers of the first process, as each counts statistics of its own batches."""
-        return net
+    def sound(self, net: Network) -> bool:
+        """Returns whether `sound` holds of the network, in every process alike."""
+        return sound(net.parameters(), net.buffers())
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,7 @@ def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], 
     with seeded(seed, "dropout", state.step, *own, device=batch.raw.device):
         found = [rank.add_gradients(net, plan, part, last=part is parts[-1]) for part in parts]
     norm = _clipped(net, optimizer, plan.recipe, state.step)
-    whole = rank.total(torch.stack(found).sum())
-    return torch.stack([whole, norm.to(whole)])
+    return rank.total(torch.stack(found).sum(), norm)
 
 
 def _update(optimizer: torch.optim.Optimizer, made: Sequence[Made], held: bool) -> None:
@@ -221,7 +220,7 @@ def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[
         state.tokens += each.sizes.tokens
         _plateau(plan, state, value, step=each.step, epoch=each.epoch)
         finite, score, due = math.isfinite(value) and math.isfinite(size), None, _due(each.step, plan)
-        if not finite or (due and not sound(plan.rank.alike(state.net))):
+        if not finite or (due and not plan.rank.sound(state.net)):
             state.step, state.stopped = each.step, "diverged"
         elif due:
             score = validate()
@@ -280,13 +279,13 @@ def part_loss(net: Network, part: Part, objective: Trainable, spec: Input) -> Te
     return torch.stack(losses).sum()
 
 
-def kept(state: State) -> dict[str, Tensor]:
+def kept(state: State, rank: Rank) -> dict[str, Tensor]:
     """Returns the weights that a phase leaves: those of its best validation.
 
     Where no validation was made of finite weights, these are the last ones, or the ones at the start where the last are
     not finite.
     """
-    return copied(state.net) if state.best_step < 0 and sound(state.net) else state.best
+    return copied(state.net) if state.best_step < 0 and rank.sound(state.net) else state.best
 
 
 def copied(net: Network) -> dict[str, Tensor]:
@@ -294,10 +293,10 @@ def copied(net: Network) -> dict[str, Tensor]:
     return {k: v.detach().clone() for k, v in net.state_dict().items()}
 
 
-def sound(net: Network) -> bool:
+def sound(weights: Iterable[Tensor], buffers: Iterable[Tensor]) -> bool:
     """Returns whether all weights are finite and no buffer holds a NaN. A table of a mask may hold -inf."""
-    weights = [weight.isfinite().all() for weight in net.parameters()]
-    return bool(torch.stack([*weights, *(~table.isnan().any() for table in net.buffers())]).all())
+    finite = [weight.isfinite().all() for weight in weights]
+    return bool(torch.stack([*finite, *(~table.isnan().any() for table in buffers)]).all())
 
 
 def make_optimizer(net: Network, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:

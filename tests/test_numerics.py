@@ -40,6 +40,7 @@ OTHER = (
     Numerics(accumulate=2),
     Numerics(recompute=True),
     Numerics(nproc=2),
+    Numerics(nproc=2, shard=True),
 )
 
 
@@ -70,9 +71,11 @@ def test_the_default_is_not_in_the_id_and_everything_else_is() -> None:
 
 
 def test_numerics_from_before_runs_had_several_processes_keep_their_hash() -> None:
-    """The digests were taken when `nproc` was not yet a field."""
+    """The digests were taken when `nproc` was not yet a field, the last two when `shard` was not."""
     assert digest(Numerics("bf16", accumulate=2)).startswith("60acbe4c6f08")
     assert digest(dataclasses.replace(RUN, numerics=Numerics("bf16"))).startswith("51ff381d3e47")
+    assert digest(Numerics(nproc=2)).startswith("ca4e86dabbc1")
+    assert digest(dataclasses.replace(RUN, numerics=Numerics(nproc=2))).startswith("bdae9f781588")
 
 
 def test_what_is_asked_for_stands_over_what_the_study_says() -> None:
@@ -267,7 +270,7 @@ def test_ledger_rows_and_description_say_how_a_run_was_computed(tmp_path: Path) 
 def test_a_complete_run_is_probed_by_one_process_on_a_device_that_could_not_train_it(tmp_path: Path) -> None:
     """Weights of a plain run stand for those of two processes, or of a GPU in TF32: their files are alike."""
     where = executed(tmp_path, Numerics())
-    for examples, numerics in enumerate((Numerics("tf32"), Numerics(nproc=2)), 2):
+    for examples, numerics in enumerate((Numerics("tf32"), Numerics(nproc=2), Numerics(nproc=2, shard=True)), 2):
         run, probe = dataclasses.replace(RUN, numerics=numerics), EffectiveContext(examples=examples, steps=1)
         with pytest.raises(UserError, match=r"tf32 is of NVIDIA GPUs|is for 2 processes"):
             execute(run, tmp_path / "untrained", tmp_path / "data", "cpu", [probe])

@@ -16,7 +16,7 @@ from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator, seeded
 from levelfield.spec import ParamRule, Recipe, UserError
-from levelfield.train import Plan, State, copied, kept, make_optimizer, train, training_loss
+from levelfield.train import Plan, Rank, State, copied, kept, make_optimizer, train, training_loss
 
 TASK = FirstSymbol()
 SPLITS = TASK.build(None)
@@ -114,7 +114,7 @@ def test_a_score_that_is_enough_ends_a_phase_with_its_weights():
     scores = iter([0.5, 0.4, 0.9, 0.95])
     weights = [copied(state.net) for _ in train(state, plan, split, 0, lambda: next(scores))]
     assert (state.step, state.stopped, state.best_step) == (6, "enough", 6)
-    assert all(torch.equal(kept(state)[name], value) for name, value in weights[-1].items())
+    assert all(torch.equal(kept(state, Rank())[name], value) for name, value in weights[-1].items())
     with pytest.raises(UserError, match="never has enough"):
         dataclasses.replace(recipe(), enough=float("nan"))
 

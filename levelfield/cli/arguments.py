@@ -260,6 +260,8 @@ class NumericsOptions:
         accumulate: parts that every batch is split into, one after the other, for less memory
         recompute: compute activations again in the backward pass, for less memory
         nproc: processes that train each run together, each on its share of every batch and on a GPU of its own
+        shard: have each of these processes hold a share of the parameters and of the optimizer state, too, for less
+            memory
     """
 
     precision: Annotated[Precision, NO_HINT] = "float32"
@@ -267,6 +269,7 @@ class NumericsOptions:
     accumulate: Annotated[int, _one("N", whole), NO_HINT] = 1
     recompute: Switch = False
     nproc: Annotated[int, _one("N", whole), NO_HINT] = 1
+    shard: Switch = False
 
     def numerics(self) -> Numerics:
         """Returns the same as a value of the package. Raises UserError for a number that cannot be."""

@@ -150,7 +150,8 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
     if one is None:
         return Forecast(flops, None, None)
     long = run.task.max_length * run.task.documents
-    memory = 4.0 * COPIES * cost.parameters + one.kept * long * Shape.of(run).batch
+    holders = run.numerics.nproc if run.numerics.shard else 1
+    memory = 4.0 * COPIES * cost.parameters / holders + one.kept * long * Shape.of(run).batch
     return Forecast(flops, None if count is None else one.seconds * long * count, memory)
 
 

@@ -91,7 +91,7 @@ def work(job: Job, run_id: str) -> bool:
     device = device_of(job.device, int(os.environ["LOCAL_RANK"]))
     where, probes = store.directory(job.out, run), study.probes(run)
     with (
-        joined(run.numerics.nproc, pick_device(device)) as group,
+        joined(run.numerics, pick_device(device)) as group,
         claim(where) if group.leads else nullcontext() as mine,
     ):
         if group.agreed(mine is not None):

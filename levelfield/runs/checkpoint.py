@@ -22,6 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from levelfield.files import atomic, disk_errors
+from levelfield.runs.processes import ALONE, Group
 from levelfield.train import State
 
 _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
@@ -36,14 +37,15 @@ class Saved:
     numbers: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
-    def restore(self, state: State) -> None:
-        """Fills a freshly built `state` of the same phase."""
+    def restore(self, state: State, group: Group = ALONE) -> None:
+        """Fills a freshly built `state` of the same phase, in every process of a group that executes the run."""
         for name in _NUMBERS:
             value = self.numbers.get(name, getattr(state, name))  # absent from checkpoints of earlier versions
             setattr(state, name, float(value) if isinstance(value, str) and name != "stopped" else value)
-        state.net.load_state_dict(self._group("net"))
-        state.best = self._group("best")
-        _restore_optimizer(state.optimizer, self._group("optimizer"))
+        like = state.net.state_dict()
+        state.net.load_state_dict(group.shares(self._group("net"), like))
+        state.best = dict(group.shares(self._group("best"), like))
+        _restore_optimizer(state.optimizer, self._group("optimizer"), group)
 
     def _group(self, prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(f"{prefix}/"): v for k, v in self.tensors.items() if k.startswith(f"{prefix}/")}
@@ -54,11 +56,17 @@ def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
 
 
-def write(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> None:
-    """Saves a checkpoint, then removes all but it and the one before it. Raises UserError on a full disk."""
+def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group: Group = ALONE) -> None:
+    """Saves a checkpoint, then removes all but it and the one before it. Raises UserError on a full disk.
+
+    All processes of a group call it, and the first one writes.
+    """
     tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
     tensors |= {f"best/{k}": v for k, v in state.best.items()}
     tensors |= {f"optimizer/{k}": v for k, v in _optimizer_tensors(state.optimizer).items()}
+    tensors = group.gathered(tensors)
+    if not group.leads:
+        return
     numbers = {name: _plain(getattr(state, name)) for name in _NUMBERS}
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
     content = save(cpu_copies(tensors), metadata=header)
@@ -105,9 +113,11 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{index}/{key}": torch.as_tensor(value) for index, slot in state.items() for key, value in slot.items()}
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], group: Group) -> None:
+    parameters = [parameter for each in optimizer.param_groups for parameter in each["params"]]
+    like = {name: parameters[int(name.split("/")[0])] for name in tensors}  # moments have the shape of their parameter
     slots: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
+    for name, value in group.shares(tensors, like).items():
         index, key = name.split("/", 1)
         slots.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})

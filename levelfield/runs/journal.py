@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from levelfield.runs import checkpoint, claims, store
 from levelfield.runs.claims import Stopped
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
+from levelfield.runs.processes import ALONE, Group
 from levelfield.runs.results import once_each
 from levelfield.spec import Phase, Run, UserError
 from levelfield.train import Metrics, Plan, State
@@ -55,8 +56,8 @@ class Journal:
     """What is written about one phase of a run.
 
     number: of the phase, from 0. wall_s: seconds that it was trained for before it was interrupted. costs: of the
-    phases before. notes: what the ledger will say; both travel in checkpoints. stopping: tells after a step whether the
-    run is to be given back; the processes of a run all ask after the same steps.
+    phases before. notes: what the ledger will say; both travel in checkpoints. group: the processes of the run, which
+    all note the same steps.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class Journal:
         wall_s: float,
         costs: Sequence[Mapping[str, Any]],
         notes: Sequence[str],
-        stopping: Callable[[], bool] = claims.stopping,
+        group: Group = ALONE,
     ) -> None:
         self.progress, self.number, self.plan = progress, number, plan
-        self.costs, self.notes, self.wall_s, self.stopping = list(costs), notes, wall_s, stopping
+        self.costs, self.notes, self.wall_s, self.group = list(costs), notes, wall_s, group
         self.every = max(1, plan.steps // LOG_POINTS)
         self.started = time.monotonic()
         self.shown = self.saved = self.started
@@ -92,21 +93,24 @@ class Journal:
         """
         last = metrics.step == self.plan.steps or bool(state.stopped)
         current = metrics.step == state.step  # or losses were fetched of several steps, and this is not the last
-        stopping = current and not last and self.stopping()
         if self.progress.told:
-            self._write_due(state, metrics, last=last, saves=current and not last, stopping=stopping)
+            self._write_due(state, metrics, last=last)
+        if last or not current:
+            return
+        due = self.progress.told and time.monotonic() - self.saved > self.pause
+        stopping, saves = self.group.any(claims.stopping(), due)
+        if stopping or saves:
+            self._save(state, time.monotonic())
         if stopping:
             raise Stopped(f"{self.progress.where} was saved at step {state.step}, and is free for others.")
 
-    def _write_due(self, state: State, metrics: Metrics, *, last: bool, saves: bool, stopping: bool) -> None:
+    def _write_due(self, state: State, metrics: Metrics, *, last: bool) -> None:
         if metrics.step % self.every == 0 or metrics.score is not None or last:
             self._log(metrics)
         now = time.monotonic()
         if now - self.shown > SHOW_EVERY_S or last:
             self.shown = now
             self._show(state, metrics, now)
-        if stopping or (saves and now - self.saved > self.pause):
-            self._save(state, now)
 
     def _log(self, metrics: Metrics) -> None:
         record = {"phase": self.number, "objective": self.plan.objective.key, **asdict(metrics)}
@@ -116,7 +120,7 @@ class Journal:
     def _save(self, state: State, now: float) -> None:
         extra = {"wall_s": self.wall_s + now - self.started, "costs": self.costs}
         extra |= {"threads": torch.get_num_threads(), "notes": list(self.notes)}
-        checkpoint.write(self.progress.where, self.number, state, extra)
+        checkpoint.write(self.progress.where, self.number, state, extra, self.group)
         self.saved = time.monotonic()
         self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))
 

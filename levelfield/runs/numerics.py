@@ -1,5 +1,6 @@
 """Applies a run's numerics to a device: says what the device lacks, and sets the precision of float32 products.
 
+    check_model(numerics, model)        # or one sentence on why it cannot be
     check_device(numerics, device)      # or one sentence on why it cannot be
     with products(numerics):            # float32 is float32 in here, or TF32 where that was asked for
         ...
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from levelfield.spec.errors import UserError
+from levelfield.spec.model import Model
 from levelfield.spec.numerics import Numerics
 
 AMPERE = (8, 0)  # the first compute capability with TF32 and bfloat16 in its matrix units
@@ -41,6 +43,22 @@ def products(numerics: Numerics) -> Iterator[None]:
     finally:
         for kind, precision in zip(kinds, before, strict=True):
             kind.fp32_precision = precision
+
+
+def check_model(numerics: Numerics, model: Model) -> None:
+    """Raises UserError where the model, or any other, cannot be computed so."""
+    if numerics.recompute and model.block.norm == "batch":
+        raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
+    if not numerics.shard:
+        return
+    if numerics.nproc == 1:
+        raise UserError(
+            "Parameters are sharded over several processes, and here is one: raise nproc, or leave shard out."
+        )
+    if numerics.compile:
+        raise UserError("Blocks whose parameters are sharded are not compiled: leave compile or shard out.")
+    if model.block.norm == "scale":
+        raise UserError("The gain of norm='scale' is a single number, which cannot be sharded: leave shard out.")
 
 
 def check_device(numerics: Numerics, device: torch.device) -> None:

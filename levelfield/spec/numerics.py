@@ -4,6 +4,7 @@
     Numerics(precision="bf16", compile=True)            # products in bfloat16, blocks compiled
     Numerics(accumulate=4, recompute=True)              # the same batch in a fraction of the memory
     Numerics(nproc=2)                                   # half of every batch in each of two processes
+    Numerics(nproc=2, shard=True)                       # and half of the parameters and moments, too
 
 All of it changes at least the last digits of what is measured, so it is part of a run's id. At its default, which is
 how every run was executed before there was a choice, it is left out of the id.
@@ -31,7 +32,8 @@ class Numerics:
     block for training; scores are computed by the plain operators. accumulate: into how many parts each batch is
     split, whose gradients are added up before a step. recompute: whether a block's activations are computed again in
     the backward pass instead of being kept (activation checkpointing). nproc: how many processes train the run
-    together, each on its share of every batch (the world size).
+    together, each on its share of every batch (the world size). shard: whether each of these processes holds a share of
+    the parameters, gradients and optimizer state, too, and gathers those of a block while it computes it.
     """
 
     precision: Precision = "float32"
@@ -39,6 +41,7 @@ class Numerics:
     accumulate: int = 1
     recompute: bool = False
     nproc: int = field(default=1, metadata={"added": True})
+    shard: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:

@@ -18,7 +18,7 @@ from levelfield.mixers.conv import Conv
 from levelfield.objectives import Classify
 from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.report.arms import shared
-from levelfield.spec import Duration, Model, Recipe, Run, describe
+from levelfield.spec import Duration, Model, Numerics, Recipe, Run, describe
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text
 from levelfield.train import training_loss
@@ -131,6 +131,8 @@ def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here:
     assert small.memory is not None and large.memory is not None and small.seconds is not None
     assert small.memory > weights and small.seconds > 0
     assert large.memory - weights == pytest.approx(2 * (small.memory - weights), rel=0.02)
+    sharded = forecast.forecast(replace(run, numerics=Numerics(nproc=2, shard=True)), here, one_pass(run))
+    assert sharded.memory == pytest.approx(small.memory - weights / 2)
 
 
 def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Path) -> None:

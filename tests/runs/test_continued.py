@@ -13,6 +13,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from levelfield import protocols
 from levelfield.run import execute
 from levelfield.runs import checkpoint, journal, store
+from levelfield.runs.processes import Group
 from levelfield.spec import Block, Numerics, Run
 from levelfield.train import State
 
@@ -29,8 +30,8 @@ def stop_in_the_second_phase(run: Run, where: Path, data: Path) -> None:
     """Executes a run until it has saved a checkpoint of its second phase."""
     save = checkpoint.write
 
-    def stopping(where: Path, phase: int, state: State, extra: Mapping[str, Any]) -> None:
-        save(where, phase, state, extra)
+    def stopping(where: Path, phase: int, state: State, extra: Mapping[str, Any], group: Group) -> None:
+        save(where, phase, state, extra, group)
         if phase == 1:
             raise Stop
 

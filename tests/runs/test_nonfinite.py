@@ -44,7 +44,7 @@ from levelfield.spec import (
     Values,
     no_progress,
 )
-from levelfield.train import Plan, State, copied, kept, make_optimizer, train
+from levelfield.train import Plan, Rank, State, copied, kept, make_optimizer, train
 
 TASK = FirstSymbol()
 CPU = torch.device("cpu")
@@ -114,20 +114,20 @@ def test_a_step_that_overflows_changes_no_weight(how: str, clip: float | None):
     state, after = trained(failing(how), clip)
     assert (state.stopped, state.step, len(after)) == ("diverged", 7, 7)
     assert same(after[6], after[5]) and not same(after[5], after[4])
-    assert same(kept(state), after[5]) and state.best_step == -1
+    assert same(kept(state, Rank()), after[5]) and state.best_step == -1
 
 
 def test_a_validation_before_the_overflow_is_what_is_kept():
     state, after = trained(failing("gradient"), every=3)
     assert (state.stopped, state.best_step) == ("diverged", 3)
-    assert same(kept(state), after[2])
+    assert same(kept(state, Rank()), after[2])
 
 
 def test_weights_that_are_no_numbers_are_never_selected():
     """The gradients of the step are finite, its weights are not: whatever validation would say, they do not win."""
     state, after = trained(failing("weights"), every=7)
     assert state.stopped == "diverged" and after[6]["blocks.0.mixer.bias"].isnan().any()
-    assert state.best_step == -1 and all(value.isfinite().all() for value in kept(state).values())
+    assert state.best_step == -1 and all(value.isfinite().all() for value in kept(state, Rank()).values())
 
 
 def test_running_statistics_that_a_step_spoilt_are_not_kept():
@@ -136,7 +136,7 @@ def test_running_statistics_that_a_step_spoilt_are_not_kept():
     start = copied(net)
     state, after = trained(net)
     assert any(value.isnan().any() for value in after[-1].values())
-    assert same(kept(state), start)
+    assert same(kept(state, Rank()), start)
 
 
 def rows_of(where: Path) -> list[Row]:

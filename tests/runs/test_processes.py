@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-import torch
 import toys
-from paced import slow_down, wait_for
+from groups import contents, finish, start
+from paced import wait_for
 from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
@@ -33,18 +29,10 @@ from levelfield.engine.training import Job
 from levelfield.files import read_json, read_rows
 from levelfield.run import execute
 from levelfield.runs import claims, store
-from levelfield.runs.claims import Stopped
-from levelfield.runs.processes import joined
 from levelfield.spec import Numerics, Run, UserError
 
-CPU = torch.device("cpu")
 TASK = FirstSymbol()
 PLAIN = Run(TASK, MODEL, protocols.spt_masked(recipe(8), recipe(12), 0.3), 0)
-FILES = ("weights.safetensors", "rows.jsonl", "log.jsonl", "scores.npy")
-SERVER = multiprocessing.get_context("forkserver")  # its processes are forks of one that has imported and done nothing
-SERVER.set_forkserver_preload(
-    ["levelfield.run", "torch._dynamo", "pytest"]
-)  # torch.distributed imports it when it is used
 
 
 @dataclasses.dataclass
@@ -64,38 +52,6 @@ def of(count: int, run: Run = PLAIN) -> Run:
 
 
 DROPPING = of(2, dataclasses.replace(PLAIN, model=dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))))
-
-
-def contents(where: Path) -> dict[str, bytes]:
-    return {name: (where / name).read_bytes() for name in FILES}
-
-
-def start(run: Run, out: Path, pace: float = 0.0) -> list[ForkServerProcess]:
-    """The processes of a run: `pace` seconds a step, a checkpoint after every third."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    count = run.numerics.nproc
-    started = [SERVER.Process(target=perform, args=(run, out, pace, rank, port)) for rank in range(count)]
-    for process in started:
-        process.start()
-    return started
-
-
-def perform(run: Run, out: Path, pace: float, rank: int, port: int) -> None:
-    slow_down(pace)
-    signal.signal(signal.SIGTERM, lambda number, frame: claims.stop())
-    told = {"RANK": rank, "WORLD_SIZE": run.numerics.nproc, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ |= {name: str(value) for name, value in told.items()}
-    with joined(run.numerics.nproc, CPU) as group, suppress(Stopped):
-        execute(run, store.directory(out, run), out / "data", "cpu", group=group)
-
-
-def finish(run: Run, out: Path) -> Path:
-    for process in start(run, out):
-        process.join()
-        assert process.exitcode == 0
-    return store.directory(out, run)
 
 
 @pytest.fixture(scope="module")
