@@ -27,10 +27,10 @@ FIGURE = DOCS / "figures" / "audits.png"
 KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
-Audits of tasks, ranked by the narrowest window that has 95 % of what is learnt ([audit.md](audit.md) says how). Written
-by `python docs/audits.py` from the rows in `results/audits/`. *Learnt* is the share of the way from
-guessing to no error that the best model or rule has come. Tasks below one half come last: an audit of minutes has
-missed most of what they hold, and their rank means nothing.
+Compare tasks by how many adjacent steps a model must see. Each row is an [audit](audit.md), ranked by the narrowest
+window that has 95 % of what is learnt. *Learnt* is how far the best model or rule has come from guessing to no error; the
+shares in the other columns are of that. Tasks less than half learnt come last, and their rank means nothing: so short an
+audit has missed most of what they hold. Written by `python docs/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -38,10 +38,10 @@ COLUMNS = (
     ("effort", ":--"),
     ("median steps", "--:"),
     ("learnt", "--:"),
-    ("window that is enough", "--:"),
-    ("may be", ":--"),
-    ("without order", "--:"),
-    ("best rule without a sequence", ":--"),
+    ("sufficient window", "--:"),
+    ("plausible windows", ":--"),
+    ("steps shuffled", "--:"),
+    ("best rule without a sequence model", ":--"),
     ("verdict", ":--"),
 )
 

@@ -39,7 +39,7 @@ class Number(NamedTuple):
 
     def percent(self) -> str:
         """Returns it as "97 % (93 to 100)"."""
-        return self.led(f"{100 * self.value:.0f} % ({100 * self.low:.0f} to {100 * self.high:.0f})")
+        return self.led(f"{100 * self.value:z.0f} % ({100 * self.low:z.0f} to {100 * self.high:z.0f})")
 
     def plain(self) -> str:
         """Returns it as "-0.31 (-0.33 to -0.29)"."""
