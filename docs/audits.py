@@ -28,9 +28,10 @@ KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
 Compare tasks by how many adjacent steps a model must see. Each row is an [audit](audit.md), ranked by the narrowest
-window that has 95 % of what is learnt. *Learnt* is how far the best model or rule has come from guessing to no error; the
-shares in the other columns are of that. Tasks less than half learnt come last, and their rank means nothing: so short an
-audit has missed most of what they hold. Written by `python docs/audits.py` from the rows in `results/audits/`.
+window that has 95 % of what is learnt. *Learnt* is how far the best model or rule has come from guessing to no
+error; the shares in the other columns are of that. Tasks less than half learnt come last, and their rank means
+nothing: so short an audit has missed most of what they hold. Written by `python docs/audits.py` from the rows in
+`results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (

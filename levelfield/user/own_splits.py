@@ -3,9 +3,9 @@
     carve(keys, shares={"test": 0.2}, seed=0)
     completed(given, keys, shares, seed=0)    # what is given stays; where there is no val, a share of train becomes it
 
-Rows with one key, which is their group or else the content of their input, stay together, so that neither a duplicate
-nor a patient is on both sides. Keys are ordered by a hash of the seed and the key, and the first of them are taken
-until the share is reached: the same rows give the same splits on every machine.
+Rows with one key, which is their group or else the content of their input, stay together, so that no group, such as a
+patient, is on both sides, or without groups no duplicate. Keys are ordered by a hash of the seed and the key, and the
+first of them are taken until the share is reached: the same rows give the same splits on every machine.
 """
 
 from __future__ import annotations
