@@ -216,6 +216,39 @@ def test_what_loses_its_digits_in_bfloat16_is_told_and_is_no_fault(
     assert f"note   {findings.IN_BF16}: sumsinhalf in bfloat16 has" in shown and "FAULT" not in shown
 
 
+AHEAD = """
+from torch import nn
+
+class Told(nn.Linear):
+    def __init__(self, width, causal=False):
+        super().__init__(width, width)
+
+    def forward(self, x, mask=None):
+        real = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
+        return super().forward(x) + (x * real[..., None]).sum(1, keepdim=True) / real.sum(1).clamp(1)[:, None, None]
+
+class Untold(Told):
+    def __init__(self, width):
+        super().__init__(width)
+"""
+
+
+def test_a_layer_that_is_told_to_see_earlier_steps_alone_and_sees_all_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that nobody can tell sees both directions, and is compared so."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(AHEAD)
+    with pytest.raises(SystemExit) as stop:
+        main(["check", "mine.py:Told", "--width", "8"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 1 and shown.count("FAULT") == 2, shown  # a line, and the last one
+    assert f"FAULT  {findings.CAUSAL}: told is built as causal" in shown
+    main(["check", "mine.py:Untold", "--width", "8"])
+    shown = capsys.readouterr().out
+    assert "which looks ahead and is compared in both directions only" in shown and "FAULT" not in shown
+
+
 def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ from levelfield.run import check as check_run
 from levelfield.spec import EFFORTS, MixerConfig, Probe, Progress, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.user import named, plugins, values
-from levelfield.user.mixer import load_user_mixer, offered
+from levelfield.user.mixer import UserMixer, load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
 SOME = {"train": 2_400, "val": 240, "test": 240}  # examples of a ready-made task: whole classes of up to six twins
@@ -112,7 +112,7 @@ def _of(
         yield f"the probe {name}", _probe(found)
     else:
         for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
-            if causal and found.opaque and _looks_ahead(found, width):
+            if causal and _sees_both_ways_alone(found, width):
                 yield f"the mixer {name}, which looks ahead and is compared in both directions only", iter(())
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
@@ -128,8 +128,11 @@ def _bars() -> Iterator[Progress]:
         yield shown(bar)
 
 
-def _looks_ahead(mixer: MixerConfig, width: int) -> bool:
-    """Tells whether the mixer is seen to look ahead; one that cannot be built or called is left to the findings."""
+def _sees_both_ways_alone(mixer: MixerConfig, width: int) -> bool:
+    """Tells whether a user's mixer that takes no `causal` is seen to look ahead; one that cannot be built or called is
+    left to the findings."""
+    if not isinstance(mixer, UserMixer) or mixer.takes_causal:
+        return False
     try:
         return contract.looks_ahead(mixer, width)
     except (Exception, SystemExit):  # whatever a user's own layer raises

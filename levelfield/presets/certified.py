@@ -53,6 +53,7 @@ from levelfield.spec import (
     digest,
 )
 from levelfield.tasks.reach import Reach
+from levelfield.user.mixer import UserMixer
 
 OFFSET = 16  # random steps before and after; more would cost time and change nothing that is proved
 EASIEST = 4  # range of the shortest training sequences
@@ -233,7 +234,8 @@ def _looks_back(mixer: MixerConfig, effort: Effort, asked: Asked) -> bool:
     wrong with it."""
     scale = SCALES[effort]
     _require_room(mixer, effort, asked)
-    causal = "causal" in mixer.directions and not (mixer.opaque and contract.looks_ahead(mixer, scale.width))
+    told = not isinstance(mixer, UserMixer) or mixer.takes_causal
+    causal = "causal" in mixer.directions and (told or not contract.looks_ahead(mixer, scale.width))
     lengths = [asked.task(apart, effort).max_length for apart in scale.batches]
     longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
     contract.check(mixer, scale.width, causal, longest=longest, padding=False)

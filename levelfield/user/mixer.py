@@ -72,6 +72,12 @@ class UserMixer(MixerConfig):
         return UserLayer(made, self.name, self.max_length)
 
     @property
+    def takes_causal(self) -> bool:
+        """Whether the class or function is told by an argument which steps to see; else it sees what it sees."""
+        known = [constructor_arguments(self._maker(), 2, causal, dict(self.settings)) for causal in (False, True)]
+        return known[0] != known[1]
+
+    @property
     def max_length(self) -> int | None:
         """The longest sequence that the module takes: its setting or its class attribute of that name."""
         found = dict(self.settings).get("max_length", getattr(self._maker(), "max_length", None))

@@ -144,6 +144,12 @@ def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: p
     ahead = MINE.format(body="self.inner(x) + x.mean(1, keepdim=True)", bound="")
     (tmp_path / "ahead.py").write_text(ahead)
     assert not any(run.model.causal for run in choose(Source("reach", "ahead.py:Mine").load(), "smoke"))
+    told = MINE.format(body="self.inner(x.cumsum(1) if self.causal else x.sum(1, keepdim=True) + x)", bound="")
+    told = told.replace("(self, width)", "(self, width, causal)").replace(
+        "()\n", "()\n        self.causal = causal\n", 1
+    )
+    (tmp_path / "told.py").write_text(told)
+    assert all(run.model.causal for run in choose(Source("reach", "told.py:Mine").load(), "smoke"))
     (tmp_path / "bound.py").write_text(MINE.format(body="self.inner(x)", bound="max_length = 20"))
     with pytest.raises(UserError, match="mine takes at most 20 steps, but range 5 needs 30: raise its bound"):
         Source("reach", "bound.py:Mine").load().runs("smoke")
