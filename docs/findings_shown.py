@@ -110,7 +110,7 @@ def _printed() -> dict[tuple[str, str, str], float]:
 
 def lift_head(found: Answer) -> Head:
     findings = found.findings
-    equal = [finding for finding in findings if finding.subject.startswith(("and at equal", "and S4 at equal"))]
+    equal = [finding for finding in findings if "lift holds at equal steps" in finding.subject]
     asked = [finding for finding in equal if "S4" not in finding.subject]
     plain = [finding for finding in findings if finding.subject.startswith("self-pretraining lifts")]
     parts = []

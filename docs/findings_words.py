@@ -1,6 +1,6 @@
 """Puts the questions of docs/findings.md, and the scores behind them, into words that need no knowledge of the code.
 
-    asked("and at equal steps (image8)")        # "At equal steps, self-pretraining lifts the Transformer on pictures"
+    asked("S4's lift holds at equal steps (image8)")    # "At equal steps, self-pretraining lifts S4 on pictures"
     scores("On image8, s4 has 53.8 %.")         # "On pictures, S4 has 53.8 %."
 
 A study names its questions for a reader who has just read its claim. On a page with the questions of many studies each
@@ -43,10 +43,9 @@ QUESTIONS: Sequence[tuple[str, str]] = (
     (rf"{SPT} (the Transformer|S4)( with [\d.]+ % of the labels)? \((\w+)\)", "Self-pretraining lifts {0} on {2}{1}"),
     (rf"{SPT} ([\w ]+) \((\w+)\)", "Self-pretraining lifts {0} on {1}"),
     (r"the gap between ([\w ]+) and ([\w ]+) narrows \((\w+)\)", "Self-pretraining brings {0} closer to {1} on {2}"),
-    (r"and at equal steps \((\w+)\)", "At equal steps, self-pretraining lifts the Transformer on {0}"),
-    (r"and S4 at equal steps \((\w+)\)", "At equal steps, self-pretraining lifts S4 on {0}"),
+    (r"(the Transformer|S4)'s lift holds at .+ \((\w+)\)", "At equal steps, self-pretraining lifts {0} on {1}"),
     (r"the gap narrows \((\w+)\)", "The Transformer comes closer to S4 on {0}"),
-    (r"and the gap at equal steps \((\w+)\)", "At equal steps, the Transformer comes closer to S4 on {0}"),
+    (r"the gap narrows at equal steps \((\w+)\)", "At equal steps, the Transformer comes closer to S4 on {0}"),
     (r"and more so with the fewest than with all \((\w+)\)", "With the fewest labels the lift on {0} is largest"),
     (rf"{BEHIND} behind S4 from scratch \((\w+)\)", "From scratch, {0} is more than 3 points behind S4 on {1}"),
     (rf"{BEHIND} behind by less {PRETRAINED} \((\w+)\)", "Self-pretraining brings {0} closer to S4 on {1}"),

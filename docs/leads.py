@@ -36,7 +36,7 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
     lifts = [lift for lift in shown.lifts(found) if lift.model == TRANSFORMER]
     printed = {lift.task: lift.printed for lift in lifts if lift.printed is not None}
     equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
-    decided = [task for task in equal if f"and at equal steps ({task})" in _lifted(found)]
+    decided = [task for task in equal if f"the Transformer's lift holds at equal steps ({task})" in _lifted(found)]
     yield (
         "*At equal steps* compares self-pretraining with an arm from scratch that may train for as many more "
         "steps as pretraining takes, so longer training alone cannot explain a lift. The printed tables have no such "

@@ -269,7 +269,8 @@ def _read(open_: Sequence[Finding], more: str) -> list[str]:
     if len(open_) < MANY:
         said = " and ".join(part for side, names in sides if (part := _part(side, names)))
     else:
-        said = f"{most} on all of these" + (f" but {', '.join(_by_question(fewer))}: {word}" if fewer else "")
+        apart = f" except {', '.join(_by_question(fewer))}, where they say {word}" if fewer else ""
+        said = f"{most} on all of these{apart}"
     return [f"The numbers say {said}, but noise alone could do the same; more {more} would tell."]
 
 

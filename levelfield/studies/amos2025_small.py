@@ -73,17 +73,19 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     def asked(model: str, question: Question, facts: str) -> Claim:
         return Claim(question if beats(model, GUESSES) else None, facts if beats(model) else facts + rule)
 
-    named = ((TRANSFORMER, "the Transformer", "and at equal steps"), (SSM, "S4", "and S4 at equal steps"))
-    for model, lifted, again in named:
+    for model, called in ((TRANSFORMER, "the Transformer"), (SSM, "S4")):
         if whole(model, SCRATCH):
             three = [(SCRATCH, " from scratch"), (LONGER, " with added steps"), (SPT, " pretrained")]
             shown = ", ".join(f"{arms[model, p]}{how}" for p, how in three if (model, p) in arms)
             lift = difference(arms[model, SPT], arms[model, SCRATCH], 0.0, scatter)
-            yield f"self-pretraining lifts {lifted}", asked(model, lift, f"On {name}, {model} has {shown}.")
+            yield f"self-pretraining lifts {called}", asked(model, lift, f"On {name}, {model} has {shown}.")
         if whole(model, LONGER):
             equal = difference(arms[model, SPT], arms[model, LONGER], 0.0, scatter)
-            yield again, asked(model, equal, f"At equal steps that is {equal.shown} points.")
-    for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "and the gap at equal steps")):
+            yield (
+                f"{called}'s lift holds at equal steps",
+                asked(model, equal, f"At equal steps that is {equal.shown} points."),
+            )
+    for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "the gap narrows at equal steps")):
         if whole(TRANSFORMER, before) and whole(SSM, before):
             ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (before, SPT)]
             gaps = [difference(s4, transformer).shown for transformer, s4 in ends]

@@ -27,8 +27,11 @@ def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_on
     assert len(lifts) == 8, "two models, two tasks, over scratch and at equal steps"
     spans = {finding.subject: finding.span for finding in found.findings}
     asked = {"self-pretraining lifts the Transformer": ("transformer_rotary", False)}
-    asked |= {"and at equal steps": ("transformer_rotary", True), "self-pretraining lifts S4": ("s4", False)}
-    asked |= {"and S4 at equal steps": ("s4", True)}
+    asked |= {
+        "the Transformer's lift holds at equal steps": ("transformer_rotary", True),
+        "self-pretraining lifts S4": ("s4", False),
+    }
+    asked |= {"S4's lift holds at equal steps": ("s4", True)}
     for question, (model, longer) in asked.items():
         for task in ("listops", "image8"):
             assert lifts[model, task, longer].contrast.span() == spans[f"{question} ({task})"]

@@ -22,7 +22,10 @@ def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize(
     ("subject", "sentence"),
     [
-        ("and at equal steps (image8)", "At equal steps, self-pretraining lifts the Transformer on pictures"),
+        (
+            "the Transformer's lift holds at equal steps (image8)",
+            "At equal steps, self-pretraining lifts the Transformer on pictures",
+        ),
         ("self-pretraining lifts S4 (text)", "Self-pretraining lifts S4 on reviews"),
         (
             "self-pretraining lifts the Transformer with 1 % of the labels (image8)",

@@ -24,11 +24,11 @@ from levelfield.studies import (
 
 QUESTIONS = (
     "self-pretraining lifts the Transformer",
-    "and at equal steps",
+    "the Transformer's lift holds at equal steps",
     "self-pretraining lifts S4",
-    "and S4 at equal steps",
+    "S4's lift holds at equal steps",
     "the gap narrows",
-    "and the gap at equal steps",
+    "the gap narrows at equal steps",
 )
 
 
@@ -46,12 +46,16 @@ def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() ->
     lifts = [name for name in QUESTIONS if "S4" not in name]
     assert {found[f"{question} ({task})"] for task in tasks for question in lifts} == {1}
     own = {task: found[f"self-pretraining lifts S4 ({task})"] for task in tasks}
-    assert own == {task: found[f"and S4 at equal steps ({task})"] for task in tasks}, "added steps that bring nothing"
+    assert own == {task: found[f"S4's lift holds at equal steps ({task})"] for task in tasks}, (
+        "added steps that bring nothing"
+    )
     assert own["retrieval"] == -1, "printed: 90.90, and 88.74 self-pretrained"
     assert own["pathx"] == own["image"] == 0, "printed: by less than the noise of the test examples"
     assert min(own[task] for task in tasks if task != "retrieval") >= 0
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(60.0))}
-    assert {found[f"and {whose}at equal steps ({task})"] for task in tasks for whose in ("", "S4 ")} == {-1}
+    assert {
+        found[f"{whose}'s lift holds at equal steps ({task})"] for task in tasks for whose in ("the Transformer", "S4")
+    } == {-1}
 
 
 def test_a_gap_that_added_steps_close_is_not_narrowed_at_equal_steps() -> None:
@@ -60,7 +64,7 @@ def test_a_gap_that_added_steps_close_is_not_narrowed_at_equal_steps() -> None:
     rows = [row | Row(value=row["value"] + 0.117) if place.items() <= row.items() else row for row in small(0.0)]
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(rows)}
     assert found["the gap narrows (listops)"] == 1
-    assert found["and the gap at equal steps (listops)"] <= 0
+    assert found["the gap narrows at equal steps (listops)"] <= 0
 
 
 def test_what_is_asked_of_a_model_needs_its_own_cells_alone() -> None:

@@ -315,7 +315,7 @@ def test_a_verdict_is_made_of_short_sentences() -> None:
     assert told(many).startswith("Not decided on a (x, y), b (x, y). The numbers say yes on all of these, but noise")
     many[1:2] = [Finding("a (y)", 0, -1, "."), Finding("c", 1, 1, ".")]
     assert told(many).startswith("Yes on c; not decided on a (x, y), b (x, y). ")
-    assert "The numbers say yes on all of these but a (y): no, but noise" in told(many)
+    assert "The numbers say yes on all of these except a (y), where they say no, but noise" in told(many)
     asked = [Finding(f"a lifts b ({task})", 0, 1, ".") for task in ("x", "y")]
     assert told(asked).startswith("Not decided: a lifts b (x, y). The numbers say yes: a lifts b (x, y), but noise")
     assert str(Seeds((12.5,))) == "12.5 % with one seed" and str(Seeds((12.5,), trained=False)) == "12.5 %"
