@@ -9,6 +9,7 @@ Sources: Rajpurkar et al. 2018 (SQuAD 2.0), Yang et al. 2018 (HotpotQA); both CC
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,7 +68,14 @@ def squad(path: str) -> QuestionSet:
             f"{len(articles)} of {SQUAD_ARTICLES} articles and {len(found):,} of {SQUAD_ANSWERABLE:,} answerable "
             "questions of SQuAD 2.0's development file"
         )
+    _warn_of_part(path, note)
     return QuestionSet("squad", tuple(found), tuple(documents), note)
+
+
+def _warn_of_part(path: str, note: str) -> None:
+    if note:
+        said = f"{path} is only a part of the official file, {note}: scores are not those of the whole."
+        warnings.warn(said, UserWarning, stacklevel=3)
 
 
 def _squad_question(asked: dict[str, Any], own: tuple[int, ...], near: tuple[int, ...]) -> Question:
@@ -98,6 +106,7 @@ def hotpot(path: str) -> QuestionSet:
     note = (
         "" if len(found) == HOTPOT_QUESTIONS else f"{len(found):,} of {HOTPOT_QUESTIONS:,} questions of HotpotQA's file"
     )
+    _warn_of_part(path, note)
     return QuestionSet("hotpot", found, tuple(documents), note)
 
 
