@@ -18,7 +18,7 @@ import findings_words as words
 
 from levelfield.presets.reach_verdict import EXACT, by_range
 from levelfield.presets.reach_verdict import reach as longest_reach
-from levelfield.report.certified_ranges import seen_by
+from levelfield.report.certified_ranges import PASSED, seen_by
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
@@ -238,12 +238,16 @@ def reach(found: Answer) -> str:
     exact = sum(abs(value - 0.5) < EXACT for value in bound)
     free = {model: longest_reach(asked) or 0 for model, asked in own.items() if model not in seen}
     longest = max(n for asked in own.values() for n in asked)
-    short = [f"{words.named(model)} {steps or 'none'}" for model, steps in free.items() if steps < longest]
-    rest = f" The rest reach less: {words.listed(short)}." if short else ""
+    told = [
+        f"{words.listed(words.named(m) for m, its in free.items() if its == steps)} {steps or 'no range'}"
+        for steps in sorted({*free.values()}, reverse=True)
+    ]
+    lucky = sum(max(own[model][longest]) >= PASSED for model, steps in free.items() if steps < longest)
+    luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
     return (
         f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
-        f"score exactly 50 %. Of {len(free)} models that see everything, {len(free) - len(short)} reach {longest} "
-        f"steps, the longest range tried.{rest}"
+        f"score exactly 50 %. Of {len(free)} models that see everything, these reach so many steps: {'; '.join(told)}, "
+        f"where {longest} is the longest range tried.{luck if lucky else ''}"
     )
 
 

@@ -92,7 +92,7 @@ class Scale:
 
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale({5: 8, 10: 8}, steps=6, width=16, seeds=1, train=64, tested=32),
-    "minutes": Scale({8: 32, 16: 32, 32: 32, 64: 32}, steps=2_000, width=32, seeds=3),
+    "minutes": Scale({8: 32, 16: 32, 32: 32, 64: 32, 128: 32}, steps=2_000, width=32, seeds=3),
     "overnight": Scale({16: 32, 64: 32, 256: 32, 1_024: 8}, steps=3_000, width=32, seeds=3),
     "hours": Scale({64: 64, 256: 64, 1_024: 32, 4_096: 16, 16_384: 4}, steps=20_000, width=128, seeds=3, lr=1e-3),
     "paper": Scale({256: 64, 1_024: 64, 4_096: 64, 16_384: 16, 65_536: 4}, steps=100_000, width=256, seeds=3, lr=5e-4),
