@@ -173,7 +173,7 @@ def test_check_says_rule_by_rule_what_holds(lab: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stop:
         main(["check", "tinylab.mixers:Ahead"])
     shown = capsys.readouterr().out
-    assert stop.value.code == 1 and "which looks ahead" in shown
+    assert stop.value.code == 1 and "FAULT  no step sees a later one: ahead is built as causal, but " in shown
     assert "FAULT  padding is not seen: ahead " in shown and "  ok     sequences of a batch do not see" in shown
     with pytest.raises(SystemExit):
         main(["check", "tinylab.tasks:Lucky"])
