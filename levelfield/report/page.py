@@ -235,8 +235,10 @@ def _test_size(cells: Cells, task: str) -> str:
     if not sizes:
         return ""
     fewest = min((c.independent for c in cells.of(task) if c.independent), default=sizes[0])
-    alike = f" They come in groups: intervals count them as {fewest:,.0f} independent ones." if fewest < sizes[0] else ""
-    return f'<p class="note">{" or ".join(f"{n:,}" for n in sizes)} test examples.{alike}</p>'
+    said = f"{' or '.join(f'{n:,}' for n in sizes)} test examples."
+    if fewest < sizes[0]:
+        said += f" They come in groups: intervals count them as {fewest:,.0f} independent ones."
+    return f'<p class="note">{said}</p>'
 
 
 def _figure(title: str, note: str, figure: Figure | None) -> str:
