@@ -47,9 +47,10 @@ class SplitScores:
         """The standard error of the mean over examples, or over their groups; NaN for fewer than two examples."""
         if len(self.values) < 2 or not self.weights.any():
             return math.nan
-        count = len(self.values)
+        share = self.weights / self.weights.sum()
         with np.errstate(invalid="ignore"):  # squares of infinite errors
-            return float(np.sqrt(np.sum(self._apart**2) * count / (count - 1) * self.design_effect))
+            alone = np.sum(share**2 * (self.values - self.mean) ** 2) * len(share) / (len(share) - 1)
+        return float(np.sqrt(alone * self.design_effect))
 
     @property
     def design_effect(self) -> float:
@@ -57,12 +58,7 @@ class SplitScores:
         if self.groups is None or not self.weights.any():
             return 1.0
         with np.errstate(invalid="ignore"):
-            return design_effect(self._apart, self.groups)
-
-    @property
-    def _apart(self) -> np.ndarray:
-        """How far each example moves the mean, (N,)."""
-        return self.weights / self.weights.sum() * (self.values - self.mean)
+            return design_effect(self.weights / self.weights.sum() * (self.values - self.mean), self.groups)
 
     @property
     def counted(self) -> Row:
