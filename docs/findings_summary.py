@@ -81,18 +81,19 @@ def never_from_scratch(found: Answer) -> str:
     """What self-pretraining adds to the Transformer at equal steps, on each task, and whether it comes closer to S4."""
     table, answers = Table.of(found.results.rows), _answers(found)
     lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
+    holds = {task: answers.get(f"the Transformer's lift holds at equal steps ({task})", 0) for task in lifts}
     parts = []
     for task, lift in lifts.items():
-        if answers.get(f"the Transformer's lift holds at equal steps ({task})", 0) > 0:
+        if holds[task] > 0:
             after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
             parts.append(
                 f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % under the same "
                 f"step limit{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}."
             )
-    refuted = [task for task in lifts if answers.get(f"the Transformer's lift holds at equal steps ({task})", 0) < 0]
+    refuted = [task for task in lifts if holds[task] < 0]
     if refuted:
         parts.append(f"The opposite is shown on {_on(refuted)}.")
-    rest = [task for task in lifts if not answers.get(f"the Transformer's lift holds at equal steps ({task})", 0)]
+    rest = [task for task in lifts if not holds[task]]
     if rest:
         values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
         parts.append(f"Open on {values}.")

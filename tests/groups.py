@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paced import slow_down
+from paced import slow_down, wait_for
 
 from levelfield.run import execute
 from levelfield.runs import claims, store
@@ -68,6 +68,30 @@ def finish(run: Run, out: Path) -> Path:
         process.join()
         assert process.exitcode == 0
     return store.directory(out, run)
+
+
+def kill_last(run: Run, out: Path) -> list[ForkServerProcess]:
+    """Starts a run, kills its last process in the second phase, and returns all of them, which have ended by then."""
+    started, where = start(run, out, pace=0.05), store.directory(out, run)
+    wait_for(lambda: len(list(where.glob("checkpoint-1-*"))) > 0)
+    started[-1].kill()
+    for process in started:
+        process.join()
+    assert not store.complete(where)
+    return started
+
+
+def ask_to_stop(run: Run, out: Path) -> Path:
+    """Starts a run, asks its second process to stop, which is not the one that writes, and returns the run's folder.
+    All processes have ended well by then, with the run saved."""
+    started, where = start(run, out, pace=0.05), store.directory(out, run)
+    wait_for(lambda: (where / store.LOG).exists())
+    started[1].terminate()
+    for process in started:
+        process.join()
+        assert process.exitcode == 0
+    assert list(where.glob("checkpoint-*")) and not store.complete(where)
+    return where
 
 
 def both(function: Callable[[Group], Any], numerics: Numerics) -> list[Any]:

@@ -26,7 +26,7 @@ from levelfield.run import check as check_run
 from levelfield.spec import EFFORTS, MixerConfig, Probe, Progress, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.user import named, plugins, values
-from levelfield.user.mixer import UserMixer, load_user_mixer, offered
+from levelfield.user.mixer import load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
 SOME = {"train": 2_400, "val": 240, "test": 240}  # examples of a ready-made task: whole classes of up to six twins
@@ -129,12 +129,10 @@ def _bars() -> Iterator[Progress]:
 
 
 def _sees_both_ways_alone(mixer: MixerConfig, width: int) -> bool:
-    """Tells whether a user's mixer that takes no `causal` is seen to look ahead; one that cannot be built or called is
-    left to the findings."""
-    if not isinstance(mixer, UserMixer) or mixer.takes_causal:
-        return False
+    """Tells whether a mixer that takes no `causal` is seen to look ahead; one that cannot be built or called is left to
+    the findings."""
     try:
-        return contract.looks_ahead(mixer, width)
+        return not mixer.takes_causal and contract.looks_ahead(mixer, width)
     except (Exception, SystemExit):  # whatever a user's own layer raises
         return False
 

@@ -85,9 +85,8 @@ def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> 
     """
     told: set[str] = set()
     hidden: set[str] = set()
-    examination = Examination(
-        config, width, causal, True, "cpu", length=min(length, config.max_length or length), longest=None
-    )
+    length = min(length, config.max_length or length)
+    examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
     tests: dict[str, Callable[[], None]] = {name: partial(_twice, rule, examination) for name, rule in RULES.items()}
     tests[IN_BF16] = partial(agrees_in_bf16, config, width, causal, min(LONG, config.max_length or LONG))
     if not causal:

@@ -111,7 +111,7 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
 
 def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:
     """Returns the number of the group of each test example that the audit has, (N,); None where rows have none."""
-    groups = task.test_groups if isinstance(task, OwnData) else None
+    groups = task.test_groups
     if groups is None or not isinstance(base, View):
         return groups
     return groups[base.chosen(prepared.load(task, place.data)["test"], "test")]

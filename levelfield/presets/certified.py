@@ -53,7 +53,6 @@ from levelfield.spec import (
     digest,
 )
 from levelfield.tasks.reach import Reach
-from levelfield.user.mixer import UserMixer
 
 OFFSET = 16  # random steps before and after; more would cost time and change nothing that is proved
 EASIEST = 4  # range of the shortest training sequences
@@ -234,8 +233,8 @@ def _looks_back(mixer: MixerConfig, effort: Effort, asked: Asked) -> bool:
     wrong with it."""
     scale = SCALES[effort]
     _require_room(mixer, effort, asked)
-    told = not isinstance(mixer, UserMixer) or mixer.takes_causal
-    causal = "causal" in mixer.directions and (told or not contract.looks_ahead(mixer, scale.width))
+    can = mixer.takes_causal or not contract.looks_ahead(mixer, scale.width)
+    causal = "causal" in mixer.directions and can
     lengths = [asked.task(apart, effort).max_length for apart in scale.batches]
     longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
     contract.check(mixer, scale.width, causal, longest=longest, padding=False)

@@ -308,9 +308,9 @@ def _score(run: str, row: Row | None, results: Results) -> Score:
     seed = seed if seed is not None else results.specs.get(run, {}).get("seed", 0)
     if row is None:
         return Score(run, seed, None, "unfinished")
-    found = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
-    counts = {"examples": row.get("n"), "independent": independent(row)}
-    return Score(run, seed, row_value(row), row.get("status", "ok"), **counts, stderr=found)
+    stderr = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
+    status = row.get("status", "ok")
+    return Score(run, seed, row_value(row), status, row.get("n"), independent=independent(row), stderr=stderr)
 
 
 def unequal(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lambda arm: "") -> str:

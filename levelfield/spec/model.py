@@ -51,6 +51,11 @@ class MixerConfig(ABC):
         """
 
     @property
+    def takes_causal(self) -> bool:
+        """Whether `build` decides by `causal` which steps a layer sees; a user's module may have but one way."""
+        return True
+
+    @property
     def max_length(self) -> int | None:
         return None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import toys
-from groups import contents, finish, start
+from groups import ask_to_stop, contents, finish, kill_last
 from paced import wait_for
 from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
@@ -85,26 +85,13 @@ def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
     run = of(count, DROPPING)
     where = store.directory(tmp_path, run)
     wanted = undisturbed if count == 2 else finish(run, tmp_path / "undisturbed")
-    started = start(run, tmp_path, pace=0.05)
-    wait_for(lambda: len(list(where.glob("checkpoint-1-*"))) > 0)
-    started[-1].kill()
-    for process in started:
-        process.join()
-    assert started[0].exitcode == 1  # the others lose the connection
-    assert not store.complete(where)
+    assert kill_last(run, tmp_path)[0].exitcode == 1  # the others lose the connection
     finish(run, tmp_path)
     assert contents(where) == contents(wanted)
 
 
 def test_one_process_that_is_asked_to_stop_stops_all_after_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
-    where = store.directory(tmp_path, DROPPING)
-    started = start(DROPPING, tmp_path, pace=0.05)
-    wait_for(lambda: (where / store.LOG).exists())
-    started[1].terminate()  # which is not the one that writes
-    for process in started:
-        process.join()
-        assert process.exitcode == 0
-    assert list(where.glob("checkpoint-*")) and not store.complete(where)
+    where = ask_to_stop(DROPPING, tmp_path)
     entry = claims.holder(where)
     assert entry is not None and entry.kind == "free"
     finish(DROPPING, tmp_path)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 import toys
-from groups import CPU, contents, finish, start
-from paced import wait_for
+from groups import CPU, ask_to_stop, contents, finish, kill_last
 from safetensors.torch import load_file
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
@@ -81,12 +80,7 @@ def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
     run = dataclasses.replace(DROPPING, numerics=Numerics(nproc=count, shard=True))
     where = store.directory(tmp_path, run)
     wanted = undisturbed if count == 2 else finish(run, tmp_path / "undisturbed")
-    started = start(run, tmp_path, pace=0.05)
-    wait_for(lambda: len(list(where.glob("checkpoint-1-*"))) > 0)
-    started[-1].kill()
-    for process in started:
-        process.join()
-    assert not store.complete(where)
+    kill_last(run, tmp_path)
     saved, complaints = checkpoint.latest(where)
     assert saved is not None and not complaints and saved.phase == 1
     shapes = {name: weight.shape for name, weight in load_file(wanted / store.WEIGHTS).items()}
@@ -97,14 +91,7 @@ def test_one_process_killed_and_all_started_again_ends_with_the_same_bytes(
 
 
 def test_one_process_that_is_asked_to_stop_has_the_run_saved_by_all(undisturbed: Path, tmp_path: Path) -> None:
-    where = store.directory(tmp_path, DROPPING)
-    started = start(DROPPING, tmp_path, pace=0.05)
-    wait_for(lambda: (where / store.LOG).exists())
-    started[1].terminate()  # which is not the one that writes
-    for process in started:
-        process.join()
-        assert process.exitcode == 0
-    assert list(where.glob("checkpoint-*")) and not store.complete(where)
+    where = ask_to_stop(DROPPING, tmp_path)
     finish(DROPPING, tmp_path)
     assert contents(where) == contents(undisturbed)
 
