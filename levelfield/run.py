@@ -262,7 +262,10 @@ class _Execution:
         plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
         held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
         fetch_every = FETCH_EVERY if held else 1
-        plan = replace(plan, accumulate=self.run.numerics.accumulate, fetch_every=fetch_every, rank=rank)
+        how = self.run.numerics
+        plan = replace(
+            plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank
+        )
         net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
         wall = 0.0
         if resume is not None:

@@ -82,6 +82,7 @@ class Plan:
     augment: Augment | None = None
     patience_after: int = 0  # validations up to this step do not count for the patience
     accumulate: int = 1  # parts that a batch, or a process's share of it, is split into
+    by_length: bool = False  # whether the examples of each length in a part are computed by themselves
     fetch_every: int = 1  # steps between fetches of the loss, each of which waits for the device
     rank: Rank = Rank()
 
@@ -165,13 +166,20 @@ def train(
             batch = replace(batch, raw=raw)
         values = _gradients(state, plan, batch, shares, seed)
         state.step += 1
-        sizes = Sizes(len(batch.y), batch.steps, int(split.examples.sizes[indices.numpy()].sum()))
+        sizes = Sizes(len(batch.y), _computed(batch, plan), int(split.examples.sizes[indices.numpy()].sum()))
         made.append(Made(state.step, values, sizes, share=shares[0] or 1.0, lr=lr, epoch=epoch))
         _update(state.optimizer, made, held=plan.fetch_every > 1)
         if state.step % plan.fetch_every and not _awaited(made[-1], plan):
             continue
         yield from _fetched(state, plan, made, validate)
         made.clear()
+
+
+def _computed(batch: Batch, plan: Plan) -> int:
+    """Returns the positions that are computed of a batch, padding included."""
+    if not plan.by_length or batch.longest is None:
+        return batch.steps
+    return int(batch.longest.sum()) * batch.documents
 
 
 def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], seed: int) -> Tensor:
@@ -247,11 +255,12 @@ def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[fl
     All processes together have `plan.accumulate` times their number. The parts have as nearly equal numbers of examples
     as can be, and see what the whole batch would see of them: the same steps are hidden, whatever the number of parts.
     What is a mean over the batch counts a part by how many of these numbers it holds. Batch normalisation alone sees
-    that the batch was split. A process that no example is left for has the first one, which counts nothing.
+    that the batch was split. A process that no example is left for has the first one, which counts nothing. With
+    `plan.by_length`, there is one for each length that occurs in these parts.
     """
     shown, many = plan.objective.model_input(batch, plan.input, generator), plan.accumulate * plan.rank.size
     if many == 1:
-        return [Part(batch, shown, shares)]
+        return _by_length(Part(batch, shown, shares), plan)
     totals = [each.counted(batch, shown) for each in plan.objective.parts]
     ends = [len(batch.y) * part // many for part in range(many + 1)]
     parts = []
@@ -260,13 +269,35 @@ def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[fl
         if start == stop:  # fewer examples than parts
             continue
         some, seen = batch.part(slice(start, stop)), shown.part(batch.sequences(slice(start, stop)))
-        within = [
-            share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
-            for each, total, share in zip(plan.objective.parts, totals, shares, strict=True)
-        ]
-        parts.append(Part(some, seen, within))
+        parts += _by_length(Part(some, seen, _within(some, seen, totals, shares, plan)), plan)
     one = slice(0, 1)
     return parts or [Part(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
+
+
+def _within(
+    some: Batch, seen: ModelInput, totals: Sequence[int | Tensor], shares: Sequence[float | Tensor], plan: Plan
+) -> list[float | Tensor]:
+    """Returns what some examples count for each objective. totals: what it counts in all those that count `shares`."""
+    return [
+        share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
+        for each, total, share in zip(plan.objective.parts, totals, shares, strict=True)
+    ]
+
+
+def _by_length(part: Part, plan: Plan) -> list[Part]:
+    """Returns a part, or with `plan.by_length` one for each length in it, without padding."""
+    batch, shown, shares = part
+    if not plan.by_length or batch.mask is None or batch.longest is None:
+        return [part]
+    totals = [each.counted(batch, shown) for each in plan.objective.parts]
+    parts: list[Part] = []
+    for longest in batch.longest.unique().tolist():
+        found = (batch.longest == longest).nonzero().flatten()
+        sequences = (found[:, None] * batch.documents + torch.arange(batch.documents)).flatten()
+        examples, sequences = found.to(batch.raw.device), sequences.to(batch.raw.device)
+        some, seen = batch.of_length(longest, examples, sequences), shown.of_length(longest, sequences)
+        parts.append(Part(some, seen, _within(some, seen, totals, shares, plan)))
+    return parts
 
 
 def part_loss(net: Network, part: Part, objective: Trainable, spec: Input) -> Tensor:

@@ -41,6 +41,7 @@ OTHER = (
     Numerics(recompute=True),
     Numerics(nproc=2),
     Numerics(nproc=2, shard=True),
+    Numerics(by_length=True),
 )
 
 
@@ -108,9 +109,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("parts", "nproc"), [(2, 1), (3, 1), (7, 1), (20, 1), (1, 3), (2, 2), (1, 9)])
+@pytest.mark.parametrize("by_length", [False, True])
+@pytest.mark.parametrize(("parts", "nproc"), [(1, 1), (2, 1), (3, 1), (7, 1), (20, 1), (1, 3), (2, 2), (1, 9)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(name: str, parts: int, nproc: int) -> None:
+def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(
+    name: str, parts: int, nproc: int, by_length: bool
+) -> None:
     """Nine processes are more than there are examples: some have one that counts nothing."""
     objective = CASES[name]
     if name == "steps":
@@ -120,19 +124,28 @@ def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(name: str, parts:
     batch, shares = split.gather(torch.arange(7)), [0.8] * len(objective.parts)
     whole = training_loss(net, batch, objective, TASK.input, generator(0, "mask"), shares=shares)
     wanted = torch.autograd.grad(whole, list(net.parameters()), allow_unused=True)
-    plan, losses = plan_of(1, objective, accumulate=parts), []
+    plan, losses = plan_of(1, objective, accumulate=parts, by_length=by_length), []
     for rank in range(nproc):
         of_rank = dataclasses.replace(plan, rank=Rank(rank, nproc))
         for part in parts_of(batch, of_rank, generator(0, "mask"), shares):
+            assert not by_length or part.batch.mask is None or len(part.batch.y) == 1
             loss = part_loss(net, part, objective, TASK.input)
             loss.backward()
             losses.append(loss.detach())
-    assert len(losses) >= min(parts * nproc, 7)
+    assert len(losses) >= (len(batch.lengths.unique()) if by_length else min(parts * nproc, 7))
     # Losses are means in float32, whatever the network computes in.
     torch.testing.assert_close(torch.stack(losses).sum(), whole.detach(), rtol=1e-6, atol=0)
     for parameter, grad in zip(net.parameters(), wanted, strict=True):
         if grad is not None:
             torch.testing.assert_close(parameter.grad, grad, rtol=1e-5, atol=1e-8)
+
+
+def test_without_padding_the_ledger_counts_none_and_less_work(tmp_path: Path) -> None:
+    ledgers = [read_json(executed(tmp_path, each) / store.LEDGER) for each in (Numerics(), Numerics(by_length=True))]
+    assert ledgers[0]["padding"] > ledgers[1]["padding"] == 0
+    assert ledgers[0]["tokens"] == ledgers[1]["tokens"] and ledgers[1]["numerics"] == "float32-by_length"
+    assert ledgers[1]["flops"] < ledgers[0]["flops"]
+    assert ledgers[1]["flops_useful"] == pytest.approx(ledgers[1]["flops"])
 
 
 def test_recomputed_blocks_give_the_same_bytes_dropout_included() -> None:
@@ -240,6 +253,8 @@ def test_what_a_device_lacks_is_said_in_one_sentence(monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_computed_so_is_refused_before_any_compute() -> None:
     with pytest.raises(UserError, match="A batch of 16 has no 3 equal parts"):
         check(dataclasses.replace(RUN, numerics=Numerics(accumulate=3)))
+    with pytest.raises(UserError, match="leave out shard or by_length"):
+        Numerics(nproc=2, shard=True, by_length=True)
     with pytest.raises(UserError, match="no 6 equal parts: let accumulate times nproc divide it"):
         check(dataclasses.replace(RUN, numerics=Numerics(accumulate=2, nproc=3)))
     with pytest.raises(UserError, match="give 1 or more"):

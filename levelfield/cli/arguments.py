@@ -262,6 +262,7 @@ class NumericsOptions:
         nproc: processes that train each run together, each on its share of every batch and on a GPU of its own
         shard: have each of these processes hold a share of the parameters and of the optimizer state, too, for less
             memory
+        by_length: compute the examples of each length in a batch by themselves, so that nothing is padded
     """
 
     precision: Annotated[Precision, NO_HINT] = "float32"
@@ -270,6 +271,7 @@ class NumericsOptions:
     recompute: Switch = False
     nproc: Annotated[int, _one("N", whole), NO_HINT] = 1
     shard: Switch = False
+    by_length: Switch = False
 
     def numerics(self) -> Numerics:
         """Returns the same as a value of the package. Raises UserError for a number that cannot be."""

@@ -38,14 +38,17 @@ class Batch:
 
     raw: (S, T) or (S, T, C) as stored, zero beyond each length. lengths: (S,). mask: (S, T) bool, True at real steps,
     or None where every sequence has the full length. S is the number of sequences: B, the number of examples, or B *
-    documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or (S, T) where each
-    step has a target, -1 for none.
+    documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or, with `stepwise`,
+    (S, T), a target for each step, -1 for none. longest: (B,) on the CPU, the steps of the longest sequence of each
+    example; None in part of a batch.
     """
 
     raw: Tensor
     lengths: Tensor
     mask: Tensor | None
     y: Tensor
+    stepwise: bool = False
+    longest: Tensor | None = None
 
     @property
     def steps(self) -> int:
@@ -64,7 +67,14 @@ class Batch:
         """Some of the examples, padded as they are."""
         rows = self.sequences(examples)
         mask = None if self.mask is None else self.mask[rows]
-        return Batch(self.raw[rows], self.lengths[rows], mask, self.y[examples])
+        longest = None if self.longest is None else self.longest[examples]
+        return Batch(self.raw[rows], self.lengths[rows], mask, self.y[examples], self.stepwise, longest)
+
+    def of_length(self, longest: int, examples: Tensor, sequences: Tensor) -> Batch:
+        """The examples that are so long, at indices (n,), and their sequences, at indices (n * documents,)."""
+        raw, y = self.raw[sequences, :longest], self.y[examples]
+        mask = self.mask[sequences, :longest] if self.mask is not None and self.documents > 1 else None
+        return Batch(raw, self.lengths[sequences], mask, y[:, :longest] if self.stepwise else y, self.stepwise)
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,11 @@ class ModelInput:
     def part(self, sequences: slice) -> ModelInput:
         """What the model sees of some sequences of the batch."""
         return ModelInput(self.x[sequences], None if self.masked is None else self.masked[sequences])
+
+    def of_length(self, longest: int, sequences: Tensor) -> ModelInput:
+        """What the model sees of the sequences at indices (n,), up to a step."""
+        masked = None if self.masked is None else self.masked[sequences, :longest]
+        return ModelInput(self.x[sequences, :longest], masked)
 
 
 def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
@@ -129,7 +144,7 @@ class SplitOnDevice:
         y = self.y[(places if self.examples.stepwise else indices).to(self.device)]
         if self.examples.stepwise and mask is not None:
             y = y.masked_fill(~mask, -1)
-        return Batch(raw, lengths.to(self.device), mask, y)
+        return Batch(raw, lengths.to(self.device), mask, y, self.examples.stepwise, lengths.view(-1, documents).amax(1))
 
     def _read(self, places: Tensor) -> Tensor:
         if self.x is not None:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,10 +135,11 @@ class Meter:
         whole = self.work(BATCHES)
         return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
 
-    def work(self, steps: int, parts: int = 1) -> Work:
+    def work(self, steps: int, parts: int = 1, by_length: bool = False) -> Work:
         """Returns the work of the first `steps` optimizer steps.
 
         parts: into how many each batch is split, in all processes together; each does what is done once for a batch.
+        by_length: whether each length in a part is computed by itself, and does so too.
         """
         documents = self.examples.documents
         if not steps:
@@ -146,18 +148,30 @@ class Meter:
             cost = self.costs.costs[0]
             total = steps * (parts * cost.fixed + self.recipe.batch * documents * cost.each)
             return Work(total, total, steps * self.recipe.batch)
-        formed = list(self._formed(min(steps, BATCHES)))
-        padded, sequences = np.array([batch.max() for batch in formed]), np.array([len(batch) for batch in formed])
-        (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed))[1]
-        fixed, scale = parts * fixed, steps / len(formed)
+        taken = min(steps, BATCHES)
+        formed = [some for step in range(taken) for some in self._formed(step, parts, by_length)]
+        padded, sequences = np.array([some.max() for some in formed]), np.array([some.size for some in formed])
+        (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed, axis=None))[1]
+        fixed, scale = fixed * (1 if by_length else parts), steps / taken
         dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 
-    def _formed(self, steps: int) -> Iterator[np.ndarray]:
-        """Yields the lengths of the sequences in each batch, (S,)."""
-        lengths = self.examples.lengths.reshape(-1, self.examples.documents)
-        for step in range(steps):
-            yield lengths[self.batches.order(step).numpy()].ravel()
+    def _formed(self, step: int, parts: int, by_length: bool) -> Iterator[np.ndarray]:
+        """Yields the lengths of the sequences, (n, documents), of what is computed at once in a step: a whole batch, or
+        the examples of one length in a part of it."""
+        lengths = self._lengths[self.batches.order(step).numpy()]
+        if not by_length:
+            yield lengths
+            return
+        ends = [len(lengths) * part // parts for part in range(parts + 1)]
+        for some in (lengths[start:stop] for start, stop in pairwise(ends)):
+            longest = some.max(1)
+            yield from (some[longest == length] for length in np.unique(longest))
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        """Steps of each sequence of each example, (N, documents)."""
+        return self.examples.lengths.reshape(-1, self.examples.documents)
 
 
 def nodes(lengths: np.ndarray) -> list[int]:

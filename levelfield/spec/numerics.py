@@ -33,7 +33,9 @@ class Numerics:
     split, whose gradients are added up before a step. recompute: whether a block's activations are computed again in
     the backward pass instead of being kept (activation checkpointing). nproc: how many processes train the run
     together, each on its share of every batch (the world size). shard: whether each of these processes holds a share of
-    the parameters, gradients and optimizer state, too, and gathers those of a block while it computes it.
+    the parameters, gradients and optimizer state, too, and gathers those of a block while it computes it. by_length:
+    whether examples of different lengths in a batch are computed one length after the other, so that nothing is padded;
+    their gradients are added up as those of parts are.
     """
 
     precision: Precision = "float32"
@@ -42,12 +44,15 @@ class Numerics:
     recompute: bool = False
     nproc: int = field(default=1, metadata={"added": True})
     shard: bool = field(default=False, metadata={"added": True})
+    by_length: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
             raise UserError(f"A batch cannot be split into accumulate={self.accumulate} parts: give 1 or more.")
         if self.nproc < 1:
             raise UserError(f"A run cannot be trained by nproc={self.nproc} processes: give 1 or more.")
+        if self.shard and self.by_length:
+            raise UserError("Processes that share parameters compute together: leave out shard or by_length.")
 
     @property
     def parts(self) -> int:

@@ -32,7 +32,7 @@ from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.runs.phases import in_steps
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model
-from levelfield.train import training_loss
+from levelfield.train import Plan, part_loss, parts_of, training_loss
 from levelfield.user.mixer import user_mixer
 
 CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
@@ -235,9 +235,9 @@ def test_kernels_are_made_once_for_a_batch() -> None:
     assert kernels[0].each == kernels[1].each
 
 
-@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize(("bucketed", "by_length"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("config", [Attention(2), S4(state=4, form="diagonal")], ids=lambda c: c.label)
-def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool) -> None:
+def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool, by_length: bool) -> None:
     """Ragged examples, in the batches that training forms, one by one; useful is each sequence at its own length."""
     lengths = (np.random.default_rng(1).lognormal(3.5, 0.8, 90).astype(int) + 1).clip(max=300)
     examples = Examples.of_sequences([np.zeros(n, np.uint8) for n in lengths], np.zeros(len(lengths), np.int64))
@@ -246,17 +246,22 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
     dispatched, useful, seen = 0.0, 0.0, 0
     for at in range(6):
         batch = split.gather(buckets.order(at) if bucketed else order(seed, at, batch=8, count=len(lengths)))
+        plan = Plan(Classify(), given, FirstSymbol().input, 6, warmup=0, validate_every=6, by_length=by_length)
+        parts = parts_of(batch, plan, Generator(), [1.0])
         with Operations() as counted:
-            training_loss(net.train(), batch, Classify(), FirstSymbol().input, Generator()).backward()
+            for part in parts:
+                part_loss(net.train(), part, Classify(), FirstSymbol().input).backward()
         net.zero_grad(set_to_none=True)
         dispatched, seen = dispatched + counted.total, seen + len(batch.y)
         own = [cost(net, int(n), Classify(), FirstSymbol(), True) for n in batch.lengths]
-        longest = cost(net, batch.raw.shape[1], Classify(), FirstSymbol(), True)
-        useful += longest.fixed + sum(one.each for one in own)
-    work = Meter(Costs.of(net, examples.lengths, Classify(), FirstSymbol()), examples, given, seed).work(6)
-    assert work.dispatched == pytest.approx(dispatched, rel=0.02)
-    assert work.useful == pytest.approx(useful, rel=0.02)
-    assert work.examples == seen and work.useful < work.dispatched
+        longest = [cost(net, part.batch.raw.shape[1], Classify(), FirstSymbol(), True) for part in parts]
+        useful += sum(one.fixed for one in longest) + sum(one.each for one in own)
+    meter = Meter(Costs.of(net, examples.lengths, Classify(), FirstSymbol()), examples, given, seed)
+    work = meter.work(6, by_length=by_length)
+    near = 0.05 if by_length else 0.02  # what is done once for each length is interpolated, and counts for more there
+    assert work.dispatched == pytest.approx(dispatched, rel=near)
+    assert work.useful == pytest.approx(useful, rel=near)
+    assert work.examples == seen and (work.useful == pytest.approx(work.dispatched)) == by_length
 
 
 def test_layers_of_one_kind_are_counted_once() -> None:

@@ -32,7 +32,7 @@ from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.flops import cost
 from levelfield.spec import Block, Examples, MixerConfig, Model, Probe, Run, Task, Tokens, UserError, derive_seed
-from levelfield.train import training_loss
+from levelfield.train import Plan, part_loss, parts_of, training_loss
 
 CPU = torch.device("cpu")
 TASK = SameSymbol()
@@ -168,6 +168,23 @@ def test_pretraining_sees_the_documents_as_sequences(objective: Trainable) -> No
         for which, examples in ((net, UNEQUAL), (single, as_singles(UNEQUAL)))
     ]
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("objective", [Classify(), Masked(ratio=0.4), Causal()], ids=lambda each: each.key)
+def test_pairs_of_each_length_have_the_gradients_of_the_whole_batch(objective: Trainable) -> None:
+    """Pairs are as long as their longer document, so the shorter one alone is padded."""
+    config = dataclasses.replace(model(MIXERS["attention"]), causal=isinstance(objective, Causal))
+    net, batch = build(config, objective), batch_of(UNEQUAL)
+    whole = training_loss(net, batch, objective, TASK.input, generator(3, "loss"))
+    wanted = torch.autograd.grad(whole, list(net.parameters()), allow_unused=True)
+    plan = Plan(objective, recipe(), TASK.input, 1, warmup=0, validate_every=1, by_length=True)
+    parts = parts_of(batch, plan, generator(3, "loss"), [1.0])
+    assert [tuple(part.batch.raw.shape) for part in parts] == [(2, 5), (2, 8), (2, 9), (4, 12)]
+    for part in parts:
+        part_loss(net, part, objective, TASK.input).backward()
+    for parameter, grad in zip(net.parameters(), wanted, strict=True):
+        if grad is not None:
+            torch.testing.assert_close(parameter.grad, grad, rtol=1e-5, atol=1e-8)
 
 
 def test_the_causal_loss_by_hand() -> None:
