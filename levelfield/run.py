@@ -255,17 +255,15 @@ class _Execution:
         if previous is not None and phase.start == "previous":
             net.load_trunk(previous)
         examples = splits["train"].subset(phase.fraction)
-        meter = Meter(flops.Costs.of(net, examples.lengths, objective, self.run.task), examples, phase.recipe, seed)
+        counted, how = flops.Costs.of(net, examples.lengths, objective, self.run.task), self.run.numerics
+        meter = Meter(counted, examples, phase.recipe, seed, how.by_length)
         rank = self.group.rank(net.to(self.device), objective, self.run.task.input)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
         plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
         held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
         fetch_every = FETCH_EVERY if held else 1
-        how = self.run.numerics
-        plan = replace(
-            plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank
-        )
+        plan = replace(plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank)
         net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
         wall = 0.0
         if resume is not None:

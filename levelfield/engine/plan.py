@@ -131,7 +131,7 @@ def _cost(run: Run, root: Path | None) -> Cost:
     size, costs = counted[-1]
     if not phases:
         return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
-    meters = [_meter(costs, phase, train, run.task) for phase, (_, costs) in zip(phases, counted, strict=True)]
+    meters = [_meter(costs, phase, train, run) for phase, (_, costs) in zip(phases, counted, strict=True)]
     last = meters[-1].per_step
     return Cost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
 
@@ -159,10 +159,10 @@ def count(task: Task, model: Model, objective: Trainable, lengths: np.ndarray) -
     return Counted(parameters(net)["parameters"], Costs.of(net, lengths, objective, task, COUNTED))
 
 
-def _meter(costs: Costs, phase: Phase, train: Examples | None, task: Task) -> Meter:
+def _meter(costs: Costs, phase: Phase, train: Examples | None, run: Run) -> Meter:
     if train is None:
-        return Meter(costs, example(task), replace(phase.recipe, bucketed=False), 0)
-    return Meter(costs, train, phase.recipe, 0)
+        return Meter(costs, example(run.task), replace(phase.recipe, bucketed=False), 0)
+    return Meter(costs, train, phase.recipe, 0, run.numerics.by_length)
 
 
 def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | None) -> float | None:

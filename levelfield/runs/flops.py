@@ -117,13 +117,14 @@ class Costs:
 class Meter:
     """Tells what training on these examples by this recipe costs.
 
-    seed: that of the phase, from which training draws its batches too.
+    seed: that of the phase, from which training draws its batches too. by_length: as of `Numerics`.
     """
 
     costs: Costs
     examples: Examples
     recipe: Recipe
     seed: int
+    by_length: bool = False
 
     @cached_property
     def batches(self) -> Batches:
@@ -135,11 +136,11 @@ class Meter:
         whole = self.work(BATCHES)
         return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
 
-    def work(self, steps: int, parts: int = 1, by_length: bool = False) -> Work:
+    def work(self, steps: int, parts: int = 1) -> Work:
         """Returns the work of the first `steps` optimizer steps.
 
-        parts: into how many each batch is split, in all processes together; each does what is done once for a batch.
-        by_length: whether each length in a part is computed by itself, and does so too.
+        parts: into how many each batch is split, in all processes together. What is done once for a batch is done in
+        each of them, and for each length in it where that is computed by itself.
         """
         documents = self.examples.documents
         if not steps:
@@ -149,18 +150,18 @@ class Meter:
             total = steps * (parts * cost.fixed + self.recipe.batch * documents * cost.each)
             return Work(total, total, steps * self.recipe.batch)
         taken = min(steps, BATCHES)
-        formed = [some for step in range(taken) for some in self._formed(step, parts, by_length)]
+        formed = [some for step in range(taken) for some in self._formed(step, parts)]
         padded, sequences = np.array([some.max() for some in formed]), np.array([some.size for some in formed])
         (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed, axis=None))[1]
-        fixed, scale = fixed * (1 if by_length else parts), steps / taken
+        fixed, scale = fixed * (1 if self.by_length else parts), steps / taken
         dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 
-    def _formed(self, step: int, parts: int, by_length: bool) -> Iterator[np.ndarray]:
+    def _formed(self, step: int, parts: int) -> Iterator[np.ndarray]:
         """Yields the lengths of the sequences, (n, documents), of what is computed at once in a step: a whole batch, or
         the examples of one length in a part of it."""
         lengths = self._lengths[self.batches.order(step).numpy()]
-        if not by_length:
+        if not self.by_length:
             yield lengths
             return
         ends = [len(lengths) * part // parts for part in range(parts + 1)]

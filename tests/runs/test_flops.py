@@ -256,8 +256,8 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
         own = [cost(net, int(n), Classify(), FirstSymbol(), True) for n in batch.lengths]
         longest = [cost(net, part.batch.raw.shape[1], Classify(), FirstSymbol(), True) for part in parts]
         useful += sum(one.fixed for one in longest) + sum(one.each for one in own)
-    meter = Meter(Costs.of(net, examples.lengths, Classify(), FirstSymbol()), examples, given, seed)
-    work = meter.work(6, by_length=by_length)
+    counted = Costs.of(net, examples.lengths, Classify(), FirstSymbol())
+    work = Meter(counted, examples, given, seed, by_length).work(6)
     near = 0.05 if by_length else 0.02  # what is done once for each length is interpolated, and counts for more there
     assert work.dispatched == pytest.approx(dispatched, rel=near)
     assert work.useful == pytest.approx(useful, rel=near)
