@@ -256,7 +256,7 @@ def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[fl
     as can be, and see what the whole batch would see of them: the same steps are hidden, whatever the number of parts.
     What is a mean over the batch counts a part by how many of these numbers it holds. Batch normalisation alone sees
     that the batch was split. A process that no example is left for has the first one, which counts nothing. With
-    `plan.by_length`, there is one for each length that occurs in these parts.
+    `plan.by_length`, there is one for each length in each of these parts.
     """
     shown, many = plan.objective.model_input(batch, plan.input, generator), plan.accumulate * plan.rank.size
     if many == 1:

@@ -128,7 +128,7 @@ def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(
     for rank in range(nproc):
         of_rank = dataclasses.replace(plan, rank=Rank(rank, nproc))
         for part in parts_of(batch, of_rank, generator(0, "mask"), shares):
-            assert not by_length or part.batch.mask is None or len(part.batch.y) == 1
+            assert not by_length or part.batch.mask is None or part.counts == [0.0] * len(shares)
             loss = part_loss(net, part, objective, TASK.input)
             loss.backward()
             losses.append(loss.detach())
@@ -253,8 +253,11 @@ def test_what_a_device_lacks_is_said_in_one_sentence(monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_computed_so_is_refused_before_any_compute() -> None:
     with pytest.raises(UserError, match="A batch of 16 has no 3 equal parts"):
         check(dataclasses.replace(RUN, numerics=Numerics(accumulate=3)))
-    with pytest.raises(UserError, match="leave out shard or by_length"):
-        Numerics(nproc=2, shard=True, by_length=True)
+    with pytest.raises(UserError, match=r"each length by itself \(by_length\): leave shard out"):
+        check(dataclasses.replace(RUN, numerics=Numerics(nproc=2, shard=True, by_length=True)))
+    batch = dataclasses.replace(RUN, model=dataclasses.replace(RUN.model, block=Block(norm="batch")))
+    with pytest.raises(UserError, match="norm='batch', a few examples of one length are no batch"):
+        check(dataclasses.replace(batch, numerics=Numerics(by_length=True)))
     with pytest.raises(UserError, match="no 6 equal parts: let accumulate times nproc divide it"):
         check(dataclasses.replace(RUN, numerics=Numerics(accumulate=2, nproc=3)))
     with pytest.raises(UserError, match="give 1 or more"):

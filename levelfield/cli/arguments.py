@@ -237,7 +237,7 @@ class ReachOptions:
         task: the task reach with other marks or filler: reach_parity has three marks, and the filler of
             "reach(symbols=256, text='book.txt')" is a text (default: two marks among random symbols)
         seeds: runs of each arm at each range (default: as the effort affords, 3 at minutes)
-        steps: optimizer steps of each run (default: as the effort affords, 800 at minutes)
+        steps: optimizer steps of each run (default: as the effort affords, 3,000 at minutes)
     """
 
     task: Annotated[str | None, arg(metavar="TASK"), NO_HINT] = None
@@ -262,7 +262,7 @@ class NumericsOptions:
         nproc: processes that train each run together, each on its share of every batch and on a GPU of its own
         shard: have each of these processes hold a share of the parameters and of the optimizer state, too, for less
             memory
-        by_length: compute the examples of each length in a batch by themselves, so that nothing is padded
+        by_length: in training, compute the examples of each length in a batch by themselves, so that nothing is padded
     """
 
     precision: Annotated[Precision, NO_HINT] = "float32"

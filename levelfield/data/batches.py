@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,7 +40,7 @@ class Batch:
     or None where every sequence has the full length. S is the number of sequences: B, the number of examples, or B *
     documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or, with `stepwise`,
     (S, T), a target for each step, -1 for none. longest: (B,) on the CPU, the steps of the longest sequence of each
-    example; None in part of a batch.
+    example; None where all of them are equally long.
     """
 
     raw: Tensor
@@ -68,13 +68,16 @@ class Batch:
         rows = self.sequences(examples)
         mask = None if self.mask is None else self.mask[rows]
         longest = None if self.longest is None else self.longest[examples]
-        return Batch(self.raw[rows], self.lengths[rows], mask, self.y[examples], self.stepwise, longest)
+        return replace(
+            self, raw=self.raw[rows], lengths=self.lengths[rows], mask=mask, y=self.y[examples], longest=longest
+        )
 
     def of_length(self, longest: int, examples: Tensor, sequences: Tensor) -> Batch:
         """The examples that are so long, at indices (n,), and their sequences, at indices (n * documents,)."""
         raw, y = self.raw[sequences, :longest], self.y[examples]
         mask = self.mask[sequences, :longest] if self.mask is not None and self.documents > 1 else None
-        return Batch(raw, self.lengths[sequences], mask, y[:, :longest] if self.stepwise else y, self.stepwise)
+        y = y[:, :longest] if self.stepwise else y
+        return replace(self, raw=raw, lengths=self.lengths[sequences], mask=mask, y=y, longest=None)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ class SplitOnDevice:
         y = self.y[(places if self.examples.stepwise else indices).to(self.device)]
         if self.examples.stepwise and mask is not None:
             y = y.masked_fill(~mask, -1)
-        return Batch(raw, lengths.to(self.device), mask, y, self.examples.stepwise, lengths.view(-1, documents).amax(1))
+        longest = lengths.view(-1, documents).amax(1)
+        return Batch(raw, lengths.to(self.device), mask, y, stepwise=self.examples.stepwise, longest=longest)
 
     def _read(self, places: Tensor) -> Tensor:
         if self.x is not None:

@@ -152,7 +152,11 @@ class Source:
     def flags(self) -> list[str]:
         """The words of the command line besides the name."""
         given = {"trials": self.trials, **self.numerics.changes} if self.trials else self.numerics.changes
-        return [word for k, v in given.items() for word in ([f"--{k}"] if v is True else [f"--{k}", str(v)])]
+        return [
+            word
+            for k, v in given.items()
+            for word in ([f"--{k.replace('_', '-')}"] if v is True else [f"--{k}", str(v)])
+        ]
 
     def fingerprint(self, runs: Sequence[Run]) -> str:
         """Hashes the runs that were chosen, and the file that made them where it is the user's own."""

@@ -152,7 +152,16 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
     long = run.task.max_length * run.task.documents
     holders = run.numerics.nproc if run.numerics.shard else 1
     memory = 4.0 * COPIES * cost.parameters / holders + one.kept * long * Shape.of(run).batch
-    return Forecast(flops, None if count is None else one.seconds * long * count, memory)
+    computed = _unpadded(run, root) or long
+    return Forecast(flops, None if count is None else one.seconds * computed * count, memory)
+
+
+def _unpadded(run: Run, root: Path) -> float | None:
+    """Returns the mean steps of an example where none is padded; None elsewhere, or where no data is prepared."""
+    at = prepared.folder(run.task, root)
+    if not run.numerics.by_length or not (at / prepared.MANIFEST).exists():
+        return None
+    return float(prepared.read(at)["train"].sizes.mean())
 
 
 def _tried(shape: Shape, device: torch.device, work: float) -> Pass | None:

@@ -49,12 +49,16 @@ def check_model(numerics: Numerics, model: Model) -> None:
     """Raises UserError where the model, or any other, cannot be computed so."""
     if numerics.recompute and model.block.norm == "batch":
         raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
+    if numerics.by_length and model.block.norm == "batch":
+        raise UserError("With norm='batch', a few examples of one length are no batch: leave by_length out.")
     if not numerics.shard:
         return
     if numerics.nproc == 1:
         raise UserError(
             "Parameters are sharded over several processes, and here is one: raise nproc, or leave shard out."
         )
+    if numerics.by_length:
+        raise UserError("Sharded processes cannot compute each length by itself (by_length): leave shard out.")
     if numerics.compile:
         raise UserError("Blocks whose parameters are sharded are not compiled: leave compile or shard out.")
     if model.block.norm == "scale":

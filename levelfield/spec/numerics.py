@@ -34,8 +34,8 @@ class Numerics:
     the backward pass instead of being kept (activation checkpointing). nproc: how many processes train the run
     together, each on its share of every batch (the world size). shard: whether each of these processes holds a share of
     the parameters, gradients and optimizer state, too, and gathers those of a block while it computes it. by_length:
-    whether examples of different lengths in a batch are computed one length after the other, so that nothing is padded;
-    their gradients are added up as those of parts are.
+    whether examples of different lengths in a batch are computed one length after the other in training, so that
+    nothing is padded there; their gradients are added up as those of parts are.
     """
 
     precision: Precision = "float32"
@@ -51,8 +51,6 @@ class Numerics:
             raise UserError(f"A batch cannot be split into accumulate={self.accumulate} parts: give 1 or more.")
         if self.nproc < 1:
             raise UserError(f"A run cannot be trained by nproc={self.nproc} processes: give 1 or more.")
-        if self.shard and self.by_length:
-            raise UserError("Processes that share parameters compute together: leave out shard or by_length.")
 
     @property
     def parts(self) -> int:

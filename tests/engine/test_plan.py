@@ -12,6 +12,7 @@ import torch
 import toys
 
 from levelfield.cli.app import main
+from levelfield.data import prepared
 from levelfield.engine import find, forecast, plan
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
@@ -20,6 +21,7 @@ from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.report.arms import shared
 from levelfield.spec import Duration, Model, Numerics, Recipe, Run, describe
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.reach import Reach
 from levelfield.tasks.text import Text
 from levelfield.train import training_loss
 
@@ -140,6 +142,19 @@ def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Pat
     run = Run(ListOps(minimum=10, length=40, train=95), Model((Conv(3, hidden=8),), 1, 8), scratch(epochs), 0)
     assert forecast.sequences(run, here) == 190
     assert plan.cost(run).total is None and (forecast.forecast(run, here, one_pass(run)).flops or 0) > 0
+
+
+def test_without_padding_the_lengths_of_prepared_data_are_forecast(here: Path) -> None:
+    task = Reach(16, easiest=4, train=400, val=20, test=20)
+    budget = recipe(budget=Duration(5, "steps"), batch=8)
+    padded = Run(task, Model((Conv(3, hidden=8),), 1, 8), scratch(budget), 0)
+    unpadded, one = replace(padded, numerics=Numerics(by_length=True)), forecast.Pass(1.0, 1.0)
+    lengths = prepared.load(task, here)["train"].lengths
+    whole, parts = (forecast.forecast(run, here, one) for run in (padded, unpadded))
+    assert whole.seconds == 5 * 8 * task.max_length and parts.seconds == pytest.approx(5 * 8 * lengths.mean())
+    assert 0 < (parts.flops or 0) < (whole.flops or 0)
+    absent = replace(unpadded, task=replace(task, seed=1))
+    assert forecast.forecast(absent, here, one).seconds == whole.seconds
 
 
 def test_every_part_of_a_summed_objective_is_in_the_plan() -> None:

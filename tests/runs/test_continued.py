@@ -46,7 +46,14 @@ def stop_in_the_second_phase(run: Run, where: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "numerics", [Numerics("bf16"), Numerics(accumulate=4), Numerics("bf16", accumulate=2, recompute=True)], ids=str
+    "numerics",
+    [
+        Numerics("bf16"),
+        Numerics(accumulate=4),
+        Numerics("bf16", accumulate=2, recompute=True),
+        Numerics(by_length=True),
+    ],
+    ids=str,
 )
 def test_a_run_that_continues_ends_with_the_same_bytes(numerics: Numerics, tmp_path: Path) -> None:
     run = dataclasses.replace(PLAIN, numerics=numerics)
