@@ -33,6 +33,7 @@ PASSED = 0.95
 SEES_ALL, WINDOW, PROVED = "#0072b2", "#9a3d00", "#f0b27a"  # blue and orange: any eye tells them apart
 SHORTEST, LONGEST = (0.65, 0.78, 0.89), (0.04, 0.16, 0.29)  # ranges of training: the longer, the darker
 COLUMNS, WIDE, TALL = 5, 11.4, 1.9  # inches; TALL is a row of panels
+MOST_NAMED = 7  # ranges on an axis whose names do not touch; of more, every second is named
 
 Asked = Mapping[int, Mapping[int, Sequence[Row]]]
 """Range of training -> range that is asked -> rows of test scores, one per seed."""
@@ -142,7 +143,9 @@ def _panels(all_of: _Panels, draw: Callable[[Axes, str], None], lines: Mapping[s
             panel.set_xscale("log", base=2)
             panel.set_xlim(places[0] / 1.15, places[-1] * 1.15)
             panel.set_ylim(low, 104)
-            panel.set_xticks(places, [f"{each:g}" for each in places], fontsize=9)
+            every = 1 + len(places) // MOST_NAMED
+            names = [f"{each:g}" if (len(places) - 1 - at) % every == 0 else "" for at, each in enumerate(places)]
+            panel.set_xticks(places, names, fontsize=9)
             panel.set_xticks([], minor=True)
             panel.set_yticks(ticks, [f"{each}" for each in ticks] if number % COLUMNS == 0 else [], fontsize=9)
         _key(axes[-1], lines)

@@ -43,7 +43,8 @@ class Reach(Task):
     range: 2 to 65,536. marks: 2 (which comes first) or 3 (parity of the order). symbols: of the filler; the marks are
     others, after them. offset: random steps before the first filler and after the last, together, at least one on each
     side; None is a third of the range. easiest: where given, training sequences have this range, or twice, four times
-    ... of it, or the task's own, equally often, within the same length; val and test do not change.
+    ... of it, or the task's own, each as long as its range asks, and equally often as far as there are so many
+    different ones; val and test do not change.
     text: the path of a file whose bytes are the filler, each of them below `symbols`; None is random symbols. The file
     is known by its content, wherever it lies.
     train, val, test: sequences, which come in classes of all orders, so these are multiples of 2 or 6.
@@ -53,7 +54,7 @@ class Reach(Task):
     marks: int = 2
     symbols: int = 16
     offset: int | None = None
-    easiest: int | None = None
+    easiest: int | None = field(default=None, metadata={"version": 2})
     train: int = 40_000
     val: int = 2_000
     test: int = 4_000
@@ -62,7 +63,6 @@ class Reach(Task):
 
     name: ClassVar[str] = "reach"
     version: ClassVar[int] = 1
-    padded: ClassVar[bool] = False
     source: ClassVar[str] = "generated; levelfield's own construction (docs/reach.md)"
     split_rule: ClassVar[str] = (
         "drawn independently, each split from its own seed; all orders of the marks in the same filler are in one split"
@@ -99,6 +99,10 @@ class Reach(Task):
         return max(2, self.range // 3) if self.offset is None else self.offset
 
     @property
+    def padded(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]  # where ranges differ, so do lengths
+        return len(self.ranges) > 1
+
+    @property
     def ranges(self) -> tuple[int, ...]:
         """The ranges of training sequences, each as often as the others."""
         if self.easiest is None:
@@ -117,7 +121,7 @@ class Reach(Task):
 
     @property
     def max_length(self) -> int:
-        return self._core(self.range) + self.around
+        return self._length(self.range)
 
     @property
     def chance(self) -> float:
@@ -126,6 +130,10 @@ class Reach(Task):
     def _core(self, apart: int) -> int:
         """Steps from the first filler to the last one, where marks are `apart` steps apart."""
         return (self.marks + 1) * (apart - 1) + self.marks
+
+    def _length(self, apart: int) -> int:
+        """Steps of a sequence whose marks are `apart` steps apart."""
+        return self._core(apart) + self.around
 
     def at_length(self, length: int, examples: int | None = None) -> Reach:
         """Returns the task at the longest range that fits, with at most `examples` sequences in each split.
@@ -190,8 +198,8 @@ class Reach(Task):
             )
 
     def _drawer(self, ranges: tuple[int, ...], fill: Fill) -> Draw:
-        """Returns a function that draws one sequence of each class, x (count, T), and the places of its marks in
-        order, (count, marks)."""
+        """Returns a function that draws one sequence of each class, x (count, T), zero after its end, and the places of
+        its marks in order, (count, marks)."""
 
         def draw(rng: np.random.Generator, count: int) -> Rows:
             x = fill(rng, (count, self.max_length), narrow(self.symbols + self.marks - 1))
@@ -205,9 +213,11 @@ class Reach(Task):
         return draw
 
     def _marked(self, rng: np.random.Generator, x: np.ndarray, apart: int, fill: Fill) -> Rows:
-        """Writes one filler into every gap of each row, (count, T), and the marks between; with their places."""
+        """Writes one filler into every gap of each row, (count, T), the marks between, and zeros after the sequence's
+        end; with the places of the marks."""
         count, core = len(x), self._core(apart)
-        before = rng.integers(1, self.max_length - core, count)[:, None]
+        x[:, self._length(apart) :] = 0
+        before = rng.integers(1, self.around, count)[:, None]
         filler = fill(rng, (count, apart), np.int64)  # of which the last step makes room for a mark
         rows = np.arange(count)[:, None]
         x[rows, before + np.arange(core)] = np.tile(filler, self.marks + 1)[:, :core]
@@ -216,7 +226,8 @@ class Reach(Task):
         return x, places
 
     def _closed(self, x: np.ndarray, places: np.ndarray) -> Examples:
-        """Gives every row, (count, T), in all orders of its marks, one after the other, with labels and orders."""
+        """Gives every row, (count, T), up to its end and in all orders of its marks, one after the other, with labels
+        and orders."""
         orders = np.array(list(permutations(range(self.marks))))
         twins = np.repeat(x, len(orders), axis=0)
         rows = np.arange(len(twins))[:, None]
@@ -224,7 +235,10 @@ class Reach(Task):
         odd = np.array([round(np.linalg.det(np.eye(self.marks)[order])) < 0 for order in orders])
         words = np.array(["".join("abc"[mark] for mark in order) for order in orders])
         y = np.tile(odd.astype(np.int64), len(x))
-        return Examples.of_equal_length(twins, y, {"order": np.tile(words, len(x))})
+        lengths = np.repeat([self._length(apart) for apart in np.diff(places)[:, 0].tolist()], len(orders))
+        kept = twins[np.arange(self.max_length) < lengths[:, None]]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return Examples(kept, offsets, y, {"order": np.tile(words, len(x))})
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
         """Adds, for three marks, the rule `tagged_marks`: a sum of one number for each mark and the third of the
@@ -233,7 +247,7 @@ class Reach(Task):
         rules = super().hits(train, test)
         if self.marks == 2:
             return rules
-        x = test.x.reshape(len(test), -1)
+        x = _rows(test)
         places = np.stack([(x == self.symbols + mark).argmax(1) for mark in range(self.marks)], axis=1)
         thirds = np.clip(places // self.range - 1, 0, self.marks - 1)  # exact where the offset is below the range
         votes = additive_votes()
@@ -241,7 +255,7 @@ class Reach(Task):
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Counts the pairs of marks that stand in the wrong order: (N,), -1 where not every mark stands once."""
-        x = examples.x.reshape(len(examples), -1)
+        x = _rows(examples)
         first = np.stack([(x == self.symbols + mark).argmax(1) for mark in range(self.marks)])
         inverted = sum((first[b] < first[a]).astype(np.int64) for a, b in combinations(range(self.marks), 2)) % 2
         once = np.all([(x == self.symbols + mark).sum(1) == 1 for mark in range(self.marks)], axis=0)
@@ -254,8 +268,8 @@ class Reach(Task):
         owners: dict[bytes, str] = {}
         compared: dict[SplitName, int] = {}
         for split in SPLITS:
-            x = given[split].x.reshape(len(given[split]), -1)
-            classes = self._classes(x)
+            x, lengths = _rows(given[split]), given[split].lengths
+            classes = self._classes(x, lengths)
             faults += _first(split, self._unbalanced(classes, x, given[split].y))
             shared = sorted({owners[key] for key in classes if key in owners})
             faults += [f"{split}: twins of its sequences are in {other}" for other in shared]
@@ -263,7 +277,7 @@ class Reach(Task):
             chosen = self._sample(list(classes.values()))
             compared[split] = len(chosen)
             allowed = self.ranges if split == "train" else (self.range,)
-            faults += _first(split, self._told_apart(chosen, x, allowed))
+            faults += _first(split, self._told_apart(chosen, x, lengths, allowed))
         orders = "both orders" if self.twins == 2 else f"all {self.twins} orders"
         sizes = ", ".join(f"{count:,} of {split}" for split, count in compared.items())
         return Certificate(
@@ -274,11 +288,11 @@ class Reach(Task):
             faults=tuple(faults),
         )
 
-    def _classes(self, x: np.ndarray) -> dict[bytes, list[int]]:
+    def _classes(self, x: np.ndarray, lengths: np.ndarray) -> dict[bytes, list[int]]:
         """Maps what twins have in common, the sequence without the names of its marks, to their rows of x, (N, T)."""
         found: dict[bytes, list[int]] = {}
-        for row, sequence in enumerate(x):
-            key = np.minimum(sequence, self.symbols).astype(np.uint16).tobytes()
+        for row, (sequence, length) in enumerate(zip(x, lengths, strict=True)):
+            key = np.minimum(sequence[:length], self.symbols).astype(np.uint16).tobytes()
             found.setdefault(hashlib.blake2b(key, digest_size=16).digest(), []).append(row)
         return found
 
@@ -295,13 +309,15 @@ class Reach(Task):
         count = min(SAMPLE, len(classes), max(1, SAMPLED_STEPS // (self.twins * self.max_length)))
         return [classes[int(at)] for at in np.linspace(0, len(classes) - 1, count)]
 
-    def _told_apart(self, classes: list[list[int]], x: np.ndarray, allowed: tuple[int, ...]) -> Iterator[str]:
+    def _told_apart(
+        self, classes: list[list[int]], x: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]
+    ) -> Iterator[str]:
         for rows in classes:
             places = np.flatnonzero(x[rows[0]] >= self.symbols)
             apart = int(np.diff(places).min()) if len(places) > 1 else 0
             if apart not in allowed:
                 yield f"the marks of example {rows[0]} are {apart} steps apart"
-            elif not same_windows(x[rows], apart):
+            elif not same_windows(x[rows, : lengths[rows[0]]], apart):
                 yield f"windows of {apart} steps tell the twins of example {rows[0]} apart"
 
 
@@ -312,6 +328,14 @@ def additive_votes() -> np.ndarray:
     odd = np.array([sum(a > b for a, b in combinations(order, 2)) % 2 for order in orders])
     matrices = np.array([np.eye(3)[:, order].ravel() for order in orders])
     return np.linalg.lstsq(matrices, 2.0 * odd - 1, rcond=None)[0].reshape(3, 3)
+
+
+def _rows(examples: Examples) -> np.ndarray:
+    """Returns the sequences as the rows of one array, (N, T), with zeros after the end of those that are shorter."""
+    lengths = examples.lengths
+    x = np.zeros((len(examples), int(lengths.max(initial=0))), examples.x.dtype)
+    x[np.arange(x.shape[1]) < lengths[:, None]] = examples.x
+    return x
 
 
 def _first(split: str, faults: Iterator[str]) -> list[str]:

@@ -52,7 +52,7 @@ def test_all_arms_at_a_range_share_task_and_protocol_and_nearly_the_parameters()
 def test_the_ranges_of_an_effort_lie_on_both_sides_of_what_convolutions_see(effort: Effort) -> None:
     ranges = sorted(certified.SCALES[effort].batches)
     assert (ranges[0] < 33 and ranges[-1] > 9) or effort in ("hours", "paper")
-    assert ranges[-1] == {"smoke": 10, "minutes": 128, "overnight": 1_024, "hours": 16_384, "paper": 65_536}[effort]
+    assert ranges[-1] == {"smoke": 10, "minutes": 256, "overnight": 4_096, "hours": 16_384, "paper": 65_536}[effort]
     for apart in ranges:
         task = certified.USUAL.task(apart, effort)
         assert task.range == apart and task.ranges[0] == 4 and task.ranges[-1] == apart

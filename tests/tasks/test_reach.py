@@ -35,6 +35,10 @@ def rows(examples: Examples) -> np.ndarray:
     return examples.x.reshape(len(examples), -1)
 
 
+def sequences(examples: Examples) -> list[list[int]]:
+    return [examples.sequence(i).tolist() for i in range(len(examples))]
+
+
 def windows(sequence: list[int], width: int) -> Counter[tuple[int, ...]]:
     """Every window that holds a step of the sequence, with -1 outside."""
     outside = [-1] * (width - 1)
@@ -45,9 +49,9 @@ def windows(sequence: list[int], width: int) -> Counter[tuple[int, ...]]:
 @every
 def test_twins_have_the_same_windows_up_to_the_range_and_others_beyond(task: Reach) -> None:
     for split, examples in task.build(None).items():
-        x = rows(examples)
+        x = sequences(examples)
         for first in range(0, len(x), task.twins):
-            twins = x[first : first + task.twins].tolist()
+            twins = x[first : first + task.twins]
             places = [at for at, symbol in enumerate(twins[0]) if symbol >= task.symbols]
             apart = places[1] - places[0]
             assert apart == task.range or split == "train"
@@ -62,12 +66,14 @@ def test_twins_have_the_same_windows_up_to_the_range_and_others_beyond(task: Rea
 def test_the_filler_is_the_same_in_every_gap_and_labels_follow_from_the_order(task: Reach) -> None:
     parities = {order: i for i, order in enumerate(permutations(range(task.marks)))}
     for examples in task.build(None).values():
-        for sequence, label, word in zip(rows(examples).tolist(), examples.y, examples.slices["order"], strict=True):
+        for sequence, label, word in zip(sequences(examples), examples.y, examples.slices["order"], strict=True):
             places = [at for at, symbol in enumerate(sequence) if symbol >= task.symbols]
             apart = places[1] - places[0]
             gaps = [sequence[at - apart + 1 : at] for at in [*places, places[-1] + apart]]
             assert len(gaps) == task.marks + 1 and all(gap == gaps[0] for gap in gaps)
             assert places[0] >= apart and places[-1] + apart < len(sequence)  # a step is left on either side
+            around = len(sequence) - task.marks * apart - apart + 1
+            assert around == task.around  # so shorter ranges are shorter sequences
             order = tuple(sequence[at] - task.symbols for at in places)
             assert word == "".join("abc"[mark] for mark in order)
             # Python lists permutations of 2 and 3 so that the parities are 0 1 and 0 1 1 0 0 1.
@@ -75,8 +81,9 @@ def test_the_filler_is_the_same_in_every_gap_and_labels_follow_from_the_order(ta
 
 
 def test_training_ranges_are_doublings_of_the_easiest() -> None:
-    x = rows(MIXED.build(None)["train"])
-    apart = Counter(int(np.diff(np.flatnonzero(sequence >= 6))[0]) for sequence in x)
+    x = sequences(MIXED.build(None)["train"])
+    apart = Counter(int(np.diff(np.flatnonzero(np.array(sequence) >= 6))[0]) for sequence in x)
+    assert MIXED.padded and not SMALL.padded
     assert set(apart) == {2, 4, 8, 9} == set(MIXED.ranges) and min(apart.values()) > 240 / 4 / 2
     plain = replace(MIXED, easiest=None).build(None)
     for split in ("val", "test"):
@@ -236,6 +243,10 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
     if what == "split":
         x[2:4] = rows(splits["val"])[:2]
     splits["test"] = replace(test, x=x.reshape(-1), y=y)
+    if what == "length":  # a step of one twin alone is lost, and it is a zero, as padding is
+        x[2:4, -1] = 0
+        shorter = [sequence[: len(sequence) - (row == 3)] for row, sequence in enumerate(x)]
+        splits["test"] = Examples.of_sequences(shorter, y, test.slices)
     return splits
 
 
@@ -247,6 +258,7 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
         ("label", "test: labels are not balanced in the class of example 2"),
         ("range", "test: the marks of example 2 are 4 steps apart"),
         ("split", "test: twins of its sequences are in val"),
+        ("length", "test: example 2 has 1 of the 2 orders of its marks (and 1 more like it)"),
     ],
 )
 def test_what_breaks_the_certificate_is_found(what: str, says: str) -> None:
