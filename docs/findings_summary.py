@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import findings_shown as shown
@@ -18,7 +18,7 @@ import findings_words as words
 
 from levelfield.presets.reach_verdict import EXACT, by_range
 from levelfield.presets.reach_verdict import reach as longest_reach
-from levelfield.report.certified_ranges import PASSED, seen_by
+from levelfield.report.certified_ranges import PASSED, asked, percent, seen_by
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
@@ -233,22 +233,33 @@ def counting(found: Answer) -> str:
 
 
 def reach(found: Answer) -> str:
-    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked."""
+    """Whether what is proved is seen, which models that see everything reach the longest range that was asked, and
+    which of them go on beyond the range of training."""
     own, seen = by_range(found.results.rows), seen_by(found.results.rows)
-    bound = [v for m, asked in own.items() for n, values in asked.items() for v in values if seen.get(m, n + 1) <= n]
+    bound = [v for m, scores in own.items() for n, values in scores.items() for v in values if seen.get(m, n + 1) <= n]
     exact = sum(abs(value - 0.5) < EXACT for value in bound)
-    free = {model: longest_reach(asked) or 0 for model, asked in own.items() if model not in seen}
-    longest = max(n for asked in own.values() for n in asked)
+    free = {model: longest_reach(scores) or 0 for model, scores in own.items() if model not in seen}
+    longest = max(n for scores in own.values() for n in scores)
     told = [
         f"{words.listed(words.named(m) for m, its in free.items() if its == steps)} {steps or 'no range'}"
         for steps in sorted({*free.values()}, reverse=True)
     ]
     lucky = sum(max(own[model][longest]) >= PASSED for model, steps in free.items() if steps < longest)
     luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
+    beyond = {model: asked(found.results.rows)[model][steps] for model, steps in free.items() if steps}
+    twice, four = (
+        [m for m, scores in beyond.items() if median(percent(scores[times * free[m]])) >= 100 * PASSED]
+        for times in (2, 4)
+    )
+    far, farther = (words.listed(map(words.named, models)) for models in (twice, four))
+    further = (
+        f" Asked at twice the range that they reach, without more training, {far} still have {100 * PASSED:.0f} %, and "
+        f"at four times {farther} (medians)."
+    )
     return (
         f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, these reach so many steps: {'; '.join(told)}, "
-        f"where {longest} is the longest range tried.{luck if lucky else ''}"
+        f"where {longest} is the longest range tried.{luck if lucky else ''}{further if twice and four else ''}"
     )
 
 
