@@ -294,7 +294,8 @@ def _cell(several: Sequence[Score]) -> str:
 
 def _head(column: Column, cells: Mapping[tuple[str, ...], list[Score]]) -> str:
     old = OLD if OLD in _mark(column, cells) else ""
-    return f"{style.short(column.task, 12)}{old}" + (f"\n{column.place}" if column.place else "")
+    task = "_\n".join(column.task.rsplit("_", 1)) if len(column.task) > 12 else column.task  # none fits that is longer
+    return f"{task}{old}" + (f"\n{column.place}" if column.place else "")
 
 
 def _studies(axes: Any, shown: Sequence[Column]) -> None:
