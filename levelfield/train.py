@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.data.batches import Batch, ModelInput, SplitOnDevice, batches_of
-from levelfield.objectives.base import Trainable
+from levelfield.data.batches import Batch, SplitOnDevice, batches_of
+from levelfield.objectives.base import Part, Trainable, lengths_apart, within
 from levelfield.rng import generator, seeded
 from levelfield.spec.io_types import Input
 from levelfield.spec.model import ParamRule
@@ -37,14 +37,6 @@ Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: ReduceLROnPlateau with min_lr)
 
 UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of like lengths is clipped
-
-
-class Part(NamedTuple):
-    """Some examples of a batch, what the network sees of them, and what the mean loss of each objective counts."""
-
-    batch: Batch
-    shown: ModelInput
-    counts: Sequence[float | Tensor] = ()  # 1 each where it is left out
 
 
 @dataclass(frozen=True)
@@ -166,20 +158,13 @@ def train(
             batch = replace(batch, raw=raw)
         values = _gradients(state, plan, batch, shares, seed)
         state.step += 1
-        sizes = Sizes(len(batch.y), _computed(batch, plan), int(split.examples.sizes[indices.numpy()].sum()))
+        sizes = Sizes(len(batch.y), batch.computed(plan.by_length), int(split.examples.sizes[indices.numpy()].sum()))
         made.append(Made(state.step, values, sizes, share=shares[0] or 1.0, lr=lr, epoch=epoch))
         _update(state.optimizer, made, held=plan.fetch_every > 1)
         if state.step % plan.fetch_every and not _awaited(made[-1], plan):
             continue
         yield from _fetched(state, plan, made, validate)
         made.clear()
-
-
-def _computed(batch: Batch, plan: Plan) -> int:
-    """Returns the positions that are computed of a batch, padding included."""
-    if not plan.by_length or batch.longest is None:
-        return batch.steps
-    return int(batch.longest.sum()) * batch.documents
 
 
 def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], seed: int) -> Tensor:
@@ -258,46 +243,25 @@ def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[fl
     that the batch was split. A process that no example is left for has the first one, which counts nothing. With
     `plan.by_length`, there is one for each length in each of these parts.
     """
-    shown, many = plan.objective.model_input(batch, plan.input, generator), plan.accumulate * plan.rank.size
-    if many == 1:
-        return _by_length(Part(batch, shown, shares), plan)
+    whole = Part(batch, plan.objective.model_input(batch, plan.input, generator), shares)
+    parts = _split(whole, plan) if plan.accumulate * plan.rank.size > 1 else [whole]
+    return [each for part in parts for each in lengths_apart(part, plan.objective)] if plan.by_length else parts
+
+
+def _split(whole: Part, plan: Plan) -> list[Part]:
+    """Returns the parts of this process, of those with nearly equal numbers of examples."""
+    batch, shown, shares = whole
     totals = [each.counted(batch, shown) for each in plan.objective.parts]
+    many, first = plan.accumulate * plan.rank.size, plan.rank.number * plan.accumulate
     ends = [len(batch.y) * part // many for part in range(many + 1)]
-    parts = []
-    first = plan.rank.number * plan.accumulate
+    parts: list[Part] = []
     for start, stop in pairwise(ends[first : first + plan.accumulate + 1]):
         if start == stop:  # fewer examples than parts
             continue
         some, seen = batch.part(slice(start, stop)), shown.part(batch.sequences(slice(start, stop)))
-        parts += _by_length(Part(some, seen, _within(some, seen, totals, shares, plan)), plan)
+        parts.append(Part(some, seen, within(some, seen, totals, shares, plan.objective)))
     one = slice(0, 1)
     return parts or [Part(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
-
-
-def _within(
-    some: Batch, seen: ModelInput, totals: Sequence[int | Tensor], shares: Sequence[float | Tensor], plan: Plan
-) -> list[float | Tensor]:
-    """Returns what some examples count for each objective. totals: what it counts in all those that count `shares`."""
-    return [
-        share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
-        for each, total, share in zip(plan.objective.parts, totals, shares, strict=True)
-    ]
-
-
-def _by_length(part: Part, plan: Plan) -> list[Part]:
-    """Returns a part, or with `plan.by_length` one for each length in it, without padding."""
-    batch, shown, shares = part
-    if not plan.by_length or batch.mask is None or batch.longest is None:
-        return [part]
-    totals = [each.counted(batch, shown) for each in plan.objective.parts]
-    parts: list[Part] = []
-    for longest in batch.longest.unique().tolist():
-        found = (batch.longest == longest).nonzero().flatten()
-        sequences = (found[:, None] * batch.documents + torch.arange(batch.documents)).flatten()
-        examples, sequences = found.to(batch.raw.device), sequences.to(batch.raw.device)
-        some, seen = batch.of_length(longest, examples, sequences), shown.of_length(longest, sequences)
-        parts.append(Part(some, seen, _within(some, seen, totals, shares, plan)))
-    return parts
 
 
 def part_loss(net: Network, part: Part, objective: Trainable, spec: Input) -> Tensor:

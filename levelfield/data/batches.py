@@ -40,7 +40,7 @@ class Batch:
     or None where every sequence has the full length. S is the number of sequences: B, the number of examples, or B *
     documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or, with `stepwise`,
     (S, T), a target for each step, -1 for none. longest: (B,) on the CPU, the steps of the longest sequence of each
-    example; None where all of them are equally long.
+    example; None once they have been told apart by it.
     """
 
     raw: Tensor
@@ -54,6 +54,10 @@ class Batch:
     def steps(self) -> int:
         """Positions computed, padding included."""
         return self.raw.shape[0] * self.raw.shape[1]
+
+    def computed(self, by_length: bool) -> int:
+        """Positions computed, padding included, where examples of different lengths are computed apart or not."""
+        return int(self.longest.sum()) * self.documents if by_length and self.longest is not None else self.steps
 
     @property
     def documents(self) -> int:

@@ -1,4 +1,5 @@
-"""What every objective can do: the head that it needs, what a model sees of a batch, its loss and its score.
+"""What every objective can do: the head that it needs, what a model sees of a batch, its loss and its score. And what
+parts of a batch count, so that their losses add up to that of the whole.
 
     class Classify(Trainable): ...
 
@@ -8,10 +9,12 @@ Letters: B examples of a batch, T steps, N examples of a split.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from torch import Generator, Tensor
 
 from levelfield.data.batches import Batch, ModelInput, encode
@@ -78,3 +81,44 @@ class Trainable(Objective):
     @abstractmethod
     def score(self, outputs: Tensor, batch: Batch, shown: ModelInput, spec: Input) -> Scores:
         """The score of each example, (B,)."""
+
+
+class Part(NamedTuple):
+    """Some examples of a batch, what the network sees of them, and what the mean loss of each objective counts."""
+
+    batch: Batch
+    shown: ModelInput
+    counts: Sequence[float | Tensor] = ()  # 1 each where it is left out
+
+
+def within(
+    some: Batch,
+    seen: ModelInput,
+    totals: Sequence[int | Tensor],
+    shares: Sequence[float | Tensor],
+    objective: Trainable,
+) -> list[float | Tensor]:
+    """Returns what some examples count for each objective.
+
+    totals: what it counts, a number or a scalar, in all those examples that count `shares`.
+    """
+    return [
+        share * each.counted(some, seen) / (total if isinstance(total, int) else total.clamp(min=1))
+        for each, total, share in zip(objective.parts, totals, shares, strict=True)
+    ]
+
+
+def lengths_apart(part: Part, objective: Trainable) -> list[Part]:
+    """Returns a part for each length in a part, without padding."""
+    batch, shown, shares = part
+    if batch.mask is None or batch.longest is None:
+        return [part]
+    totals = [each.counted(batch, shown) for each in objective.parts]
+    parts: list[Part] = []
+    for longest in batch.longest.unique().tolist():
+        found = (batch.longest == longest).nonzero().flatten()
+        sequences = (found[:, None] * batch.documents + torch.arange(batch.documents)).flatten()
+        examples, sequences = found.to(batch.raw.device), sequences.to(batch.raw.device)
+        some, seen = batch.of_length(longest, examples, sequences), shown.of_length(longest, sequences)
+        parts.append(Part(some, seen, within(some, seen, totals, shares, objective)))
+    return parts

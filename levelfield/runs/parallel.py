@@ -18,8 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from levelfield.model import Network
 from levelfield.objectives import Trainable
+from levelfield.objectives.base import Part
 from levelfield.spec import Input
-from levelfield.train import Part, Plan, Rank, part_loss, sound
+from levelfield.train import Plan, Rank, part_loss, sound
 
 
 class Loss(nn.Module):

@@ -26,9 +26,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from levelfield.model import Network
 from levelfield.objectives import Trainable
+from levelfield.objectives.base import Part
 from levelfield.runs.parallel import Loss, added, alike
 from levelfield.spec import Input, UserError
-from levelfield.train import Part, Plan, Rank, sound
+from levelfield.train import Plan, Rank, sound
 
 
 @dataclass(frozen=True)
