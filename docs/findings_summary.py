@@ -246,7 +246,8 @@ def reach(found: Answer) -> str:
     ]
     lucky = sum(max(own[model][longest]) >= PASSED for model, steps in free.items() if steps < longest)
     luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
-    beyond = {model: asked(found.results.rows)[model][steps] for model, steps in free.items() if steps}
+    trained = asked(found.results.rows)
+    beyond = {model: trained[model][steps] for model, steps in free.items() if steps}
     twice, four = (
         [m for m, scores in beyond.items() if median(percent(scores[times * free[m]])) >= 100 * PASSED]
         for times in (2, 4)

@@ -39,8 +39,8 @@ class Batch:
     raw: (S, T) or (S, T, C) as stored, zero beyond each length. lengths: (S,). mask: (S, T) bool, True at real steps,
     or None where every sequence has the full length. S is the number of sequences: B, the number of examples, or B *
     documents where an example has several inputs, which follow one another. y: (B,), (B, dims), or, with `stepwise`,
-    (S, T), a target for each step, -1 for none. longest: (B,) on the CPU, the steps of the longest sequence of each
-    example; None once they have been told apart by it.
+    (S, T), a target for each step, -1 for none. on_host: the lengths on the CPU, where they are known without waiting
+    for the device.
     """
 
     raw: Tensor
@@ -48,7 +48,7 @@ class Batch:
     mask: Tensor | None
     y: Tensor
     stepwise: bool = False
-    longest: Tensor | None = None
+    on_host: Tensor | None = None
 
     @property
     def steps(self) -> int:
@@ -57,7 +57,13 @@ class Batch:
 
     def computed(self, by_length: bool) -> int:
         """Positions computed, padding included, where examples of different lengths are computed apart or not."""
-        return int(self.longest.sum()) * self.documents if by_length and self.longest is not None else self.steps
+        return int(self.longest.sum()) * self.documents if by_length else self.steps
+
+    @property
+    def longest(self) -> Tensor:
+        """Steps of the longest sequence of each example, (B,) on the CPU."""
+        lengths = self.lengths.cpu() if self.on_host is None else self.on_host
+        return lengths.view(-1, self.documents).amax(1)
 
     @property
     def documents(self) -> int:
@@ -71,17 +77,9 @@ class Batch:
         """Some of the examples, padded as they are."""
         rows = self.sequences(examples)
         mask = None if self.mask is None else self.mask[rows]
-        longest = None if self.longest is None else self.longest[examples]
-        return replace(
-            self, raw=self.raw[rows], lengths=self.lengths[rows], mask=mask, y=self.y[examples], longest=longest
-        )
-
-    def of_length(self, longest: int, examples: Tensor, sequences: Tensor) -> Batch:
-        """The examples that are so long, at indices (n,), and their sequences, at indices (n * documents,)."""
-        raw, y = self.raw[sequences, :longest], self.y[examples]
-        mask = self.mask[sequences, :longest] if self.mask is not None and self.documents > 1 else None
-        y = y[:, :longest] if self.stepwise else y
-        return replace(self, raw=raw, lengths=self.lengths[sequences], mask=mask, y=y, longest=None)
+        on_host = None if self.on_host is None else self.on_host[rows]
+        raw, lengths, y = self.raw[rows], self.lengths[rows], self.y[examples]
+        return replace(self, raw=raw, lengths=lengths, mask=mask, y=y, on_host=on_host)
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,32 @@ class ModelInput:
         """What the model sees of some sequences of the batch."""
         return ModelInput(self.x[sequences], None if self.masked is None else self.masked[sequences])
 
-    def of_length(self, longest: int, sequences: Tensor) -> ModelInput:
-        """What the model sees of the sequences at indices (n,), up to a step."""
-        masked = None if self.masked is None else self.masked[sequences, :longest]
-        return ModelInput(self.x[sequences, :longest], masked)
+
+def by_length(batch: Batch, shown: ModelInput) -> Iterator[tuple[Batch, ModelInput]]:
+    """Yields the examples of each length, (n, longest), and what the model sees of them.
+
+    Only where an example has several sequences is the shorter one of it still padded.
+    """
+    for longest in batch.longest.unique().tolist():
+        found = (batch.longest == longest).nonzero().flatten()
+        sequences = _sequences(found, batch.documents)
+        examples, rows = found.to(batch.raw.device), sequences.to(batch.raw.device)
+        y = batch.y[examples, :longest] if batch.stepwise else batch.y[examples]
+        some = replace(
+            batch,
+            raw=batch.raw[rows, :longest],
+            lengths=batch.lengths[rows],
+            mask=batch.mask[rows, :longest] if batch.mask is not None and batch.documents > 1 else None,
+            y=y,
+            on_host=None if batch.on_host is None else batch.on_host[sequences],
+        )
+        masked = None if shown.masked is None else shown.masked[rows, :longest]
+        yield some, ModelInput(shown.x[rows, :longest], masked)
+
+
+def _sequences(examples: Tensor, documents: int) -> Tensor:
+    """The indices of the sequences of the examples at some indices, (n,), in their order: (n * documents,)."""
+    return examples if documents == 1 else (examples[:, None] * documents + torch.arange(documents)).flatten()
 
 
 def encode(raw: Tensor, mask: Tensor | None, spec: Input) -> Tensor:
@@ -137,7 +157,7 @@ class SplitOnDevice:
     def gather(self, indices: Tensor) -> Batch:
         """The batch of the examples at indices: (B,) int64 on the CPU, padded to its longest sequence."""
         documents = self.examples.documents
-        each = indices if documents == 1 else (indices[:, None] * documents + torch.arange(documents)).flatten()
+        each = _sequences(indices, documents)
         starts = self.offsets[each]
         lengths = self.offsets[each + 1] - starts
         longest = int(lengths.max())
@@ -151,8 +171,7 @@ class SplitOnDevice:
         y = self.y[(places if self.examples.stepwise else indices).to(self.device)]
         if self.examples.stepwise and mask is not None:
             y = y.masked_fill(~mask, -1)
-        longest = lengths.view(-1, documents).amax(1)
-        return Batch(raw, lengths.to(self.device), mask, y, stepwise=self.examples.stepwise, longest=longest)
+        return Batch(raw, lengths.to(self.device), mask, y, stepwise=self.examples.stepwise, on_host=lengths)
 
     def _read(self, places: Tensor) -> Tensor:
         if self.x is not None:

@@ -158,10 +158,8 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
 
 def _unpadded(run: Run, root: Path) -> float | None:
     """Returns the mean steps of an example where none is padded; None elsewhere, or where no data is prepared."""
-    at = prepared.folder(run.task, root)
-    if not run.numerics.by_length or not (at / prepared.MANIFEST).exists():
-        return None
-    return float(prepared.read(at)["train"].sizes.mean())
+    train = plan.prepared_train(run.task, root) if run.numerics.by_length else None
+    return None if train is None else float(train.sizes.mean())
 
 
 def _tried(shape: Shape, device: torch.device, work: float) -> Pass | None:

@@ -124,7 +124,7 @@ def cost(run: Run, root: Path | None = None) -> Cost:
 
 def _cost(run: Run, root: Path | None) -> Cost:
     check(run)
-    train = None if root is None else _prepared(run.task, root)
+    train = None if root is None else prepared_train(run.task, root)
     phases = run.protocol.phases
     objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
     counted = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
@@ -137,7 +137,7 @@ def _cost(run: Run, root: Path | None) -> Cost:
 
 
 @cache
-def _prepared(task: Task, root: Path) -> Examples | None:
+def prepared_train(task: Task, root: Path) -> Examples | None:
     """Returns the training split, where it is prepared."""
     at = prepared.folder(task, root)
     return prepared.read(at)["train"] if (at / prepared.MANIFEST).exists() else None
@@ -147,7 +147,7 @@ def _prepared(task: Task, root: Path) -> Examples | None:
 def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> Counted:
     """Counts parameters, and FLOPs by length, once for all protocols that share an objective."""
     assert isinstance(objective, Trainable)
-    train = None if root is None else _prepared(task, root)
+    train = None if root is None else prepared_train(task, root)
     lengths = (train or example(task)).lengths
     known = counts.shipped().find(Question.of(task, model, objective, lengths, COUNTED))
     return known or count(task, model, objective, lengths)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from torch import Generator, Tensor
 
-from levelfield.data.batches import Batch, ModelInput, encode
+from levelfield.data.batches import Batch, ModelInput, by_length, encode
 from levelfield.spec.io_types import Input, Output
 from levelfield.spec.protocol import Head, Objective
 
@@ -111,14 +110,7 @@ def within(
 def lengths_apart(part: Part, objective: Trainable) -> list[Part]:
     """Returns a part for each length in a part, without padding."""
     batch, shown, shares = part
-    if batch.mask is None or batch.longest is None:
+    if batch.mask is None:
         return [part]
     totals = [each.counted(batch, shown) for each in objective.parts]
-    parts: list[Part] = []
-    for longest in batch.longest.unique().tolist():
-        found = (batch.longest == longest).nonzero().flatten()
-        sequences = (found[:, None] * batch.documents + torch.arange(batch.documents)).flatten()
-        examples, sequences = found.to(batch.raw.device), sequences.to(batch.raw.device)
-        some, seen = batch.of_length(longest, examples, sequences), shown.of_length(longest, sequences)
-        parts.append(Part(some, seen, within(some, seen, totals, shares, objective)))
-    return parts
+    return [Part(some, seen, within(some, seen, totals, shares, objective)) for some, seen in by_length(batch, shown)]

@@ -138,13 +138,13 @@ def _panels(all_of: _Panels, draw: Callable[[Axes, str], None], lines: Mapping[s
             draw(panel, model)
         lowest = min(value for panel in axes for line in panel.lines for value in np.atleast_1d(line.get_ydata()))
         low, ticks = (43, (50, 75, 100)) if lowest >= 43 else (-5, (0, 50, 100))  # below 50: the wrong way round
+        every = 1 + len(places) // MOST_NAMED
+        names = [f"{each:g}" if (len(places) - 1 - at) % every == 0 else "" for at, each in enumerate(places)]
         for number, (panel, model) in enumerate(zip(axes, all_of.found, strict=False)):
             panel.set_title(all_of.title(model), fontsize=10.5)
             panel.set_xscale("log", base=2)
             panel.set_xlim(places[0] / 1.15, places[-1] * 1.15)
             panel.set_ylim(low, 104)
-            every = 1 + len(places) // MOST_NAMED
-            names = [f"{each:g}" if (len(places) - 1 - at) % every == 0 else "" for at, each in enumerate(places)]
             panel.set_xticks(places, names, fontsize=9)
             panel.set_xticks([], minor=True)
             panel.set_yticks(ticks, [f"{each}" for each in ticks] if number % COLUMNS == 0 else [], fontsize=9)
