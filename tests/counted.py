@@ -189,7 +189,7 @@ class Referee(TorchDispatchMode):
         if name in ("selective", "selective_backward"):
             body = {"selective": selective._scan, "selective_backward": selective._scan_backward}[name]
             with Referee() as inside:
-                body._init_fn(*args)
+                body.function(*args)
             return inside.total
         if name in ("convolve", "convolve_backward"):
             (batch, _, channels), size = args[0].shape, size_for(args[0].shape[1])

@@ -22,7 +22,7 @@ METHODS = {"apply", "save_for_backward", "reshape"}  # of torch and NumPy, where
 BUILTINS = {"zip", "print", "max", "min", "chain", "product"}  # that take any number
 COMPILED = {"njit", "compiled"}  # decorators that hand a function to numba
 FLAT = ("levelfield/cli/", "levelfield/ops/arithmetic.py")  # a parameter for each flag; torch's rules for FLOPs
-DICTATED = ("torch.", "register_")  # decorators of torch, which say what the parameters are
+DICTATED = ("torch.", "register_", "custom_op")  # decorators of operators; torch says what their parameters are
 
 
 def name(path: Path) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelfield.ops.custom import custom_op
+
 
 def causal_depthwise_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The convolution of x, (B, T, C), with weight, (C, K), whose last tap is at lag 0, plus bias, (C,): (B, T, C).
@@ -51,10 +53,8 @@ def shifted_conv_backward(
 
 
 # Custom operators, because passes that count work run them on tensors without values, which no loop can read.
-depthwise_conv = torch.library.custom_op("levelfield::depthwise_conv", mutates_args=())(shifted_conv)
-depthwise_conv_backward = torch.library.custom_op("levelfield::depthwise_conv_backward", mutates_args=())(
-    shifted_conv_backward
-)
+depthwise_conv = custom_op("depthwise_conv")(shifted_conv)
+depthwise_conv_backward = custom_op("depthwise_conv_backward")(shifted_conv_backward)
 
 
 @depthwise_conv.register_kernel("cpu")

@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from levelfield.ops.custom import custom_op
+
 COMPILED = "cpu"  # the device whose convolution is compiled; others use torch's transforms
 BLOCK = 1 << 27  # padded elements that those transform at a time, which bounds their memory
 
@@ -88,7 +90,7 @@ def transform_size(least: int) -> int:
     return min(odd << max(1, (-(-least // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15, 45))
 
 
-@torch.library.custom_op("levelfield::convolve", mutates_args=(), device_types="cpu")
+@custom_op("convolve", "cpu")
 def _convolve(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
     from levelfield.ops.compiled import fft, simd
 
@@ -97,7 +99,7 @@ def _convolve(u: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
     return out
 
 
-@torch.library.custom_op("levelfield::convolve_backward", mutates_args=(), device_types="cpu")
+@custom_op("convolve_backward", "cpu")
 def _convolve_backward(u: Tensor, forward: Tensor, backward: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     from levelfield.ops.compiled import fft, simd
 

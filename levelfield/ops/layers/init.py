@@ -68,7 +68,7 @@ def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
 def _unfilled(layer: Layer) -> Layer:
     """The layer with memory for its parameters. Unlike `to_empty`, this also works where tensors are only counted."""
     for name, parameter in list(layer.named_parameters()):
-        setattr(layer, name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")))
     return layer
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import forgets_all
 
 
@@ -32,7 +33,7 @@ def attend_by_key_cpu(
     return y, last[..., :keys].mT
 
 
-@torch.library.custom_op("levelfield::decay_per_key", mutates_args=(), device_types="cpu")
+@custom_op("decay_per_key", "cpu")
 def recurrence(
     q: Tensor, k: Tensor, log_decay: Tensor, bonus: Tensor, v: Tensor, state: Tensor, exclusive: bool
 ) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,7 @@ def recurrence(
     return y, last
 
 
-@torch.library.custom_op("levelfield::decay_per_key_backward", mutates_args=(), device_types="cpu")
+@custom_op("decay_per_key_backward", "cpu")
 def recurrence_backward(
     q: Tensor, k: Tensor, log_decay: Tensor, bonus: Tensor, v: Tensor, state: Tensor, exclusive: bool, grad_y: Tensor,
     grad_last: Tensor,

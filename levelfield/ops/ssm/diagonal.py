@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import LOG_FACTOR_UNDERFLOW
 
 COMPILED = "cpu"  # the device whose diagonal kernel is compiled
@@ -74,7 +75,7 @@ def columns_for(length: int) -> int:
     return 1 << max(0, math.ceil(math.log2(length) / 2))
 
 
-@torch.library.custom_op("levelfield::diagonal", mutates_args=(), device_types="cpu")
+@custom_op("diagonal", "cpu")
 def _diagonal(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor:
     from levelfield.ops.compiled import simd, ssm_kernels
 
@@ -83,7 +84,7 @@ def _diagonal(step: Tensor, jump: Tensor, weight: Tensor, length: int) -> Tensor
     return out
 
 
-@torch.library.custom_op("levelfield::moments", mutates_args=(), device_types="cpu")
+@custom_op("moments", "cpu")
 def _moments(step: Tensor, jump: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of g a^t and of t g a^t, of the same shape as weight."""
     from levelfield.ops.compiled import simd, ssm_kernels

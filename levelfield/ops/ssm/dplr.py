@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import UNDERFLOW
 from levelfield.ops.ssm.diagonal import columns_for
 
@@ -108,7 +109,7 @@ def _pair(z: Tensor) -> Tensor:
 Parts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-@torch.library.custom_op("levelfield::low_rank", mutates_args=(), device_types="cpu")
+@custom_op("low_rank", "cpu")
 def _low_rank(
     change: Tensor, left: Tensor, right: Tensor, input_vector: Tensor, output_vector: Tensor, length: int
 ) -> Tensor:
@@ -121,7 +122,7 @@ def _low_rank(
     return out
 
 
-@torch.library.custom_op("levelfield::low_rank_backward", mutates_args=(), device_types="cpu")
+@custom_op("low_rank_backward", "cpu")
 def _low_rank_backward(
     change: Tensor, left: Tensor, right: Tensor, input_vector: Tensor, output_vector: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

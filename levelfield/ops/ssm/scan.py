@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.custom import custom_op
+
 CHUNK = 32  # steps combined before their result is passed on, where nothing is compiled
 
 
@@ -75,14 +77,8 @@ def paired_states_backward(
 
 
 # Custom operators, because passes that count work run them on tensors without values, which no loop can read.
-states = torch.library.custom_op(
-    "levelfield::states", mutates_args=(), schema="(Tensor a, Tensor b, Tensor initial, bool reverse) -> Tensor"
-)(paired_states)
-states_backward = torch.library.custom_op(
-    "levelfield::states_backward",
-    mutates_args=(),
-    schema="(Tensor a, Tensor h, Tensor initial, Tensor grad, bool reverse) -> (Tensor, Tensor, Tensor)",
-)(paired_states_backward)
+states = custom_op("states")(paired_states)
+states_backward = custom_op("states_backward")(paired_states_backward)
 
 
 def _flip(a: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Generator, Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW
 from levelfield.ops.vendor.dispatch import try_kernel
 
@@ -125,14 +126,14 @@ def _forward(inputs: _Inputs, state: Tensor, kept: Tensor | None) -> tuple[Tenso
 
 
 # Custom operators, because passes that count work run them without values, where a loop over steps takes minutes.
-@torch.library.custom_op("levelfield::selective", mutates_args=())
+@custom_op("selective")
 def _scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs, (B, T, E), the last state, and the states before each block of steps: (blocks, B, E, N)."""
     kept = _bounds(x, state)
     return *_forward(_Inputs(x, dt, a, b, c), state, kept), kept
 
 
-@torch.library.custom_op("levelfield::selective_backward", mutates_args=())
+@custom_op("selective_backward")
 def _scan_backward(
     x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, grad: Tensor, grad_last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
