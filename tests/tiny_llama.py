@@ -7,8 +7,11 @@ from pathlib import Path
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>"
 
 
-def tiny_checkpoint(folder: Path) -> Path:
-    """Writes it with transformers, and returns the folder. The tokenizer is of bytes, and has a chat template."""
+def tiny_checkpoint(folder: Path, head: int = 8) -> Path:
+    """Writes it with transformers, and returns the folder. The tokenizer is of bytes, and has a chat template.
+
+    head: features of each of its two heads.
+    """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -21,6 +24,6 @@ def tiny_checkpoint(folder: Path) -> Path:
     outer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", chat_template=CHAT)
     outer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {"hidden_size": 2 * head, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     LlamaForCausalLM(LlamaConfig(vocab_size=320, max_position_embeddings=1024, **sizes)).save_pretrained(folder)
     return folder

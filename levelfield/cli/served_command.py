@@ -74,6 +74,8 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             listed = client.models()
             client.check_path()
             name = model_of(choice.served.model, listed, address)
+            if (known := _names(listed)) and name not in known:
+                say(f"The server lists no model {name}, and may refuse it: it has {_few(known)}.")
             served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
             folder = folder_of(name, output.runs_dir)
             evaluations = ruler_command.evaluations(asked, name, sources)
@@ -102,8 +104,6 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most)
     prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
-    if (known := _names(asked.listed)) and served.model not in known:
-        say(f"The server lists no model {served.model}, and may refuse it: it has {_few(known)}.")
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
     if asked.choice.dry_run:
         say(dry_run.time_line(bill, pace.known(asked.folder)))

@@ -180,6 +180,16 @@ def test_a_model_that_the_server_does_not_list_is_said_with_those_that_it_has(
     assert "lists no model" not in capsys.readouterr().out
 
 
+def test_it_is_said_too_where_the_tokenizer_of_that_model_cannot_be_had(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.models = [{"id": "m0"}]
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, "--model", "m1", "--tokenizer", "server")
+    said = capsys.readouterr()
+    assert stop.value.code == 2 and "no model m1" in said.out and "no tokenize endpoint for m1" in said.err
+
+
 def test_a_folder_of_reports_is_made_before_anything_is_asked(
     server: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixtures_model_server import ModelServer, serving_model
+from started import serving
 from tiny_gguf import tiny_gguf
 from tiny_llama import tiny_checkpoint
 from toy_reader import SINGLE, knows
@@ -83,24 +82,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the real server with the tiny model, once it has loaded it."""
     folder = tmp_path_factory.mktemp("model")
     path = tiny_gguf(tiny_checkpoint(folder / "tiny"), folder / "tiny.gguf")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [PROGRAM, "-m", str(path), "--host", "127.0.0.1", "--port", str(port), "-c", "1024", "--parallel", "1"]
-    said = (folder / "said.txt").open("w+")
-    process = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT)
-    address = f"http://127.0.0.1:{port}/v1"
-    try:
+    with serving([PROGRAM, "-m", str(path), "-c", "1024", "--parallel", "1"], folder / "said.txt", STARTS_S) as address:
         until = time.monotonic() + STARTS_S
-        while not (found := _listed(address)):
-            assert process.poll() is None and time.monotonic() < until, (folder / "said.txt").read_text()[-2000:]
+        while not (found := _listed(address)) and time.monotonic() < until:  # it listens before it has the model
             time.sleep(0.2)
         assert found == [str(path)]
         yield address
-    finally:
-        process.terminate()
-        process.wait()
-        said.close()
 
 
 def _listed(address: str) -> list[str]:

@@ -7,15 +7,12 @@ notice the first, and reads the server's own words for the others.
 from __future__ import annotations
 
 import importlib.util
-import os
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from started import wait_until_it_listens
+from started import serving
 from tiny_llama import tiny_checkpoint
 
 from levelfield.longcontext.answers import predictions
@@ -46,21 +43,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the server, once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     code = "from transformers.cli.transformers import main; main()"
-    words = ["serve", str(model), "--host", "127.0.0.1", "--port", str(port)]
     printed = tmp_path_factory.mktemp("server") / "printed.txt"
-    with printed.open("wb") as file:
-        given = {"stdout": file, "stderr": subprocess.STDOUT, "env": {**os.environ, "HF_HUB_OFFLINE": "1"}}
-        process = subprocess.Popen([sys.executable, "-c", code, *words], **given)
-    try:
-        wait_until_it_listens(process, port, printed, 200)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait()
+    with serving([sys.executable, "-c", code, "serve", str(model)], printed, 200, HF_HUB_OFFLINE="1") as address:
+        yield address
 
 
 @pytest.mark.parametrize(("by", "template"), [("text", "base"), ("text", "own"), ("chat", "base")])

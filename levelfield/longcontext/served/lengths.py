@@ -95,8 +95,8 @@ def tokenizer_for(name: str | None, model: str, client: Client) -> Tokenizer:
         found = ServerTokenizer.found(client, model)
         if found is None and name == SERVER:
             raise UserError(
-                f"{client.address.url} has no tokenize endpoint: name the model's own --tokenizer, or --tokenizer "
-                f"{APPROXIMATE}."
+                f"{client.address.url} has no tokenize endpoint for {model}: name the model's own --tokenizer, or "
+                f"--tokenizer {APPROXIMATE}."
             )
         return found or Approximate()
     return tokenizer_here(name or model)
