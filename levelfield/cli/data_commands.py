@@ -7,9 +7,10 @@ describe("recall", Path("data"), say)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +43,38 @@ class Sources:
 def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = "minutes") -> bool:
     """Builds the arrays of a task, of all tasks of a study at an effort, or of "all"; returns whether all were built.
 
-    The weights of others that a study starts from are fetched, too, unless `sources` names a folder.
-    Raises UserError for a single task or a study that cannot be built; with "all", the others are built all the same.
+    The weights of others that a study starts from are fetched, too, unless `sources` names a folder. Where one of
+    several cannot be built, that is said and the others are built all the same; a single one raises UserError.
     """
-    if name != "all":
-        found = find_tasks(name, effort)
-        for task in found:
-            prepare_one(task.name if len(found) > 1 or task.reads else name, task, root, sources, say)
-        for weights in find_weights(name, effort) if sources.folder is None else ():
-            fetch_weights(weights, root, sources, say)
+    wanted = [
+        (called, partial(prepare_one, called, task, root, sources, say)) for called, task in _called(name, effort)
+    ]
+    if name != "all" and sources.folder is None:
+        weights = find_weights(name, effort)
+        wanted += [(each.name, partial(fetch_weights, each, root, sources, say)) for each in weights]
+    if len(wanted) == 1:
+        wanted[0][1]()
         return True
-    complete = True
-    for each in tasks.names():
-        try:
-            prepare_one(each, tasks.find(each), root, sources, say)
-        except UserError as error:
-            complete = False
-            say(f"{each}: {error}")
-    return complete
+    built = [_built(called, build, say) for called, build in wanted]
+    return all(built)
+
+
+def _called(name: str, effort: Effort) -> list[tuple[str, Task]]:
+    """Returns the tasks of that name, a study's or all, each with what it is called where that is said."""
+    if name == "all":
+        return [(each, tasks.find(each)) for each in tasks.names()]
+    found = find_tasks(name, effort)
+    return [(task.name if len(found) > 1 or task.reads else name, task) for task in found]
+
+
+def _built(called: str, build: Callable[[], None], say: Say) -> bool:
+    """Builds one of several; says why, and returns False, where it cannot be built."""
+    try:
+        build()
+    except UserError as error:
+        say(f"{called}: {error}")
+        return False
+    return True
 
 
 def prepare_one(name: str, task: Task, root: Path, sources: Sources, say: Say) -> None:

@@ -10,6 +10,7 @@ import fixtures_cifar
 import numpy as np
 import pytest
 from fixtures_server import Served, Server, serving
+from tiny import FirstSymbol, SameSymbol
 
 from levelfield import tasks
 from levelfield.cli import data_commands
@@ -65,6 +66,21 @@ def test_prepare_from_a_folder_asks_nobody(server: Server, small_image: Task, tm
         "the folder is remembered"
     )
     assert server.asked == []
+
+
+def test_of_a_study_all_that_can_be_built_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task of this study lacks its files, so that the command ends with 1, and the others are there."""
+    first, *others = (Image(train=100, test=40), FirstSymbol(), SameSymbol())
+    monkeypatch.setattr(data_commands, "find_tasks", lambda name, effort: [first, *others])
+    monkeypatch.setattr(data_commands, "find_weights", lambda name, effort: [])
+    (tmp_path / "files").mkdir()
+    sources, said = data_commands.Sources(tmp_path / "files"), list[str]()
+    assert not data_commands.prepare("mine", tmp_path / "data", sources, said.append)
+    assert said[0].startswith("image: ") and "holds no CIFAR-10 files" in said[0]
+    assert all(prepared.load(task, tmp_path / "data") for task in others)
+    monkeypatch.setattr(data_commands, "find_tasks", lambda name, effort: [first])
+    with pytest.raises(UserError, match="holds no CIFAR-10 files"):
+        data_commands.prepare("mine", tmp_path / "data", sources, said.append)
 
 
 def test_running_does_not_download(small_image: Task, server: Server, tmp_path: Path) -> None:
