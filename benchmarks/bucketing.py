@@ -1,10 +1,10 @@
-"""Measures what batches of similar length save: padding over an epoch, and the time of training on the same examples.
+"""Measures what less padding saves: the padding of an epoch, and the time of training on the same examples.
 
     python benchmarks/bucketing.py [FOLDER]      FOLDER holds the official reviews of IMDb, for Text
 
-Batches drawn at random and batches of `Recipe(bucketed=True)`, in turns in one run: one thread, process CPU time of
-gathering, forward and backward over an epoch of a few examples, the least of several rounds. Writes
-docs/speed-bucketing.md and results/speed-bucketing.csv.
+Batches drawn at random, batches of `Recipe(bucketed=True)`, and the first ones computed with `--by-length`, in turns in
+one run: one thread, process CPU time of gathering, forward and backward over an epoch of a few examples, the least of
+several rounds. Writes docs/speed-bucketing.md and results/speed-bucketing.csv.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ from torch import Tensor
 from levelfield.data.batches import Buckets, SplitOnDevice, order
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.mamba import Mamba
+from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
+from levelfield.objectives.base import Part, lengths_apart
 from levelfield.rng import generator
 from levelfield.spec import Examples, Model, Task
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.reach import Reach
 from levelfield.tasks.text import Text
-from levelfield.train import training_loss
+from levelfield.train import part_loss
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
 BATCH = 16
-TIMED = {"conv": 384, "attention": 96}  # examples in the epoch whose time is taken
+TIMED = {"conv": 384, "attention": 96, "s4": 192, "mamba": 96}  # examples in the epoch whose time is taken
+KINDS = ("random", "bucketed", "by_length")
 Order = Callable[[int], Tensor]
-HEAD = f"""# Batches of like lengths
+HEAD = f"""# Batches with less padding
 
-Padding over one epoch of the whole training split, and CPU time of gathering, forward and backward per 1,000 real steps
-over an epoch of {TIMED["conv"]} examples (attention: {TIMED["attention"]}), at batch {BATCH}: drawn at random, and with
-`Recipe(bucketed=True)`. One thread, least of {ROUNDS} rounds taken in turns, in one run of
+Padding over one epoch of the whole training split, and CPU milliseconds of gathering, forward and backward per 1,000
+real steps over an epoch of {TIMED["conv"]} examples (attention and Mamba: {TIMED["attention"]}, S4: {TIMED["s4"]}), at
+batch {BATCH}: drawn at random, with `Recipe(bucketed=True)`, and drawn at random but computed with `--by-length`
+([numerics.md](numerics.md)), which pads nothing. One thread, least of {ROUNDS} rounds taken in turns, in one run of
 `python benchmarks/bucketing.py`. Rows: `results/speed-bucketing.csv`. Use the ratios: the times belong to one machine,
-and so few examples are bucketed a little less well than a pool of {Buckets.POOL} batches.
+and so few examples are bucketed a little less well than a pool of {Buckets.POOL} batches. `--by-length` pays where a
+batch has sequences of few and very different lengths, as `reach` has, and costs time where nearly all lengths differ.
 
-| task | model | padding, random | padding, bucketed | ms per 1,000 steps, random | bucketed | times faster |
-|---|---|---|---|---|---|---|
+| task | model | padding, random | padding, bucketed | ms, random | bucketed | times faster | by length | times faster |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -70,12 +77,14 @@ def padding(examples: Examples, chosen: tuple[Order, int]) -> float:
     return 1 - real / computed
 
 
-def epoch_time(net: Network, task: Task, split: SplitOnDevice, chosen: tuple[Order, int]) -> float:
-    """CPU milliseconds per 1,000 real steps of the sequences."""
+def epoch_time(net: Network, task: Task, split: SplitOnDevice, chosen: tuple[Order, int], apart: bool) -> float:
+    """CPU milliseconds per 1,000 real steps of the sequences. apart: each length of a batch is computed by itself."""
     objective, real, start = default_objective(task), 0, time.process_time()
     for step in range(chosen[1]):
         batch = split.gather(chosen[0](step))
-        training_loss(net, batch, objective, task.input, generator(0, step)).backward()
+        whole = Part(batch, objective.model_input(batch, task.input, generator(0, step)), [1.0] * len(objective.parts))
+        for part in lengths_apart(whole, objective) if apart else [whole]:
+            part_loss(net, part, objective, task.input).backward()
         real += int(batch.lengths.sum())
     return 1e6 * (time.process_time() - start) / real
 
@@ -84,10 +93,11 @@ def case(name: str, task: Task, examples: Examples, model: Model) -> dict[str, o
     few = examples.take(np.arange(TIMED[model.label]))
     split = SplitOnDevice(few, torch.device("cpu"))
     net = Network(model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0)
-    least = {"random": math.inf, "bucketed": math.inf}
+    least = dict.fromkeys(KINDS, math.inf)
     for _ in range(ROUNDS):
-        for kind, chosen in (("random", at_random(few)), ("bucketed", bucketed(few))):
-            least[kind] = min(least[kind], epoch_time(net, task, split, chosen))
+        for kind in KINDS:
+            chosen = bucketed(few) if kind == "bucketed" else at_random(few)
+            least[kind] = min(least[kind], epoch_time(net, task, split, chosen, apart=kind == "by_length"))
     return {
         "task": name,
         "model": model.label,
@@ -96,12 +106,14 @@ def case(name: str, task: Task, examples: Examples, model: Model) -> dict[str, o
         "ms_random": round(least["random"], 3),
         "ms_bucketed": round(least["bucketed"], 3),
         "faster": round(least["random"] / least["bucketed"], 2),
+        "ms_by_length": round(least["by_length"], 3),
+        "faster_by_length": round(least["random"] / least["by_length"], 2),
     }
 
 
 def line(row: dict[str, object]) -> str:
     shares = [f"{100 * float(str(row[key])):.1f} %" for key in ("padding_random", "padding_bucketed")]
-    rest = [str(row[key]) for key in ("ms_random", "ms_bucketed", "faster")]
+    rest = [str(row[key]) for key in list(row)[4:]]
     return f"| {' | '.join([str(row['task']), str(row['model']), *shares, *rest])} |"
 
 
@@ -109,14 +121,17 @@ def main() -> None:
     torch.set_num_threads(1)
     tasks: list[tuple[str, Task, Path | None]] = [
         ("ListOps, 500 to 2,000 steps", ListOps(train=20_000), None),
+        ("reach, ranges 4 to 256", Reach(range=256, easiest=4), None),
         ("ListOps, 10 to 48 steps", ListOps(minimum=10, length=48, max_depth=3, max_args=5, train=20_000), None),
     ]
     if len(sys.argv) > 1:
         tasks.append(("Text, up to 4,096 bytes", Text(), Path(sys.argv[1])))
-    models = Model((Conv(5, 64),), 2, 32), Model((Attention(heads=2),), 2, 32)
+    usual = Model((Conv(5, 64),), 2, 32), Model((Attention(heads=2),), 2, 32)
+    certified = (*usual, Model((S4(),), 2, 32), Model((Mamba(),), 2, 32, causal=True))
     rows = []
     for name, task, source in tasks:
         examples = task.build(source)["train"]
+        models = certified if isinstance(task, Reach) else usual
         rows += [case(name, task, examples, model) for model in models]
         print("\n".join(line(row) for row in rows[-len(models) :]), flush=True)
     with (ROOT / "results" / "speed-bucketing.csv").open("w", newline="") as file:

@@ -34,6 +34,7 @@ from levelfield.tasks._windows import same_windows
 LONGEST = 65_536  # steps between marks
 SAMPLE = 200  # classes of twins of each split whose windows are compared
 SAMPLED_STEPS = 2_000_000  # beyond which fewer are
+COPIES = 5  # of all sequences, padded to the longest, that drawing holds at most
 
 
 @dataclass(frozen=True)
@@ -188,13 +189,17 @@ class Reach(Task):
             return dict.fromkeys(SPLITS, random_symbols(self.symbols))
         return of_text(Path(self.text), self.symbols, least=self.range)
 
+    @property
+    def bytes_to_draw(self) -> int:
+        """Memory that drawing takes at most, mostly for the sequences in several copies."""
+        return COPIES * (self.train + self.val + self.test) * self.max_length * narrow(self.symbols + 3)(0).itemsize
+
     def _require_memory(self) -> None:
-        """Raises UserError where the sequences take more than half of this machine's memory."""
-        needed = 2 * (self.train + self.val + self.test) * self.max_length * narrow(self.symbols + 3)(0).itemsize
-        if needed > memory.total():
+        """Raises UserError where drawing takes more than this machine's memory."""
+        if self.bytes_to_draw > memory.total():
             raise UserError(
-                f"Reach at range {self.range:,} needs {needed / 1e9:.1f} GB to be drawn, more than this machine has: "
-                "take fewer sequences or a shorter range."
+                f"Reach at range {self.range:,} needs {self.bytes_to_draw / 1e9:.1f} GB to be drawn, more than this "
+                "machine has: take fewer sequences or a shorter range."
             )
 
     def _drawer(self, ranges: tuple[int, ...], fill: Fill) -> Draw:
@@ -217,12 +222,13 @@ class Reach(Task):
         end; with the places of the marks."""
         count, core = len(x), self._core(apart)
         x[:, self._length(apart) :] = 0
-        before = rng.integers(1, self.around, count)[:, None]
-        filler = fill(rng, (count, apart), np.int64)  # of which the last step makes room for a mark
-        rows = np.arange(count)[:, None]
-        x[rows, before + np.arange(core)] = np.tile(filler, self.marks + 1)[:, :core]
-        places = before + apart - 1 + apart * np.arange(self.marks)
-        x[rows, places] = self.symbols + np.arange(self.marks)
+        before = rng.integers(1, self.around, count)
+        filler = fill(rng, (count, apart), np.int64).astype(x.dtype)  # whose last step makes room for a mark
+        for start in np.unique(before):  # few, so that no array of places as large as x is made
+            mine = before == start
+            x[mine, start : start + core] = np.tile(filler[mine], self.marks + 1)[:, :core]
+        places = before[:, None] + apart - 1 + apart * np.arange(self.marks)
+        x[np.arange(count)[:, None], places] = self.symbols + np.arange(self.marks)
         return x, places
 
     def _closed(self, x: np.ndarray, places: np.ndarray) -> Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import permutations, product
@@ -94,6 +95,24 @@ def test_how_many_train_does_not_change_what_is_tested() -> None:
     more = replace(SMALL, train=100).build(None)
     assert np.array_equal(SMALL.build(None)["test"].x, more["test"].x)
     assert SMALL.build(None)["train"].x.shape != more["train"].x.shape
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Reach(512, train=4_000, val=400, test=400),
+        Reach(512, easiest=4, train=4_000, val=400, test=400),
+        Reach(512, marks=3, train=600, val=600, test=4_200),
+        Reach(300, symbols=300, train=2_000, val=2_000, test=2_000),
+    ],
+    ids=["two marks", "short ones too", "three marks", "two bytes"],
+)
+def test_drawing_takes_no_more_memory_than_is_asked_for(task: Reach) -> None:
+    tracemalloc.start()
+    task.build(None)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most <= task.bytes_to_draw
 
 
 def test_windows_are_compared_as_lists_of_them_are() -> None:
