@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from levelfield.report.audit import words
-from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.reading import GRAMS, Reading
 from levelfield.report.audit.shares import DISORDERED, RULE
 from levelfield.spec import Row
 
@@ -28,10 +28,12 @@ KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
 Compare tasks by how many adjacent steps a model must see. Each row is an [audit](audit.md), ranked by the narrowest
-window that has 95 % of what is learnt. *Learnt* is how far the best model or rule has come from guessing to no
-error; the shares in the other columns are of that. Tasks less than half learnt come last, and their rank means
-nothing: so short an audit has missed most of what they hold. Written by `python docs/audits.py` from the rows in
-`results/audits/`.
+window that has 95 % of what is learnt: that of a trained convolution, or counts of as many symbols in a row. *Learnt*
+is how far the best model or rule has come from guessing to no error; the shares in the other columns are of that. Tasks
+come last, and their rank means nothing, where less than half was learnt, or where no model that sees everything learnt
+as much as windows did: so short an audit has missed most of what they hold, or cannot tell what lies further away.
+Where one step or the first few steps are enough, the row names them. Written by `python docs/audits.py` from the rows
+in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -55,7 +57,7 @@ def read(path: Path) -> Reading:
 
 
 def page(audits: list[Reading]) -> str:
-    """Returns the whole page: what takes the longest windows first, then what was learnt by less than half, or not."""
+    """Returns the whole page: what takes the longest windows first, then those of which nothing is claimed."""
     if not audits:
         return f"{HEAD}\n{NONE}"
     lines = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'|'.join(rule for _, rule in COLUMNS)}|"]
@@ -64,8 +66,8 @@ def page(audits: list[Reading]) -> str:
 
 
 def ranked(audits: list[Reading]) -> list[Reading]:
-    """Returns audits by the window that is enough, longest first, then those of which less than half was learnt."""
-    return sorted(audits, key=lambda f: (not f.learnable, f.learnt < words.HALF, -f.enough.steps, -f.learnt, f.task))
+    """Returns audits by the window that is enough, longest first, then those of which nothing is claimed."""
+    return sorted(audits, key=lambda f: (not words.claims(f), not f.learnable, -f.enough.steps, -f.learnt, f.task))
 
 
 def _cells(found: Reading) -> tuple[str, ...]:
@@ -73,16 +75,29 @@ def _cells(found: Reading) -> tuple[str, ...]:
     best = max(shares, key=lambda name: shares[name].value, default="")
     shuffled = found.of_kind(DISORDERED).get("unordered")
     return (
-        f"`{found.task}`",
+        f"`{found.task}`{_settings(found)}",
         found.effort,
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * max(0.0, found.learnt):.0f} %",
-        _steps(enough.steps, found) if found.learnable else "–",
+        _sufficient(found) if found.learnable else "–",
         f"{_steps(enough.least, found)} to {_steps(enough.most, found)}" if found.learnable else "–",
         shuffled.percent() if shuffled else "–",
         f"{words.rule_words(best)}: {shares[best].percent()}" if best else "–",
         words.lead(found),
     )
+
+
+def _settings(found: Reading) -> str:
+    """The setting of a task that no other row of the table says."""
+    proved = found.fact("certified_range")
+    return f", range {proved:.0f}" if proved else ""
+
+
+def _sufficient(found: Reading) -> str:
+    """The window that is enough, or what needs none: the length, or so many steps at one end."""
+    if found.simplest and found.simplest != words.PLACES and not found.simplest.endswith(GRAMS):
+        return words.rule_words(found.simplest)
+    return _steps(found.enough.steps, found)
 
 
 def _steps(steps: float, found: Reading) -> str:

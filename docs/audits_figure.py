@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 GAP = 0.35  # between the four parts, in cells
 LINE, HEAD, FOOT = 0.34, 0.95, 0.2  # inches
-FACTS = (-2.0, -1.35, -0.65)  # where the names of tasks, their steps and what was learnt end, in cells
-LEFT, NAMES = -4.4, 2.0  # where the names begin, and the room for those of rules
+FACTS = (-2.25, -1.5, -0.65)  # where the names of tasks, their steps and what was learnt end, in cells
+LEFT, NAMES = -4.65, 2.0  # where the names begin, and the room for those of rules
 NONE, BEST = "none", "best"  # of the order of steps; of the rules, whose name stands beside it
 COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
 DARK = 0.55  # shares from which letters are dark
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 def draw(audits: Sequence[Reading]) -> bytes:
-    """Returns the picture. Tasks of which less than half was learnt stand below a line that says so."""
+    """Returns the picture. Tasks of which nothing is claimed stand below a line that says so."""
     parts = list(_parts(audits))
     with style.canvas() as make:
         height = HEAD + FOOT + LINE * (len(audits) + 1)
@@ -54,7 +54,7 @@ def draw(audits: Sequence[Reading]) -> bytes:
         for x, said in zip(FACTS[1:], ("steps", "learnt"), strict=True):
             axes.text(x, -0.72, said, ha="right", va="bottom", fontsize=8.5)
         if 0 < (clear := _clear(audits)) < len(audits):
-            said = "Less than half was learnt of these: what is learnt first may be what is near, so no claim is made."
+            said = "Nothing is claimed of these: less than half was learnt, or by no model that sees everything."
             axes.text(LEFT, clear + 0.02, said, va="center", fontsize=8.5, color=style.FAINT)
         axes.set_xlim(LEFT, left - GAP - 0.45 + NAMES)
         axes.set_ylim(len(audits) + (0.6 if clear < len(audits) else -0.4), -1.75)
@@ -62,20 +62,20 @@ def draw(audits: Sequence[Reading]) -> bytes:
 
 
 def _clear(audits: Sequence[Reading]) -> int:
-    """Returns how many of the tasks, which come first, were learnt by half and more."""
-    return sum(found.learnable and found.learnt >= words.HALF for found in audits)
+    """Returns of how many of the tasks, which come first, something is claimed."""
+    return sum(words.claims(found) for found in audits)
 
 
 def _height(row: int, audits: Sequence[Reading]) -> float:
-    """Returns where a task's line is, with room for a sentence above those of which little was learnt."""
+    """Returns where a task's line is, with room for a sentence above those of which nothing is claimed."""
     return row + (1 if 0 < _clear(audits) <= row else 0)
 
 
 def _parts(audits: Sequence[Reading]) -> Iterator[Part]:
     """Yields the windows by their steps, what sees everything, what is left without order, and the best rule."""
     steps = sorted({int(share.place) for f in audits for share in f.of_kind(WINDOW).values()})
-    windows = {f.task: {f"{most}": _best(f, most) for most in steps} for f in audits if f.windows}
-    title = "share of what was learnt that windows have, of at most so many steps"
+    windows = {f.task: {share.place: share for share in f.of_kind(WINDOW).values()} for f in audits}
+    title = "share of what was learnt that trained windows of so many steps have"
     yield Part(title, tuple(f"{most}" for most in steps), windows)
     free = {f.task: f.of_kind(FREE) for f in audits}
     yield Part("models that\nsee all", tuple(dict.fromkeys(n for shares in free.values() for n in shares)), free)
@@ -84,11 +84,6 @@ def _parts(audits: Sequence[Reading]) -> Iterator[Part]:
     rules = {f.task: f.of_kind(RULE) for f in audits}
     best = {task: {BEST: max(found.values(), key=lambda s: s.value)} for task, found in rules.items() if found}
     yield Part("rules without\na sequence", (BEST,), best)
-
-
-def _best(found: Reading, most: int) -> Number:
-    """Returns the largest share of a window of at most so many steps, be it a model's or one of counts of n-grams."""
-    return max((share for steps, share in found.windows if steps <= most), key=lambda share: share.value)
 
 
 def _columns(axes: Axes, part: Part, audits: Sequence[Reading], left: float) -> None:
@@ -114,9 +109,9 @@ def _columns(axes: Axes, part: Part, audits: Sequence[Reading], left: float) -> 
 
 
 def caption(audits: Sequence[Reading]) -> str:
-    """Returns the tasks of which half was learnt, each with the window that is enough for it."""
+    """Returns the tasks of which something is claimed, each with the window that is enough for it."""
     said = [f"{found.task}: {_enough(found)}" for found in audits[: _clear(audits)]]
-    return f"Windows that have 95 % of what was learnt, where that is half of the task or more. {'; '.join(said)}."
+    return f"Windows that have 95 % of what was learnt, where something is claimed. {'; '.join(said)}."
 
 
 def _enough(found: Reading) -> str:

@@ -205,5 +205,5 @@ def audit(source: Task | str, effort: Effort = "minutes", **choices: Unpack[Choi
     auditing.measure(task, effort, place, no_progress)
     _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
     rows = auditing.collect(task, effort, place)
-    files = page.build(rows, Path(choices.get("to", "report")) / report_name(study.name, effort, [task]))
+    files = page.build(rows, Path(choices.get("to", "report")) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

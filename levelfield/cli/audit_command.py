@@ -59,7 +59,6 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     from levelfield.report.audit import page, words
     from levelfield.report.audit.reading import Reading
     from levelfield.run import pick_device
-    from levelfield.user.own_data import report_name
 
     pick_device(job.device)
     place = auditing.Place(job.out, job.data)
@@ -75,7 +74,7 @@ def audited(task: Task, job: Job, placement: Placement, report_dir: Path, say: S
     found = Reading.of(rows)
     for sentence in (words.lead(found), *words.details(found)):
         say(sentence)
-    for path in page.build(rows, report_dir / report_name(study.name, job.effort, [task])):
+    for path in page.build(rows, report_dir / auditing.report_name(task, job.effort)):
         if path.suffix != ".png":
             say(f"Wrote {path}")
     return complete

@@ -46,12 +46,11 @@ def prepare(name: str, root: Path, sources: Sources, say: Say, effort: Effort = 
     The weights of others that a study starts from are fetched, too, unless `sources` names a folder. Where one of
     several cannot be built, that is said and the others are built all the same; a single one raises UserError.
     """
-    wanted = [
-        (called, partial(prepare_one, called, task, root, sources, say)) for called, task in _called(name, effort)
-    ]
+    common = {"root": root, "sources": sources, "say": say}
+    wanted = [(called, partial(prepare_one, called, task, **common)) for called, task in _called(name, effort)]
     if name != "all" and sources.folder is None:
         weights = find_weights(name, effort)
-        wanted += [(each.name, partial(fetch_weights, each, root, sources, say)) for each in weights]
+        wanted += [(each.name, partial(fetch_weights, each, **common)) for each in weights]
     if len(wanted) == 1:
         wanted[0][1]()
         return True

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelfield import tasks
 from levelfield.data import prepared
 from levelfield.data.audit import shallow
 from levelfield.data.audit.facts import facts
@@ -37,6 +38,7 @@ from levelfield.spec import (
     Row,
     Run,
     SplitName,
+    StepLabels,
     Task,
     UserError,
     Values,
@@ -58,6 +60,16 @@ class Place(NamedTuple):
 def folder(task: Task, effort: Effort, place: Place) -> Path:
     """Returns where the parts of an audit that are no runs lie."""
     return place.runs / FOLDER / f"{task.name}-{digest(audit.seen(task, effort))[:10]}"
+
+
+def report_name(task: Task, effort: Effort) -> str:
+    """Returns the name of the folder of an audit's report: "audit-listops-minutes".
+
+    A part of the task's hash tells data of the user's own apart, and a task of ours whose settings are not the usual:
+    "audit-reach-minutes-3f2a91".
+    """
+    usual = task.name not in tasks.names() or tasks.find(task.name) == task
+    return "-".join([audit.study(task).name, effort, *([] if usual and not task.reads else [digest(task)[:6]])])
 
 
 def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> None:
@@ -104,7 +116,8 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     arms = [*models, *_rules(where)]
     guessing = floor(base, splits["train"], splits["test"])
-    rows = [*read_rows(where / "facts.jsonl"), *findings(arms, guessing, groups_of(task, base, place))]
+    found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
+    rows = [*read_rows(where / "facts.jsonl"), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
 
@@ -168,3 +181,15 @@ def floor(task: Task, train: Examples, test: Examples) -> np.ndarray:
         return right if right.mean() >= task.chance else np.full(len(test), task.chance)
     prior = task.baselines(train, test).get("label_prior", task.chance)
     return np.full(len(test), max(prior, task.chance))
+
+
+def constant(task: Task, test: Examples) -> np.ndarray | None:
+    """Returns what the one class that is right most often on these test examples scores on each, (N,); None where
+    answers are no classes. Of labels at steps it is the share of an example's labelled steps, as models are scored."""
+    if not isinstance(task.output, Label | StepLabels):
+        return None
+    y = np.asarray(test.y)
+    values, counts = np.unique(y[y >= 0], return_counts=True)
+    starts = test.offsets[:-1] if test.stepwise else np.arange(len(test))
+    right, told = (np.add.reduceat(which.astype(np.int64), starts) for which in (y == values[counts.argmax()], y >= 0))
+    return right / np.maximum(told, 1)

@@ -10,15 +10,17 @@ import pytest
 from toy_audits import Known
 
 import levelfield
+from levelfield import tasks
 from levelfield.cli.app import main
 from levelfield.engine import audit as auditing
 from levelfield.engine.audit import Place
 from levelfield.presets import audit, efforts
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import Reading
-from levelfield.spec import Task, UserError, no_progress
+from levelfield.spec import Examples, Task, UserError, no_progress
 from levelfield.tasks.corpus import Corpus
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.parity import Parity
 from levelfield.tasks.reach import Reach
 
 
@@ -43,7 +45,10 @@ def test_short_windows_have_all_of_what_three_symbols_in_a_row_say(
     found = done(Known("window"), tmp_path)
     assert found.enough.steps == 3, "of which counts are enough"
     assert found.scores["window1"].value < 0.6 < found.scores["window5"].value
-    assert words.lead(found).startswith("Windows of 3 steps give 100 % (100 to 100) of what a model learns here; this")
+    said = words.lead(replace(found, effort="minutes"))
+    assert said.startswith(
+        "The best that was tried, the rule that knows counts of 3-grams, sees no more than windows of 3"
+    )
     assert found.shares["unordered"].high < 0.6
 
 
@@ -109,6 +114,24 @@ def test_a_floor_is_the_best_guess() -> None:
     numbers = Known("sum").build(None)
     away = auditing.floor(Known("sum"), numbers["train"], numbers["test"])
     assert np.isclose(-away.mean(), np.square(numbers["test"].y - numbers["train"].y.mean()).mean())
+
+
+def test_the_commonest_answer_is_that_of_the_test_examples() -> None:
+    x, labels = np.zeros((5, 4), np.uint8), np.array([2, 1, 2, 0, 2])
+    of_sequences = Examples.of_equal_length(x, labels)
+    assert auditing.constant(ListOps(), of_sequences).tolist() == [1, 0, 1, 0, 1]
+    steps = Examples(np.zeros(7, np.uint8), np.array([0, 3, 5, 7]), np.array([1, 1, -1, 0, 1, -1, -1]), stepwise=True)
+    assert auditing.constant(Parity(), steps).tolist() == [1, 0.5, 0]
+    assert auditing.constant(Known("sum"), Known("sum").build(None)["test"]) is None
+
+
+PARITY_OF_MARKS = tasks.find("reach_parity")
+
+
+def test_a_report_is_named_after_the_task_and_what_is_unusual_of_it(tmp_path: Path) -> None:
+    assert auditing.report_name(ListOps(), "smoke") == "audit-listops-smoke"
+    names = {auditing.report_name(task, "smoke") for task in (Reach(), Reach(64), PARITY_OF_MARKS, Reach(65))}
+    assert len(names) == 4 and "audit-reach-smoke" in names
 
 
 def test_the_groups_of_an_audit_are_those_of_the_examples_that_it_has(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from levelfield.report.audit.shares import FEWEST, RULE, WINDOW
+from levelfield.report.audit.shares import FEWEST, FREE, RULE, WINDOW
 from levelfield.report.links import marked
 from levelfield.report.plain_lists import anchor_of
 from levelfield.spec import Row
 
 GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
 MOST = 0.95  # share that counts as all
+NEAR = 0.8  # share that a model which sees everything needs, for windows to be compared with it
 Key = tuple[str, str, str]
 """A fact: metric, split, place."""
 GUESSING, LEARNABLE = ("guessing", "test", ""), ("learnable", "test", "")
@@ -119,6 +120,11 @@ class Reading:
         """What the reference has of all that lies between guessing and no error at all."""
         perfect = 1.0 if self.in_percent else 0.0
         return (self.scores[self.reference].value - self.guessing) / ((perfect - self.guessing) or 1.0)
+
+    @property
+    def matched(self) -> bool:
+        """Whether some model that sees everything has learnt nearly as much as the best that was tried."""
+        return any(share.value >= NEAR for share in self.of_kind(FREE).values())
 
     @property
     def too_small(self) -> bool:

@@ -45,18 +45,21 @@ class Scored(NamedTuple):
     place: str = ""
 
 
-def findings(arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray | None = None) -> list[Row]:
+def findings(
+    arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray | None = None, constant: np.ndarray | None = None
+) -> list[Row]:
     """Returns rows of every arm: score and share, each with `_low` and `_high`; and of what is learnable.
 
     floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, (N,); None where
-    each stands by itself.
+    each stands by itself. constant: the scores of the one answer that is right most often on these very examples, (N,),
+    which what is learnable has to be above as well, since a model that has learnt nothing may happen to give it.
     """
     reference = max(arms, key=lambda arm: arm.validation)
     count = len(floor)
     _, own = np.unique(np.arange(count) if groups is None else groups, return_inverse=True)
     rows = [_row("guessing", "score", float(floor.mean()), count)]
     drawn = _Drawn.of(arms, floor, own)
-    learnt = count >= FEWEST and bool(np.quantile(drawn.gain(reference), LEARNT / 2) > 0)
+    learnt = count >= FEWEST and all(drawn.above(reference, rival) for rival in (floor, constant) if rival is not None)
     rows.append(_row(reference.name, "learnable", float(learnt), count))
     for arm in arms:
         at = f"{arm.kind}={arm.place or arm.name}"
@@ -68,8 +71,12 @@ def findings(arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray | Non
 
 
 class _Drawn(NamedTuple):
-    """Means over test sets drawn anew: of guessing, (DRAWS,), and of each arm, whose seeds stay as they are."""
+    """Means over test sets drawn anew: of guessing, (DRAWS,), and of each arm, whose seeds stay as they are.
 
+    times: what each example counts in each draw, (DRAWS, N).
+    """
+
+    times: np.ndarray
     floor: np.ndarray
     means: dict[str, np.ndarray]
 
@@ -80,7 +87,11 @@ class _Drawn(NamedTuple):
         times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)[:, groups]
         times = times / times.sum(1, keepdims=True)
         means = {arm.name: times @ arm.scores.mean(0, dtype=np.float64) for arm in arms}
-        return _Drawn(times @ floor.astype(np.float64), means)
+        return _Drawn(times, times @ floor.astype(np.float64), means)
+
+    def above(self, arm: Scored, rival: np.ndarray) -> bool:
+        """Whether the arm is above the scores of a rival, (N,), at LEARNT."""
+        return bool(np.quantile(self.means[arm.name] - self.times @ rival.astype(np.float64), LEARNT / 2) > 0)
 
     def gain(self, arm: Scored) -> np.ndarray:
         """How far the arm is above guessing, (DRAWS,)."""

@@ -1,10 +1,12 @@
 """Says what an audit found in plain words: the verdict, what was not tried, a paragraph for a datasheet, a badge.
 
-    lead(found)      # "Windows of 9 steps give 97 % (93 to 100) of what a model learns here; ..."
+    lead(found)      # "Windows of 9 steps, pooled over the whole sequence, give 97 % (93 to 100) of what a model ..."
 
 By rules that are fixed here: a claim needs a share of 95 % whose interval does not go below 80 %, and nothing is
-claimed where nothing was learnt, or on fewer than 100 test examples. That a benchmark does not measure long range is
-said only where at least half of it was learnt: what is learnt first is often what is near, as in associative recall.
+claimed where nothing was learnt, on fewer than 100 test examples, or at effort `smoke`. That something does not measure
+long range is said only where a model that sees everything has learnt nearly as much as the best that was tried: where
+none has, more may be learnt from further away. It is said of the benchmark where nine tenths of it were learnt, and of
+what was learnt where that is half: what is learnt first is often what is near, as in associative recall.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Nu
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
-HALF = 0.5  # the least that the model to be shuffled must have learnt, and the reference for a claim about the task
+HALF = 0.5  # the least that the model to be shuffled must have learnt, and the reference for a claim about range
+NEARLY = 0.9  # the least that the reference must have learnt for a claim about the benchmark as a whole
+QUICK = "smoke"  # the effort at which models are trained for seconds, so that nothing is said of range
+GREY, RED, GREEN, BROWN, BLUE = "#6a6d72", "#a3203a", "#2c7a3f", "#a35200", "#0b5ea8"  # of badges
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
+PLACES = "positions"
 RULES = {
     "length": "the length alone",
-    "positions": "each step with its place",
+    PLACES: "each step with its place",
 }
 """What a rule knows, where its name does not say it."""
 
@@ -51,7 +57,19 @@ def lead(found: Reading) -> str:
             f"scores {_score(found, found.scores[found.reference])} where guessing scores "
             f"{_guessing(found)}."
         )
+    if found.effort == QUICK:
+        return _tried_out(found)
     return f"{_local(found)}{_trivial(found)}{_level(found)}"
+
+
+def _tried_out(found: Reading) -> str:
+    """What there is to say where models were trained for seconds: what rules have."""
+    head = f"Models were trained for seconds only (effort {QUICK}), so that nothing is said of range."
+    rules = {name: number for name, number in found.scores.items() if number.kind == RULE}
+    if not rules:
+        return head
+    best = max(rules, key=lambda name: rules[name].value)
+    return f"{head} Of the rules, the one that knows {rule_words(best)} is best: it {_scores(found, best)}."
 
 
 def _local(found: Reading) -> str:
@@ -63,22 +81,61 @@ def _local(found: Reading) -> str:
         most = max((share for _, share in windows), key=lambda share: share.value)
         head = f"Windows of up to {found.widest:.0f} steps give at most {most.percent()} of what a model learns here"
         return f"{head}; {_arm(found.reference)} learnt the rest." if most.high < MOST else f"{head}."
-    share = found.narrowest
-    head = f"Windows of {_steps(enough.steps)} give {share.percent()} of what a model learns here"
+    share, head = found.narrowest, _enough(found)
     if share.low < SURE:
         return f"{head}, an interval too wide for a claim."
     if 2 * enough.steps >= found.fact("steps", "test", "median"):
         return f"{head}; such a window sees most of a sequence."
-    return f"{head}; this benchmark does not measure long range." if found.learnt >= HALF else f"{head}."
+    if not found.matched:
+        return f"{head}; no model that sees everything learnt as much, so that more may be learnt from further away."
+    if found.learnt < HALF:
+        return f"{head}."
+    what = "this benchmark does not measure" if found.learnt >= NEARLY else "what was learnt of it does not measure"
+    return f"{head}; {what} long range."
+
+
+def _enough(found: Reading) -> str:
+    """What the narrowest sufficient window has; where it is the best that was tried, a share of itself says nothing."""
+    steps = f"{_steps(found.enough.steps)}, pooled over the whole sequence,"
+    if _is_reference(found):
+        rule = f", {_arm(found.reference)}," if found.shares[found.reference].kind == RULE else ""
+        return f"The best that was tried{rule} sees no more than windows of {steps[:-1]}"
+    return f"Windows of {steps} give {found.narrowest.percent()} of what a model learns here"
+
+
+def _is_reference(found: Reading) -> bool:
+    """Whether the narrowest sufficient window is the best of all that was tried."""
+    return math.isfinite(found.enough.steps) and found.narrowest == found.shares.get(found.reference)
 
 
 def _level(found: Reading) -> str:
     """How much was learnt at all, and what follows where that is little."""
-    best = _score(found, found.scores[found.reference])
-    head = f" The best, {_arm(found.reference)}, scores {best} where guessing scores {_guessing(found)}"
+    head = f" The best, {_arm(found.reference)}, {_scores(found, found.reference)}"
+    if _is_reference(found):
+        head = f" It {_scores(found, found.reference)}"
+        head += "; no sequence model was better" if found.simplest == found.reference else ""
+    elif found.simplest == found.reference:
+        head = f" That rule {_scores(found, found.reference)}"
     if found.learnt >= HALF:
         return f"{head}."
-    return f"{head}: most of the task was not learnt, and that may need more than these windows."
+    return f"{head}. Most of the task was not learnt, and that may need more than these windows."
+
+
+def _scores(found: Reading, arm: str) -> str:
+    """What an arm scores beside guessing; for numbers, what it explains of their variance."""
+    if found.in_percent:
+        return f"scores {found.scores[arm].percent()} where guessing scores {_guessing(found)}"
+    explained = 1 - found.scores[arm].value / (found.guessing or -1.0)
+    return (
+        f"scores {found.scores[arm].plain()}, minus the squared error, and explains {100 * explained:.0f} % of variance"
+    )
+
+
+def claims(found: Reading) -> bool:
+    """Whether windows say something of the task: half of it was learnt, and what sees everything learnt as much as they
+    did, or more."""
+    beyond = math.isinf(found.enough.steps)
+    return found.learnable and found.learnt >= HALF and (beyond or found.matched)
 
 
 def _trivial(found: Reading) -> str:
@@ -86,6 +143,8 @@ def _trivial(found: Reading) -> str:
     if not found.simplest:
         return ""
     rule, share = rule_words(found.simplest), found.shares[found.simplest].percent()
+    if found.simplest == found.reference:
+        return "" if _is_reference(found) else f" No sequence model was better than the rule that knows {rule}."
     return f" Without a sequence model, {rule} already {_verb(found.simplest)} {share} of it."
 
 
@@ -95,7 +154,8 @@ def _verb(rule: str) -> str:
 
 def details(found: Reading) -> list[str]:
     """Returns what else was found, a sentence each."""
-    return [*_window_interval(found), *_order(found), *_faults(found), *_proved(found)]
+    trained = [] if found.effort == QUICK else [*_window_interval(found), *_order(found)]
+    return [*trained, *_faults(found), *_proved(found)]
 
 
 def _window_interval(found: Reading) -> Iterator[str]:
@@ -134,7 +194,7 @@ def _faults(found: Reading) -> Iterator[str]:
     leaked = found.fact("leaked", "test")
     if leaked >= LEAK:
         share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
-        yield f"{share} of the test examples are in the training split too, which inflates every score."
+        yield f"{share} of the test examples are in the training split too, which can inflate scores."
     near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
     if near - leaked >= LEAK:
         share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
@@ -177,11 +237,13 @@ def paragraph(found: Reading) -> str:
     steps = found.fact("steps", "test", "median")
     return " ".join(
         [
-            f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}).",
+            f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; scores are "
+            f"on {found.tested:,} of the test examples).",
             lead(found),
             *details(found),
             "Shares are of the gain over guessing of the best model tried, with 95 % intervals over test examples and "
             "seeds.",
+            not_tried(found)[0],
         ]
     )
 
@@ -195,33 +257,33 @@ class Badge(NamedTuple):
 
 def badge(found: Reading) -> Badge:
     """Returns what the badge says."""
-    enough = found.enough
+    enough, proved = found.enough, found.fact("certified_range")
     if found.too_small:
-        return Badge("too small to say", "#6a6d72")
+        return Badge("too small to say", GREY)
     if not found.learnable:
-        return Badge("nothing learnt", "#6a6d72")
+        return Badge("nothing learnt", GREY)
+    if found.effort == QUICK:
+        return Badge(f"not asked at {QUICK}", GREY)
+    if math.isinf(enough.steps) and proved:
+        return Badge(f"more than {proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
-        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", "#6a6d72")
+        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
     if found.simplest and not found.simplest.endswith(GRAMS):
-        return Badge(f"no: {100 * found.shares[found.simplest].value:.0f} % from {_short(found.simplest)}", "#a3203a")
+        given = f"{100 * found.shares[found.simplest].value:.0f} % from {rule_words(found.simplest)}"
+        return Badge(given, BLUE) if found.simplest == PLACES else Badge(f"no: {given}", RED)
     if math.isinf(enough.steps):
-        return Badge(f"more than {found.widest:.0f} steps", "#2c7a3f")
-    share = found.narrowest
-    if share.low < SURE:
-        return Badge("undecided", "#6a6d72")
+        return Badge(f"more than {found.widest:.0f} steps", GREEN)
     local = 2 * enough.steps < found.fact("steps", "test", "median")
-    return Badge(
-        f"{'no: ' if local else ''}{100 * share.value:.0f} % from {_steps(enough.steps)}",
-        "#a35200" if local else "#0b5ea8",
-    )
+    if found.narrowest.low < SURE or (local and not found.matched):
+        return Badge("undecided", GREY)
+    given = f"{100 * found.narrowest.value:.0f} % from {_steps(enough.steps)}"
+    if local and found.learnt >= NEARLY:
+        return Badge(f"no: {given}", BROWN)
+    return Badge(given, BROWN if local else BLUE)
 
 
 def _steps(number: float) -> str:
     return "one step" if number == 1 else f"{number:.0f} steps"
-
-
-def _short(rule: str) -> str:
-    return f"{rule} step{'' if rule.endswith(' 1') else 's'}" if " " in rule else rule
 
 
 def badge_svg(found: Reading) -> str:
