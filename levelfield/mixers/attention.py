@@ -117,6 +117,10 @@ class Attention(MixerConfig):
         side = self.window if self.window is not None else 2 * self.block if self.block is not None else None
         return None if side is None or self.sinks else max(2 * side - 1, side + self.short_conv - 1)
 
+    @property
+    def equivariant(self) -> bool:
+        return self.block is None
+
     def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
         """Returns four, of rotary attention over all steps; none of another one, or of one that met far positions.
 

@@ -87,6 +87,10 @@ class SPADE(MixerConfig):
     def receptive_field(self) -> int | None:
         return None if self.state else 2 * self.window - 1
 
+    @property
+    def equivariant(self) -> bool:
+        return self.near != "chunk"
+
     def param_rules(self) -> Mapping[str, ParamRule]:
         own = ParamRule(lr=self.lr, weight_decay=0.0)
         rules = dict.fromkeys(("log_decay", "frequency", "drive", "low_rank"), own)

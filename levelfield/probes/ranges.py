@@ -41,7 +41,7 @@ class Ranges(Probe):
         trained, bound = run.task.certified_range, run.model.max_length
         if trained is None:
             raise UserError(f"Task {run.task.name} has no certified range: the probe ranges is for the task reach.")
-        field = run.model.receptive_field
+        field = run.model.proved_field
         if field is not None:
             yield Row(metric="receptive_field", unit="steps", split="none", value=float(field), status="ok")
         for factor in self.factors:

@@ -64,6 +64,12 @@ class MixerConfig(ABC):
         """Steps that an output of one bidirectional layer depends on, its own included; None where it is all."""
         return None
 
+    @property
+    def equivariant(self) -> bool:
+        """Whether a layer does the same at every step, wherever it is (but for the sequence's ends): a shifted sequence
+        has shifted outputs. Layers that part a sequence into blocks do not: a step's place in its block decides."""
+        return True
+
     def remedies(self, width: int, factor: int, trained: int) -> Mapping[str, MixerConfig]:
         """Returns settings by name under which trained weights may read `factor` times the `trained` steps better."""
         return {}
@@ -126,6 +132,12 @@ class Model:
         """Steps that an output step of the whole stack depends on, its own included; None where it is all."""
         bounds = [self.mixers[layer % len(self.mixers)].receptive_field for layer in range(self.depth)]
         return None if None in bounds else 1 + sum(b - 1 for b in bounds if b is not None)
+
+    @property
+    def proved_field(self) -> int | None:
+        """The same where the whole stack is equivariant, as the bound of docs/reach.md asks; None elsewhere."""
+        alike = self.positions == "none" and all(mixer.equivariant for mixer in self.mixers)
+        return self.receptive_field if alike else None
 
     @property
     def max_length(self) -> int | None:

@@ -287,8 +287,8 @@ class Reach(Task):
         orders = "both orders" if self.twins == 2 else f"all {self.twins} orders"
         sizes = ", ".join(f"{count:,} of {split}" for split, count in compared.items())
         return Certificate(
-            claim=f"Features of up to {self.range:,} steps, pooled without their places, score exactly 50 % on val and "
-            f"test: {orders} of the marks have the same windows.",
+            claim=f"Features of up to {self.range:,} steps, computed alike at every step and pooled without their "
+            f"places, score exactly 50 % on val and test: {orders} of the marks have the same windows.",
             checked=f"Labels are balanced in every class of {self.twins} twins, and no class is in two splits; windows "
             f"are equal in the classes compared ({sizes}).",
             faults=tuple(faults),

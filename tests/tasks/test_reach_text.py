@@ -111,7 +111,10 @@ def test_prepare_and_verify_take_it_by_name(book: bytes, capsys: pytest.CaptureF
     assert by_name.task(name) == TWO
     main(["data", "prepare", name])
     main(["data", "verify", "reach"])
-    assert "Features of up to 12 steps, pooled without their places, score exactly 50 %" in capsys.readouterr().out
+    assert (
+        "Features of up to 12 steps, computed alike at every step and pooled without their places, score exactly 50 %"
+        in capsys.readouterr().out
+    )
     with pytest.raises(SystemExit) as end:
         main(["data", "prepare", name.replace("128", "64")])
     assert end.value.code == 2 and "none may occur in the filler" in " ".join(capsys.readouterr().err.split())

@@ -214,8 +214,8 @@ def _proved(found: Reading) -> Iterator[str]:
     if steps := found.fact("certified_range"):
         range_ = found.led(f"{steps:.0f}", "certified_range")
         yield (
-            f"Proved, and checked on the arrays: windows of up to {range_} steps whose features are pooled without "
-            "regard to their place score exactly what guessing scores."
+            f"Proved, and checked on the arrays: windows of up to {range_} steps whose features are computed alike at "
+            "every step, and pooled without regard to their place, score exactly what guessing scores."
         )
 
 
