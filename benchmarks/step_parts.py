@@ -36,12 +36,12 @@ COLUMNS = ("mixer", "precision", "ms", *PARTS, REST)
 
 
 def part_of(operator: str) -> str:
-    """Which part an operator belongs to, by how its name begins."""
+    """Returns the part that an operator belongs to, by how its name begins."""
     return next((part for part, names in PARTS.items() if operator.startswith(names)), REST)
 
 
 def measure(label: str, precision: str) -> dict[str, object]:
-    """The milliseconds of one step, and the share of each part in it."""
+    """Returns the milliseconds of one step, and the share of each part in it."""
     work, _ = ours(label, SIDES[KINDS[precision]])(Path(), LENGTH)
     for _ in range(2):
         work()

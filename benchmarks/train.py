@@ -11,6 +11,7 @@ their ratios, for absolute numbers belong to the machine and to what else it was
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from levelfield.runs.flops import cost
 from levelfield.spec import Label, Tokens
 
 GROUPS = [PRODUCTS, *NAMES]
+PARTS = Path(__file__).resolve().parent.parent / "results" / "speed-step-parts.csv"
 ABOUT = """# Speed of a training step
 
 A whole optimizer step of a model of two blocks, width 256, feed-forward layers of 1,024, AdamW, on 8,192 tokens: CPU
@@ -43,10 +45,13 @@ rows say:
   same fused kernel, and BigBird are within 2 % of it; sixteen other layers take 1.1 to 6.5 times as long, and two
   cannot be measured. Several of them have kernels for GPUs, of which a CPU shows nothing.
 - **bf16 is slower than float32 for no mixer that is measured here**, and half of them train 1.6 times as fast or
-  faster. The goal of 1.5 is missed by thirteen. On this CPU torch's fused attention takes as long in bf16 as in
-  float32 (8 and 7 ms forward, 19 and 19 backward, for 256 queries and 1,024 keys of 4 heads, twice), which explains
-  those with windows and biases. The others were not profiled; their recurrences, decays and softmax stay in float32
-  ([numerics](numerics.md)).
+  faster. The goal of 1.5 is missed by thirteen. *Maps* is the share of a float32 step that is spent in linear maps, by
+  torch's profiler (`python benchmarks/step_parts.py`), and *by maps* the ratio if these alone became faster, as much as
+  plain products do; elementwise steps on half the bytes can add to it. Nine of the thirteen would not reach 1.5 by
+  their maps: on this CPU torch's fused attention takes as long in bf16 as in float32, and recurrences, decays, softmax
+  and the batched products inside of them stay in float32 ([numerics](numerics.md)). Four would (Longformer, Mamba-2,
+  DeltaNet, Gated DeltaNet) and lose it to casts, copies and what is done in float32; `results/speed-step-parts.csv` has
+  the parts of each that was profiled.
 - **Compiling makes no step here faster on a CPU**; it takes less memory. Do not use `--compile` on a CPU for speed.
 - Nothing was measured on a GPU, neither utilisation nor hours: the GPU-hours of `levelfield plan` are its operations
   over an assumed 100 TFLOP/s, and its hours on a CPU come from one batch.
@@ -78,19 +83,36 @@ def lines(rows: list[Row]) -> Iterator[str]:
     best, groups = limits(rows), dict[tuple[str, int], dict[str, Row]]()
     for row in (row for row in rows if row["group"] != PRODUCTS):
         groups.setdefault((row["group"], int(row["length"])), {})[row["side"]] = row
-    yield "| mixer | steps | ours, tokens/s | MiB | share | in bf16 | compiled | others |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---|"
+    maps = linear_maps()
+    yield "| mixer | steps | ours, tokens/s | MiB | share | maps | in bf16 | by maps | compiled | others |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"
     for (label, length), sides in groups.items():
         ours, others = sides["ours"], [side for side in sides if side not in SIDES]
         if ours["status"] != "ok":
-            yield f"| `{label}` | {length} | {said(ours)} | | | | | |"
+            yield f"| `{label}` | {length} | {said(ours)} | | | | | | | |"
             continue
         time, limit = float(ours["us_per_token"]), best.get("float32")
         share = f"{flops_per_token(label, length) / time / 1e3 / limit:.0%}" if limit else ""
-        beside = [ratio(time, sides[side]) if side in sides else "" for side in ("ours bf16", "ours compiled")]
+        bf16, compiled = (ratio(time, sides[side]) if side in sides else "" for side in ("ours bf16", "ours compiled"))
+        mapped = maps.get(label) if length == LENGTHS[0] else None
+        known = (f"{mapped:.0%}", f"{by_maps(mapped, best):.2f}") if mapped is not None and len(best) == 2 else ("", "")
+        beside = (known[0], bf16, known[1], compiled)
         named = "; ".join(f"{side} {ratio(time, sides[side])}" for side in others)
         cells = (f"`{label}`", length, f"{1e6 / time:,.0f}", f"{float(ours['peak_mib']):,.0f}", share, *beside, named)
         yield f"| {' | '.join(map(str, cells))} |"
+
+
+def linear_maps() -> dict[str, float]:
+    """Returns, by mixer, the share of a float32 step that `step_parts.py` found in linear maps."""
+    if not PARTS.exists():
+        return {}
+    with PARTS.open() as file:
+        return {r["mixer"]: float(r["linear maps"]) for r in csv.DictReader(file) if r["precision"] == "float32"}
+
+
+def by_maps(share: float, best: dict[str, float]) -> float:
+    """How many times as fast a step is whose share of linear maps alone becomes faster, as plain products do."""
+    return 1 / (1 - share + share * best["float32"] / best["bf16"])
 
 
 def ratio(ours: float, row: Row) -> str:
