@@ -148,4 +148,6 @@ def test_a_model_that_was_not_asked_is_named() -> None:
 
 def test_its_name_and_its_effort_are_its_own() -> None:
     assert study.name == "state_tracking" and study.verdict is verdict
+    failed, held = study.claim.split("; ")
+    assert f"{state_tracking.FAILED_AT} times" in failed and f"{state_tracking.HELD_AT} times" in held
     assert len({tuple(scale.lengths.values()) for scale in SCALES.values()}) == len(SCALES)
