@@ -27,6 +27,7 @@ from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_arms import LIFT
 from levelfield.studies.amos2025_starts import MARGIN, OTHERS
 from levelfield.studies.miralles2025_small import NEARLY
+from levelfield.studies.state_tracking import FAILED_LENGTH, HELD_AT, HOLDING, broken_down
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -75,6 +76,17 @@ def by_name(found: Answer) -> str:
     parts = [(said, [f.subject for f in found.findings if f.decided == sign]) for said, sign in names.items()]
     parts += [("Open", [f.subject for f in found.findings if not f.decided])]
     return " ".join(f"{said}: {'; '.join(subjects)}." for said, subjects in parts if subjects)
+
+
+def machines(found: Answer) -> str:
+    """The answers of state tracking by name, and what holds at the shorter multiple and no longer at the longer one."""
+    table = Table.of(found.results.rows, "length")
+    lost = [key for _, models, tasks in HOLDING for key in broken_down(table, models, tasks)]
+    told = words.listed(
+        f"{words.named(key.task)} by {words.named(key.model)} ({table.cells[key].median:.1f} %)" for key in lost
+    )
+    further = f" No longer held at {FAILED_LENGTH}, in most seeds, though at {HELD_AT} times (medians there): {told}."
+    return by_name(found) + (further if lost else "")
 
 
 def never_from_scratch(found: Answer) -> str:

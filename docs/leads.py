@@ -21,6 +21,7 @@ from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, Asked, fifth
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
+from levelfield.studies.state_tracking import FAILED_AT, HELD_AT, unasked
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -299,6 +300,17 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
             "their gain, first on counting and then on needles among look-alike pairs (the section before): "
             f"{', '.join(parts)}."
         )
+
+
+def machines(found: Answer) -> Iterator[str]:
+    """At which length holding and failing are judged, and the rows of a model that no question asks about."""
+    yield (
+        f"Whether a model holds a machine is judged at {HELD_AT} times the length of training, and whether it fails at "
+        f"{FAILED_AT} times. So a model that holds one at {HELD_AT} times may have lost it at {FAILED_AT}; the table "
+        "says where."
+    )
+    if left_out := unasked(found.results.rows):
+        yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"
 
 
 def _soon(found: Answer) -> str:

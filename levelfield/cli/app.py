@@ -284,6 +284,9 @@ def verify(
 ) -> None:
     """Check the arrays of a task that are prepared, and print their data card.
 
+    A bare name means every folder of that task, whatever its settings; one with settings, such as "reach(range=16)",
+    means that folder alone.
+
     Args:
         task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, a study (its name or
             file) for all its tasks, or all

@@ -1,12 +1,14 @@
 """Prepares the arrays of tasks, checks them and describes them: `levelfield data prepare`, `verify` and `croissant`.
 
 prepare("all", Path("data"), Sources(), say)
-verify("recall", Path("data"), say)
+verify("recall", Path("data"), say)                 # every prepared folder of recall
+verify("recall(pairs=6)", Path("data"), say)        # the folder of exactly that task
 describe("recall", Path("data"), say)
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -129,12 +131,47 @@ def shown(bar: Bars) -> Progress:
 
 def verify(name: str, root: Path, say: Say, effort: Effort = "minutes") -> bool:
     """Checks every prepared folder of a task, whatever its settings, of the tasks of a study, or of "all", and says
-    what is in it; returns whether all are sound."""
+    what is in it; returns whether all are sound. A task with settings, such as reach(range=16), is checked alone.
+
+    Where several things are checked, the last line counts those that are sound and names the others. Raises UserError
+    where there is no such task or nothing of it is prepared.
+    """
     given = [] if name == "all" else find_tasks(name, effort)
     own = {task.name for task in given}
-    sound = [verify_folder(at, given, say) for at in _folders(name, root, own)]
+    at = [_folder(name, given[0], root)] if _has_settings(name) else _folders(name, root, own)
+    folders = {each: verify_folder(each, given, say) for each in at}
     weights = [] if name == "all" else find_weights(name, effort)
-    return verify_downloads(own, root, say, weights) and all(sound)
+    files = verify_downloads(own, root, say, weights)
+    if len(folders) + len(files) > 1:
+        say(f"\n{_summary(folders, files)}")
+    return all(folders.values()) and all(files.values())
+
+
+def _has_settings(name: str) -> bool:
+    """Tells whether a task is named with settings in brackets. A user's file of data is not: its flags are its name."""
+    return name.endswith(")") and not own_data.is_word(name) and "(" in name
+
+
+def _folder(name: str, task: Task, root: Path) -> Path:
+    """Returns the folder of exactly this task, called `name`. Raises UserError where it is not prepared."""
+    at = prepared.folder(task, root)
+    if at.is_dir():
+        return at
+    kind = name.partition("(")[0]
+    others = f", or check those with other settings: `levelfield data verify {kind}`"
+    some = any(root.glob(f"{task.name}-*"))
+    raise UserError(
+        f"{name} is not prepared in {root}: start with `levelfield data prepare {shlex.quote(name)}`"
+        f"{others if some else ''}."
+    )
+
+
+def _summary(folders: Mapping[Path, bool], files: Mapping[Path, bool]) -> str:
+    """Returns "Sound: 2 of 3 folders and 1 of 1 downloaded files. Not sound: data/reach-3f2a." of what was checked."""
+    kinds = {"folders": folders, "downloaded files": files}
+    counts = [f"{sum(each.values())} of {len(each)} {kind}" for kind, each in kinds.items() if each]
+    bad = [str(at) for each in kinds.values() for at, sound in each.items() if not sound]
+    return f"Sound: {' and '.join(counts)}." + (f" Not sound: {', '.join(bad)}." if bad else "")
 
 
 def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
@@ -196,16 +233,17 @@ def _restore(settings: Mapping[str, Any]) -> Task | None:
     return kind(**given) if names - later <= given.keys() else None
 
 
-def verify_downloads(own: set[str], root: Path, say: Say, weights: Sequence[ForeignWeights] = ()) -> bool:
+def verify_downloads(own: set[str], root: Path, say: Say, weights: Sequence[ForeignWeights] = ()) -> dict[Path, bool]:
     """Checks downloaded official files against their checksums, those of the tasks called `own` or of all where that
-    is empty, and those of `weights`; returns whether all are right."""
-    right, readers = True, [t for t in map(tasks.find, tasks.names()) if not own or t.name in own]
+    is empty, and those of `weights`; returns, file by file, whether it is right."""
+    right: dict[Path, bool] = {}
+    readers = [task for task in map(tasks.find, tasks.names()) if not own or task.name in own]
     known = {prepared.downloads(task, root): task.archives for task in readers}
     known |= {prepared.downloads(each, root): download.archives_of(each) for each in weights}
     for folder, archives in known.items():
         for archive in archives if folder.is_dir() else ():
             errors = download.verify(archive, folder)
-            right &= not errors
             if (folder / archive.name).exists():
+                right[folder / archive.name] = not errors
                 say(f"{folder / archive.name}: {errors[0] if errors else 'sound'}")
     return right

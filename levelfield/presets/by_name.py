@@ -10,6 +10,7 @@ torch alone, so that tasks can be listed at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -40,7 +41,24 @@ def mixer(name: str, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
 
     if kind.lower() in mixers.NAMES:
         return _with_settings(mixers.find(kind)(), name, "mixer")
+    if kind not in plugins.plugins("mixers"):
+        _require_no_hybrid(kind)
     return _plugged("mixers", name, _user_mixer, mixers.NAMES)
+
+
+def _require_no_hybrid(name: str) -> None:
+    """Raises UserError for the name of a published hybrid, such as samba or Kimi-Linear, which is a pattern of layers
+    and no mixer."""
+    from levelfield.presets.hybrids import HYBRIDS
+
+    plain = re.sub(r"[-_ ]", "_", name.lower())
+    if plain in HYBRIDS:
+        others = ", ".join(each for each in HYBRIDS if each != plain)
+        raise UserError(
+            f"{name} is no mixer but a hybrid, a pattern of layers, as are {others}: compare it in a study "
+            f'of your own, a file with the line `Model(hybrids.pattern("{plain}"), depth=2, width=32, causal=True)`, '
+            "as the section on hybrids of docs/mixers.md shows."
+        )
 
 
 def task(name: str) -> Task:

@@ -3,7 +3,8 @@
     draw(cells)         # None for fewer than two tasks
 
 Scores of tasks that differ in difficulty and in what guessing gives cannot share an axis. What can is the share that a
-model has of what guessing leaves to be had: 0 is guessing, and 100 is a perfect score.
+model has of what guessing leaves to be had: 0 is guessing, and 100 is a perfect score. What lies below the lower end of
+the axis is marked at its edge: a score by a triangle and its value, the rest of a whisker by a small triangle.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 4  # panels side by side
-LEFT = -8.0  # where the axis begins: a score below guessing is drawn there at the lowest
+LEFT = -8.0  # where the axis begins; what lies further below guessing is marked at its edge
 
 
 def gained(value: float, floor: float) -> float:
@@ -45,11 +46,14 @@ def draw(cells: Cells) -> Figure | None:
             panel.set_yticks(range(len(tasks)), [style.short(t, 18) if number % columns == 0 else "" for t in tasks])
         marks = " · ".join(f"{mark} {protocol}" for mark, protocol in zip(MARKS, protocols, strict=False))
         told = f"0 is guessing, 100 perfect; whisker: 95 % interval; grey line: the best model · {marks}"
+        told += _legend(scored)
         figure.suptitle(told, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, "scorecard")
     return Figure(*drawn, f"Share of what guessing leaves, on {', '.join(tasks)}, of {', '.join(models)}.")
 
 
+CUT = "◂"  # of a score that lies left of the axis
+GOES_ON = 8  # the marker of a whisker that does: a small triangle outside the axis
 MARKS = "●○■□▲△"  # of protocols, in their order
 SHAPES = ("o", "o", "s", "s", "^", "^")
 
@@ -57,6 +61,39 @@ SHAPES = ("o", "o", "s", "s", "^", "^")
 def _middle(cell: Cell) -> float:
     assert cell.summary is not None
     return gained(cell.summary.median, cell.floor or 0.0)
+
+
+def _ends(cell: Cell) -> tuple[float, ...]:
+    """Returns both ends of the whisker of a cell, over seeds or else over test examples; () where it has none."""
+    interval = cell.summary and (cell.summary.interval or cell.summary.test)
+    return tuple(gained(end, cell.floor or 0.0) for end in interval) if interval else ()
+
+
+def _legend(cells: Sequence[Cell]) -> str:
+    """Says in a second line what the marks at the left edge mean, of those that there are; "" without any."""
+    points = any(_middle(cell) < LEFT for cell in cells)
+    whiskers = any(_middle(cell) >= LEFT > min(_ends(cell), default=LEFT) for cell in cells)
+    said = [f"{CUT} −20: a score of −20, left of the axis"] if points else []
+    said += [f"small {CUT} without a number: the whisker goes on to the left"] if whiskers else []
+    return f"\n{' · '.join(said)}" if said else ""
+
+
+def _line(axes: Axes, cell: Cell, height: float, rank: int, shade: str) -> None:
+    """Draws the score and the whisker of one cell, marked at the left edge where they lie beyond it."""
+    middle, ends = _middle(cell), _ends(cell)
+    shown = [max(LEFT, end) for end in ends]
+    if ends and max(ends) > LEFT:
+        axes.plot(shown, [height, height], color=shade, linewidth=1.6, zorder=2)
+    cut = middle < LEFT
+    fill, shape = style.PAPER if rank % 2 else shade, "<" if cut else SHAPES[rank % len(SHAPES)]
+    url = style.url(cell.anchor)
+    axes.plot(max(LEFT, middle), height, shape, color=shade, mfc=fill, markersize=5.5, zorder=3, url=url, clip_on=False)
+    if cut:
+        after = max([LEFT, *shown]) + 4
+        text = f"{middle:.0f}".replace("-", "−")
+        axes.text(after, height, text, fontsize=6.5, color=shade, va="center_baseline", zorder=4)
+    elif ends and min(ends) < LEFT:
+        axes.plot(LEFT, height, marker=GOES_ON, color=shade, markersize=4.5, zorder=3, clip_on=False)
 
 
 def _panel(axes: Axes, mine: Sequence[Cell], best: Mapping[str, float], protocols: Sequence[str], shade: str) -> None:
@@ -67,14 +104,7 @@ def _panel(axes: Axes, mine: Sequence[Cell], best: Mapping[str, float], protocol
         axes.plot([most, most], [place - 0.42, place + 0.42], color=style.FAINT, linewidth=1.4, zorder=1)
         for cell in (cell for cell in mine if cell.arm.task == task):
             rank = protocols.index(cell.arm.protocol)
-            height, middle = place + step * (rank - (len(protocols) - 1) / 2), max(LEFT, _middle(cell))
-            interval = cell.summary and (cell.summary.interval or cell.summary.test)
-            if interval:
-                ends = [max(LEFT, gained(end, cell.floor or 0.0)) for end in interval]
-                axes.plot(ends, [height, height], color=shade, linewidth=1.6, zorder=2)
-            fill = style.PAPER if rank % 2 else shade
-            shape, url = SHAPES[rank % len(SHAPES)], style.url(cell.anchor)
-            axes.plot(middle, height, shape, color=shade, mfc=fill, markersize=5.5, zorder=3, url=url)
+            _line(axes, cell, place + step * (rank - (len(protocols) - 1) / 2), rank, shade)
     axes.set_xlim(LEFT, 103)
     axes.set_ylim(len(best) - 0.4, -0.6)
     axes.set_xticks([0, 50, 100])

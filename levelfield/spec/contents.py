@@ -18,7 +18,10 @@ def contents(files: Sequence[Path]) -> list[str]:
     try:
         return [_content(str(path.resolve()), *_stamp(path)) for path in files]
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be read ({error.strerror}): a task is known by its files.") from error
+        raise UserError(
+            f"{error.filename} cannot be read ({error.strerror}), and a task is known by its files: give the path of a "
+            "file that is there and that you may read."
+        ) from error
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

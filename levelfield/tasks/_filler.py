@@ -18,6 +18,7 @@ import numpy as np
 from levelfield.files import unreadable
 from levelfield.spec import SplitName, UserError
 
+SHORTEST = 2  # range, and so stretch of filler, that a task may have
 Fill = Callable[[np.random.Generator, tuple[int, int], type[np.integer]], np.ndarray]
 """fill(rng, (count, steps), dtype): rows of filler, (count, steps)."""
 
@@ -36,9 +37,10 @@ def of_text(path: Path, symbols: int, least: int) -> dict[SplitName, Fill]:
     text = _bytes(path)
     tenth = len(text) // 10
     if tenth < least:
+        shorter = f", or take a range of at most {tenth:,}" if tenth >= SHORTEST else ""
         raise UserError(
             f"{path} has {len(text):,} bytes, of which val and test have a tenth each, too few for filler of {least:,} "
-            f"steps: give a text of at least {10 * least:,} bytes, or take a range of at most {max(2, tenth):,}."
+            f"steps: give a text of at least {10 * least:,} bytes{shorter}."
         )
     if int(text.max()) >= symbols:
         raise UserError(

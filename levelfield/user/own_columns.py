@@ -177,7 +177,8 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
     values = values.ravel()
     if not np.isfinite(values).all():
         raise UserError(
-            f"Row {number} of the column {name} has a number that is not finite: fill it in or leave it out."
+            f"Row {number} of the column {name} has a number that is not finite: give a number for it, or empty the "
+            "cell, and the row is left out."
         )
     return values
 

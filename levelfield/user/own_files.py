@@ -11,7 +11,6 @@ DuckDB, which is here for rows, and Arrow by pyarrow, which whoever has such fil
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 from levelfield.files import unreadable
 from levelfield.spec import UserError
 from levelfield.user import own_folders
+from levelfield.user.own_encoding import encoding, has_zeros, no_text
 from levelfield.user.own_folders import SPLIT_NAMES
 
 Columns = Mapping[str, list[Any]]
@@ -139,6 +139,8 @@ def _table(path: Path, split: str, skip_broken: bool) -> Part:
                 raise UserError(f"{path} only points to data that git has not downloaded: run `git lfs pull` there.")
         table = READERS[path.suffix.lower()](path, skip_broken)
     except UnicodeDecodeError as error:
+        if error.encoding == "utf-8" and has_zeros(path):
+            raise no_text(path) from error
         kind, usual = ("UTF-8", "latin1") if error.encoding == "utf-8" else (error.encoding.upper(), error.encoding)
         raise UserError(
             f"{path} is no {kind} text (byte {error.start:,}): convert it, for example by `iconv -f {usual} -t utf8`."
@@ -148,21 +150,8 @@ def _table(path: Path, split: str, skip_broken: bool) -> Part:
     return Part(split, table.columns, table.skipped, table.classes)
 
 
-def _encoding(path: Path) -> str:
-    """Returns how a text is encoded: as its mark says, which spreadsheets and PowerShell write, else UTF-8.
-
-    Raises UserError for UTF-16 without a mark, whose letters would be taken for others with zero bytes between them.
-    """
-    with path.open("rb") as file:
-        head = file.read(4)
-    if 0 in head[:2]:
-        kind = "utf-16be" if head[0] == 0 else "utf-16le"
-        raise UserError(f"{path} looks like UTF-16: convert it, for example by `iconv -f {kind} -t utf8`.")
-    return "utf-16" if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-
-
 def _csv(path: Path, skip_broken: bool) -> Table:
-    with path.open(encoding=_encoding(path), newline="") as file, _long_cells():
+    with path.open(encoding=encoding(path), newline="") as file, _long_cells():
         head = file.readline()
         file.seek(0)
         tabs = path.suffix.lower() == ".tsv" and "\t" in head
@@ -210,7 +199,7 @@ def _long_cells() -> Iterator[None]:
 def _jsonl(path: Path, skip_broken: bool) -> Table:
     rows: list[dict[str, Any]] = []
     skipped = 0
-    with path.open(encoding=_encoding(path)) as file:
+    with path.open(encoding=encoding(path)) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

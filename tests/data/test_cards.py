@@ -314,6 +314,31 @@ def test_verify_prints_the_card_and_keeps_it(
     assert prepared.verify(at) == [], "the card beside the arrays is no fault"
 
 
+def test_verify_of_a_task_with_settings_checks_its_folder_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a bare name it checks all folders, and its last line names those that are not sound."""
+    few, more = (Recall(pairs=pairs, train=60, val=20, test=20) for pairs in (6, 7))
+    at, other = (prepared.prepare(task, tmp_path) for task in (few, more))
+    (other / "train.y.npy").write_bytes(b"")
+    name = "recall(pairs={}, train=60, val=20, test=20)"
+    main(["data", "verify", name.format(6), "--data", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert f"{at}: sound" in said and str(other) not in said and "Sound:" not in said
+    with pytest.raises(SystemExit) as end:
+        main(["data", "verify", name.format(7), "--data", str(tmp_path)])
+    assert end.value.code == 1 and str(at) not in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main(["data", "verify", "recall", "--data", str(tmp_path)])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert end.value.code == 1 and last == f"Sound: 1 of 2 folders. Not sound: {other}."
+    with pytest.raises(SystemExit) as end:
+        main(["data", "verify", name.format(8), "--data", str(tmp_path)])
+    said = " ".join(capsys.readouterr().err.split())
+    assert end.value.code == 2 and f"levelfield data prepare '{name.format(8)}'" in said
+    assert "levelfield data verify recall`" in said
+
+
 def test_verify_fails_where_the_generator_made_a_wrong_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Recall._examples
 

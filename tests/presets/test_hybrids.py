@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
+from repository import ROOT
 
+from levelfield.engine import find
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.hymba import Hymba
 from levelfield.model import Network
+from levelfield.presets import by_name, hybrids
 from levelfield.presets.hybrids import HYBRIDS, pattern
-from levelfield.spec import Model, Tokens, UserError
+from levelfield.spec import Model, Study, Tokens, UserError
 
 ORDERS = {
     "jamba": "mamba mamba mamba mamba attention mamba mamba mamba",
@@ -37,6 +43,28 @@ def test_layers_follow_each_other_as_printed_and_the_model_is_causal(name: str) 
         before, after = net.hidden_states(x, None), net.hidden_states(changed, None)
     torch.testing.assert_close(before[:, :8], after[:, :8])
     assert not torch.allclose(before[:, 8:], after[:, 8:])
+
+
+@pytest.mark.parametrize("name", ["samba", "Jamba", "kimi-linear", "Qwen3-Next", "griffin(heads=2)"])
+def test_a_hybrid_that_is_named_as_a_mixer_is_explained(name: str) -> None:
+    kind = name.partition("(")[0]
+    with pytest.raises(UserError, match=rf"^{kind} is no mixer but a hybrid") as refused:
+        by_name.mixer(name)
+    said = str(refused.value)
+    assert all(each in said for each in HYBRIDS) and "did you mean" not in said
+    (line,) = re.findall(r"`(.+?)`", said)
+    assert isinstance(eval(line, {"Model": Model, "hybrids": hybrids}), Model), "it can be copied"
+    assert by_name.mixer("hymba").label == "hymba", "of which there is a mixer, too"
+
+
+def test_the_study_of_the_page_compares_a_hybrid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "mixers.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page[page.index("## Hybrids") : page.index("## What was")], re.DOTALL)
+    (tmp_path / "hybrids_study.py").write_text(code)
+    study = find.Source(str(tmp_path / "hybrids_study.py")).load()
+    assert isinstance(study, Study)
+    names = {run.model.label: [mixer.label for mixer in run.model.mixers] for run in study.runs("smoke")}
+    assert names == {"samba": ["mamba", "attention"], "mamba": ["mamba"]}
 
 
 def test_bad_names_and_sizes_are_one_sentence() -> None:

@@ -47,9 +47,12 @@ def test_parameters_are_about_equal() -> None:
 
 
 def rows(
-    changed: Mapping[tuple[str, str], tuple[float, ...]] | None = None, unlearnt: tuple[str, str] | None = None
+    changed: Mapping[tuple[str, str], tuple[float, ...]] | None = None,
+    unlearnt: tuple[str, str] | None = None,
+    longest: Mapping[tuple[str, str], tuple[float, ...]] | None = None,
 ) -> list[Row]:
-    """What is known, at 24, 96 and 384 steps, but for the scores of some models beyond 24, and of one at 24."""
+    """What is known, at 24, 96 and 384 steps, but for the scores of some models beyond 24, of some at 384 alone, and of
+    one at 24."""
     made, changed = [], changed or {}
     for task in MACHINES:
         for model in (model.label for model in models("minutes")):
@@ -57,7 +60,7 @@ def rows(
             for length, values in (
                 (24, (0.7, 0.65, 1.0) if (task, model) == unlearnt else (1.0, 1.0, 1.0)),
                 (96, changed.get((task, model), known)),
-                (384, changed.get((task, model), known)),
+                (384, (longest or {}).get((task, model), changed.get((task, model), known))),
             ):
                 about = Row(task=task, model=model, protocol="scratch", metric="step_accuracy", split="test", n=200)
                 about |= Row(at=f"length={length}", effort="minutes")
@@ -69,7 +72,14 @@ def rows(
 
 def test_what_is_known_gives_the_claim() -> None:
     assert [finding.decided for finding in findings(rows())] == [1] * 5
-    assert verdict(rows()).startswith("Yes: positive eigenvalues fail parity, negative eigenvalues hold parity, ")
+    assert verdict(rows()).startswith(
+        "Yes: positive eigenvalues fail parity at 16 times the length of training, negative eigenvalues of the delta "
+        "rule hold parity at 4 times the length of training, "
+    )
+    for finding in findings(rows()):
+        times = 16 if "fail" in finding.subject else 4
+        assert finding.subject.endswith(f" at {times} times the length of training")
+    assert "No longer held" not in verdict(rows())
     assert "gru 99.0 % (97.0 to 100.0 over 3 seeds) on words_a5 of 96 steps" in verdict(rows())
     assert verdict([]).startswith("Nothing can be said yet")
 
@@ -100,6 +110,36 @@ def test_nothing_is_said_of_what_fails_beyond_a_length_that_it_has_not_learnt() 
     assert found[0].facts == f"Not learnt at the length of training: {learnt}"
 
 
+def test_what_holds_at_four_times_the_length_and_no_longer_at_sixteen_is_named() -> None:
+    lost = {("parity", "deltanet_negative"): (0.51, 0.52, 1.0), ("words_a5", "gru"): (1.0, 0.5, 0.95)}
+    found = findings(rows(longest=lost))
+    assert [finding.decided for finding in found] == [1] * 5
+    said = "deltanet_negative 52.0 % (51.0 to 100.0 over 3 seeds) on parity of 384 steps."
+    assert found[1].facts.endswith(f" No longer held at 16 times the length of training: {said}")
+    assert "No longer" not in found[3].facts  # two seeds of three still hold it
+    never = findings(rows({("parity", "deltanet_negative"): (0.5, 0.5, 0.95)}))
+    assert "No longer" not in never[1].facts  # what was not held at four times has not broken down
+
+
+@pytest.mark.parametrize(
+    "values, answer, held",
+    [
+        ((1.0, 1.0, 1.0), "answered yes", "3 of 3"),
+        ((0.5, 0.5, 1.0), "not decided", "1 of 3"),
+        ((0.5, 0.5, 0.5), "answered no", "0 of 3"),
+    ],
+)
+def test_deltaproduct_on_parity_is_described_and_decides_nothing(
+    values: tuple[float, ...], answer: str, held: str
+) -> None:
+    made = rows({("parity", "deltaproduct"): values})
+    assert [finding.decided for finding in findings(made)] == [1] * 5
+    assert f"{held} at 4 times the length of training" in verdict(made)
+    assert verdict(made).endswith(f"the question on negative eigenvalues would be {answer}.")
+    without = [row for row in made if row.get("model") != "deltaproduct" or row.get("task") != "parity"]
+    assert "No question asks" not in verdict(without)
+
+
 def test_a_model_that_was_not_asked_is_named() -> None:
     without = [row for row in rows() if row.get("model") != "gru"]
     assert "gru was not asked on parity of 96 steps." in verdict(without)
@@ -108,4 +148,6 @@ def test_a_model_that_was_not_asked_is_named() -> None:
 
 def test_its_name_and_its_effort_are_its_own() -> None:
     assert study.name == "state_tracking" and study.verdict is verdict
+    failed, held = study.claim.split("; ")
+    assert f"{state_tracking.FAILED_AT} times" in failed and f"{state_tracking.HELD_AT} times" in held
     assert len({tuple(scale.lengths.values()) for scale in SCALES.values()}) == len(SCALES)

@@ -10,6 +10,7 @@ from fixtures_rows import gap, scores_of
 
 from levelfield.report import scorecard, style
 from levelfield.report.cells import gather
+from levelfield.spec import Row
 
 FLOORS = {"listops": 17.0, "image": 10.0}  # the label prior of one, chance of the other
 
@@ -35,6 +36,30 @@ def test_every_model_has_a_panel_with_its_medians(monkeypatch: pytest.MonkeyPatc
             for protocol in ("scratch", "spt_masked")
         ]
         assert dots == pytest.approx(sorted(wanted))
+
+
+def test_what_lies_left_of_the_axis_is_marked_at_its_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(style, "render", lambda figure, name: (figures.append(figure), ("", b""))[1])
+    results = gap()[1]
+    rows = [
+        Row(**{**row, "value": 0.01})  # type: ignore[typeddict-item]
+        if (row.get("task"), row.get("model"), row.get("split")) == ("image", "conv", "test") and not row.get("at")
+        else row
+        for row in results.rows
+    ]
+    below = type(results)(rows, results.ledgers, results.curves, results.specs)
+    scorecard.draw(gather(below))
+    panels = {axes.get_title(loc="left"): axes for axes in figures[0].axes if axes.get_visible()}
+    value = f"{100 * (1 - 10) / (100 - 10):.0f}".replace("-", "−")
+    assert [text.get_text() for text in panels["conv"].texts] == [value] * 2, "one for each protocol"
+    cut = [line for line in panels["conv"].lines if line.get_marker() == "<"]
+    assert len(cut) == 2 and all(line.get_xdata()[0] == scorecard.LEFT for line in cut)
+    (whisker,) = [line for line in panels["attention"].lines if line.get_marker() == scorecard.GOES_ON]
+    assert whisker.get_xdata()[0] == scorecard.LEFT and not panels["attention"].texts  # one seed is at guessing
+    assert not any(line.get_marker() in ("<", scorecard.GOES_ON) for line in panels["s4"].lines)
+    told = figures[0].get_suptitle()
+    assert "a score of −20, left of the axis" in told and "the whisker goes on" in told
 
 
 def test_one_task_needs_no_scorecard() -> None:

@@ -101,6 +101,15 @@ def test_what_does_not_do_is_refused_in_a_sentence(book: bytes) -> None:
         replace(TWO, symbols=16).build(None)
     with pytest.raises(UserError, match=r"nowhere.txt cannot be read"):
         replace(TWO, text="nowhere.txt").build(None)
+    with pytest.raises(UserError, match=r"nowhere.txt cannot be read .*: give the path of a file that is there"):
+        digest(replace(TWO, text="nowhere.txt"))
+    Path("book.txt").write_bytes(b"abc" * 10)
+    with pytest.raises(UserError, match=r"at least 120 bytes, or take a range of at most 3\.$"):
+        TWO.build(None)
+    replace(TWO, range=3, easiest=3).build(None)  # as it is told
+    Path("book.txt").write_bytes(b"abc")
+    with pytest.raises(UserError, match=r"give a text of at least 20 bytes\.$"):
+        replace(TWO, range=2, easiest=2).build(None)
     Path("book.txt").write_bytes(b"")
     with pytest.raises(UserError, match="has 0 bytes"):
         TWO.build(None)

@@ -213,6 +213,38 @@ def test_text_in_sixteen_bits_is_read_by_its_mark_and_named_without_one(here: Pa
         wide.input  # noqa: B018  # reads the file
 
 
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        np.arange(64, dtype=np.int32).tobytes(),  # zero bytes in pairs
+        b"\x00\x01\x02\x03" * 20,  # decodes as UTF-16 into letters and control characters
+        b"A\x00\x00\xd8" * 20,  # begins as UTF-16 does, and is none
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
+        b"PK\x03\x04\x14\x00\x06\x00\x08\x00\xff\xff",  # what Excel saves
+    ],
+)
+def test_what_is_no_text_is_not_taken_for_another_encoding(here: Path, content: bytes, ending: str) -> None:
+    (here / f"a{ending}").write_bytes(content)
+    with pytest.raises(UserError, match=rf"a\{ending} is no text.*export it as text") as refused:
+        OwnData(str(here / f"a{ending}"), text="body", label="stars").input  # noqa: B018  # reads the file
+    assert "UTF-16" not in str(refused.value) and "iconv" not in str(refused.value)
+
+
+def test_a_number_that_is_not_finite_is_refused_and_an_empty_cell_leaves_its_row_out(here: Path) -> None:
+    lines = ["ecg,y", *(f"0.{i} 0.2,{i % 2}" for i in range(30))]
+    for cell in ("0.1 nan", ""):
+        (here / "beats.csv").write_text("\n".join([*lines, f"{cell},1"]))
+        task = OwnData(str(here / "beats.csv"), channels=("ecg",), label="y", skip_broken=True)
+        if cell:
+            with pytest.raises(UserError, match=r"Row 31 of the column ecg .* not finite: .*empty the cell"):
+                task.build(None)
+        else:
+            with pytest.warns(UserWarning):
+                task.build(None)
+            assert task.notes == ("1 of 31 rows without input or label was left out.",)
+
+
 def test_what_is_no_array_is_refused_without_advice_to_unpickle(here: Path) -> None:
     (here / "a").mkdir()
     np.save(here / "a" / "x.npy", np.zeros((6, 4)))
