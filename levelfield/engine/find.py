@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
@@ -64,6 +64,11 @@ def listed() -> list[str]:
     """The studies that ship, then those of installed plug-ins, by name."""
     ours = listing("studies")
     return [*ours, *(name for name in plugins.plugins("studies") if name not in ours)]
+
+
+def plugged_studies() -> Iterator[tuple[str, Study | Survey]]:
+    """Yields the studies of plug-ins by name; a broken one is a warning, and so is one that is named like ours."""
+    return by_name.added("studies", lambda where: Source(where.partition(":")[0]).find(), listing("studies"))
 
 
 @dataclass(frozen=True)
