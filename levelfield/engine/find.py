@@ -46,7 +46,7 @@ from levelfield.spec import (
 )
 from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
-from levelfield.user import named, own_data, plugins, values
+from levelfield.user import named, own_data, own_files, plugins, values
 from levelfield.user.values import user_errors
 
 PACKAGE = Path(__file__).parents[1]
@@ -203,6 +203,7 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """
     if not _is_study(name):
         return [by_name.task(name)]
+    own_files.require_known(Path(name))
     if named.is_file(name) and not Path(name).exists() and not name.endswith(".py"):
         raise UserError(f"There is no file or folder {name}: give the path of your data, or of a study's file.")
     return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))

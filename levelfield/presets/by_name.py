@@ -19,7 +19,7 @@ from levelfield import tasks
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.spec.user_source import frozen, parsed
-from levelfield.user import named, own_data, plugins, values
+from levelfield.user import named, own_data, own_files, plugins, values
 
 T = TypeVar("T")
 Configured = TypeVar("Configured", MixerConfig, Task)
@@ -134,6 +134,8 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
     if plain not in known:
         if kind == "tasks" and Path(plain).is_dir():
             raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
+        if kind == "tasks":
+            own_files.require_known(Path(plain))
         near = closest(plain, [*ours, *known], f"levelfield list {kind}")
         own = "FILE.py:Name or package.module:Name of your own"
         raise UserError(f"There is no {kind[:-1]} '{plain}': {near} Or give {own}.")
