@@ -217,14 +217,6 @@ def test_what_cannot_be_a_mixer_is_refused(mine: str, call: str, sentence: str) 
 
 
 @pytest.mark.parametrize(
-    "name, near", [("Lineer", "did you mean 'Linear'"), ("Nope", r"choose one of: Adaptive.*\(1\d\d in all\)")]
-)
-def test_a_misspelt_name_of_a_package_is_compared_with_the_classes_that_it_imports(name: str, near: str) -> None:
-    with pytest.raises(UserError, match=f"torch.nn defines no class or function {name}: {near}"):
-        load_user_mixer(f"torch.nn:{name}")
-
-
-@pytest.mark.parametrize(
     "source, sentence",
     [
         ("import no_such_package\n", "fails when imported: ModuleNotFoundError: No module named 'no_such_package'"),
