@@ -93,7 +93,7 @@ def plan(
         runs_dir: folder of run directories, to see what is done
         data: folder of prepared data, whose lengths FLOPs are counted at, to see what is there
         json: print JSON, with every run and whether it is done
-        trials: recipes to try for every arm first (default: as the study says)
+        trials: recipes to try for every arm first (default: 0, as the study says)
     """
     from levelfield.engine.find import Source, choose, matches
     from levelfield.longcontext.survey import Survey
@@ -143,7 +143,7 @@ def run(
         pattern: pattern of run ids, such as "*attention*"
         engine: where runs execute: local, ray (RAY_ADDRESS names the cluster), slurm
         threads: processor threads of each worker
-        trials: recipes to try for every arm first, equally many (default: as the study says)
+        trials: recipes to try for every arm first, equally many (default: 0, as the study says)
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
@@ -182,7 +182,7 @@ def compare(
             torch.nn:GRU(num_layers=2); or the name of a mixer
         effort: how much compute the study may take
         report_dir: folder of reports
-        trials: recipes to try for every arm first, your own and the baselines alike (default: none)
+        trials: recipes to try for every arm first, your own and the baselines alike (default: 0, none)
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
@@ -240,7 +240,7 @@ def report(
         effort: the effort it was run at; a study of existing models shows all answers
         runs_dir: folder of run directories, or of committed results, such as results/demo-minutes
         report_dir: folder of reports
-        trials: as it was run with
+        trials: as it was run with (default: 0, as the study says)
     """
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source

@@ -98,9 +98,18 @@ def describe(name: str, root: Path, say: Say, published: croissant.Publication, 
     for task in found:
         at = prepared.folder(task, root)
         if not (at / prepared.MANIFEST).exists():
-            words = f" {name}" if not own_data.is_word(name) else ""
-            raise UserError(f"{task.name} is not prepared in {root}: start with `levelfield data prepare{words}`.")
+            raise UserError(f"{task.name} is not prepared in {root}: start with {_preparing(name)}.")
         say(f"Wrote {croissant.write(task, at, published)}")
+
+
+def _preparing(name: str) -> str:
+    """Returns the command that prepares what is named; of a user's own file the flags that name columns are as they
+    were given."""
+    if not own_data.is_word(name):
+        return f"`{shlex.join(['levelfield', 'data', 'prepare', name])}`"
+    task = own_data.from_word(name)
+    flags = " with the same flags" if task.text or task.symbols or task.channels else ""
+    return f"`{shlex.join(['levelfield', 'data', 'prepare', task.path])}`{flags}"
 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:
@@ -180,8 +189,8 @@ def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
     folders = [at for at in sorted(root.glob("*-*")) if at.is_dir() and not at.name.startswith(".")]
     folders = [at for at in folders if not own or at.name.rsplit("-", 1)[0] in own]
     if not folders:
-        what, words = (name, f" {name}") if not own_data.is_word(name) else (min(own), "")
-        raise UserError(f"Nothing of {what} is prepared in {root}: start with `levelfield data prepare{words}`.")
+        what = name if not own_data.is_word(name) else min(own)
+        raise UserError(f"Nothing of {what} is prepared in {root}: start with {_preparing(name)}.")
     return folders
 
 

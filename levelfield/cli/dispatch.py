@@ -8,6 +8,7 @@ Only the command that was named reads its options, so that a misspelt one is com
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
 from io import StringIO
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import tyro
@@ -49,8 +51,13 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     if group.otherwise is not None and words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         _call(group.otherwise, name, words)
         return
-    if group.otherwise is not None and (not words or words[0] in ("-h", "--help")):
+    if group.otherwise is not None and not words:
+        _call(group.otherwise, name, words)
+        return
+    if group.otherwise is not None and words[0] in ("-h", "--help"):
         _help(group, group.otherwise, name)
+    if words and words[0].startswith("-"):
+        _require_command_first(name, words)
     if not words or words[0].startswith("-"):
         listed = {word: _listed(command) for word, command in group.commands.items()}
         given = list(words) or ["--help"]
@@ -67,6 +74,18 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
         dispatch(command, f"{name} {word}", rest)
         return
     _call(command, f"{name} {word}", rest)
+
+
+def _require_command_first(name: str, words: Sequence[str]) -> None:
+    """Raises UserError for an option that stands before a command, unless it is of help or of completion; and for a
+    file of completion in a folder that is not there."""
+    first = words[0]
+    if first not in ("-h", "--help") and not first.startswith("--tyro-"):
+        raise UserError(f"Options follow the command: write `{name} COMMAND {first.partition('=')[0]} ...`.")
+    if first == "--tyro-write-completion" and len(words) > 2 and not (folder := Path(words[2]).parent).is_dir():
+        raise UserError(
+            f"There is no folder {folder}: make it first, with `{shlex.join(['mkdir', '-p', str(folder)])}`."
+        )
 
 
 def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ levelfield import results/*/samples_*.jsonl --model pythia-160m
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,21 +52,24 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
     for line in ruler_command.skipped(left):
         say(line)
     say(f"Wrote {len(files)} files to {target.folder}.")
+    folder = shlex.quote(str(target.folder))
     if target.form == "lm-eval":
         say(
-            f"lm_eval --model hf --model_args pretrained=MODEL --include_path {target.folder} --tasks "
+            f"lm_eval --model hf --model_args pretrained=MODEL --include_path {folder} --tasks "
             f"{exported.GROUP} --log_samples --output_path results"
         )
         say("levelfield import results/*/samples_*.jsonl --model MODEL")
     if target.form == "lighteval":
         module = target.folder / exported.GROUP
+        listed, tasks = (shlex.quote(f"{module}{ending}") for ending in (".txt", ".py"))
         say(
-            f"lighteval accelerate model_name=MODEL,batch_size=1,override_chat_template=false {module}.txt "
-            f"--custom-tasks {module}.py --save-details --output-dir answers"
+            f"lighteval accelerate model_name=MODEL,batch_size=1,override_chat_template=false {listed} "
+            f"--custom-tasks {tasks} --save-details --output-dir answers"
         )
         say("levelfield import answers/details/MODEL/*/*.parquet --model MODEL")
     if target.form == "inspect":
-        say(f"inspect eval {target.folder / exported.GROUP}.py --model PROVIDER/NAME")
+        module = shlex.quote(f"{target.folder / exported.GROUP}.py")
+        say(f"inspect eval {module} --model PROVIDER/NAME")
         say("levelfield import logs/*.eval --model NAME")
 
 
@@ -89,16 +93,22 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     ruler_command.conclude(folder, [], output.report_dir, say)
 
 
-def export_run(where: Path, target: Path, push: str, say: Say) -> None:
-    """Packs a run into a folder, and uploads that where `push` names a place on the hub. Raises UserError."""
+def export_run(where: Path, target: Path, push: str, say: Say) -> bool:
+    """Packs a run into a folder, and uploads that where `push` names a place on the hub; returns whether the hub took
+    it, or was not asked. Raises UserError."""
     files = share.pack(where, target)
-    say(f"Wrote {len(files)} files to {target}: read them back with `levelfield import {target}`.")
+    say(f"Wrote {len(files)} files to {target}: read them back with `levelfield import {shlex.quote(str(target))}`.")
+    if push and (why := _push(target, push)):
+        again = shlex.join(["hf", "upload", push, str(target)])
+        say(f"The hub did not take it as {push} ({why}): {target} is kept, and `{again}` pushes it again.")
+        return False
     if push:
-        _push(target, push)
         say(f"Uploaded {target} to {push}.")
+    return True
 
 
-def _push(folder: Path, repository: str) -> None:
+def _push(folder: Path, repository: str) -> str:
+    """Uploads a folder and returns "", or why the hub did not take it. Raises UserError without the package."""
     try:
         from huggingface_hub import HfApi  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -108,7 +118,8 @@ def _push(folder: Path, repository: str) -> None:
         api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=str(folder))
     except Exception as error:  # of the network, of the account, or of the name
-        raise UserError(f"The hub did not take {folder} as {repository}: {format_error(error)}") from error
+        return format_error(error)
+    return ""
 
 
 def import_runs(folders: Sequence[str], runs_dir: Path, say: Say) -> None:

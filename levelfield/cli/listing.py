@@ -11,7 +11,7 @@ from pathlib import Path
 
 from levelfield.presets import by_name
 from levelfield.spec import Label, LabelSet, MixerConfig, StepLabels, Task, Tokens, Unlabelled, Values
-from levelfield.user.plugins import Plugin, plugins, working
+from levelfield.user.plugins import Plugin, plugins
 
 Line = tuple[str, str]
 
@@ -68,13 +68,12 @@ def protocols() -> Iterator[Line]:
 
 
 def studies() -> Iterator[Line]:
-    from levelfield.engine.find import PACKAGE, Source, listing
+    from levelfield.engine.find import PACKAGE, Source, listing, plugged_studies
 
     for name in listing("studies"):
         yield name, stated_claim(PACKAGE / "studies" / f"{name}.py") or Source(name).find().claim
-    for plugin, study in working("studies", lambda where: Source(where.partition(":")[0]).find()):
-        if plugin.name not in listing("studies"):
-            yield plugin.name, study.claim
+    for name, study in plugged_studies():
+        yield name, study.claim
 
 
 def stated_claim(file: Path) -> str:

@@ -125,7 +125,7 @@ def export_run(
     from levelfield.runs import store
 
     runs_dir, run_id = store.located(runs_dir, run_id)
-    exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say)
+    ended(exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say))
 
 
 def import_(

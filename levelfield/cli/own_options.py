@@ -87,15 +87,15 @@ def _without_columns(name: str) -> UserError:
     from levelfield.engine.find import find_tasks
     from levelfield.user import own_files
 
-    endings = ", ".join(own_files.READERS)
+    own_files.require_known(Path(name))
     if not Path(name).is_file():
         try:
             find_tasks(name)
         except UserError:
             return UserError(f"There is no file or folder {name}: give the path of your data.")
     return UserError(
-        f"'{name}' is no file of data, which ends in {endings}, and has no columns: give the path of yours, or leave "
-        "out --text, --label and the like."
+        f"'{name}' is no file of data and has no columns: give the path of yours, which ends in "
+        f"{', '.join(own_files.READERS)}, or leave out --text, --label and the like."
     )
 
 

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from levelfield.cli.streams import Say
 from levelfield.runs import store
-from levelfield.runs.trackers import check, open_sink
+from levelfield.runs.trackers import address, check, open_sink
 from levelfield.runs.trackers.replay import Replayer
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
@@ -29,6 +30,8 @@ from levelfield.spec.errors import format_error
 FOLDER = "trackers"  # in the folder of runs: what trackers keep on this machine, and how far each is
 EVERY_S = 15.0
 PATIENCE_S = 60.0  # for the other process, once the runs have ended
+SOON_S = 2.0  # after which it is said what is waited for
+SLOW_S = 5.0  # a failure that took longer is of a server that does not answer
 MOST_FAILURES = 3  # in a row, after which a tracker is left alone until the next time
 
 
@@ -36,10 +39,16 @@ def run_folders(path: Path) -> list[Path]:
     """Returns the folders of runs that a folder holds, a run's own, or those that the index of a study names.
 
     An index that is not there yet names none. Raises UserError where there is no folder of that name, or the file is
-    no index.
+    no index: it may be anything of the user's, so that nothing is advised which would change it.
     """
     if path.is_file():
-        found = [path.parent.parent / run_id for run_id in store.read_index(path).runs]
+        try:
+            found = [path.parent.parent / run_id for run_id in store.read_index(path).runs]
+        except UserError as error:
+            raise UserError(
+                f"{path} is no folder of runs, and no index of a study that can be read: name a folder of runs, such "
+                "as runs, one run's, or an index, such as runs/studies/demo-minutes.json."
+            ) from error
         return [where for where in found if where.is_dir()]
     if path.suffix == ".json" and not path.exists():
         return []
@@ -60,18 +69,23 @@ class Telling:
     failures: dict[str, str] = field(default_factory=dict)
 
     def catch_up(self, folders: Sequence[Path]) -> None:
-        """Tells what is new of each run. What the tracker raises is a failure, which the next time may mend."""
+        """Tells what is new of each run. What the tracker raises is a failure, which the next time may mend.
+
+        Where the tracker cannot be opened, or took long to fail, no other run is tried: it would take as long.
+        """
         self.failures, in_a_row = {}, 0
         for where in folders:
+            replayer, began = None, time.monotonic()
             try:
-                self.records += self._replayer(where.parent).catch_up(where)
+                replayer = self._replayer(where.parent)
+                self.records += replayer.catch_up(where)
                 in_a_row = 0
             except UserError as error:
                 self.failures[where.name] = str(error)
             except Exception as error:  # whatever another package raises
                 self.failures[where.name] = format_error(error)
                 in_a_row += 1
-                if in_a_row == MOST_FAILURES:
+                if replayer is None or in_a_row == MOST_FAILURES or time.monotonic() - began > SLOW_S:
                     return
 
     def _replayer(self, out: Path) -> Replayer:
@@ -107,16 +121,30 @@ def track(paths: Sequence[Path], name: str, say: Say, ended: threading.Event | N
     while ended is not None and not ended.wait(EVERY_S):
         telling.catch_up([where for path in paths for where in run_folders(path)])
     folders = [where for path in paths for where in run_folders(path)]
-    telling.catch_up(folders)
-    telling.close()
+    with _waiting(name, say if ended is None else lambda _: None):
+        telling.catch_up(folders)
+        telling.close()
     for where, why in list(telling.failures.items())[:1]:
         more = f" and {len(telling.failures) - 1} more" if len(telling.failures) > 1 else ""
         say(f"{name} did not take {where}{more}: {why}")
     if not telling.failures:
-        say(f"Told {name} {telling.records:,} new records of {len(folders)} runs.")
+        records = f"{telling.records:,} new {'record' if telling.records == 1 else 'records'}"
+        say(f"Told {name} {records} of {len(folders)} {'run' if len(folders) == 1 else 'runs'}.")
         for look in telling.looks():
             say(f"  {look}")
     return not telling.failures
+
+
+@contextmanager
+def _waiting(name: str, say: Say) -> Iterator[None]:
+    """Says, where the block takes longer than a moment, what is waited for."""
+    late = threading.Timer(SOON_S, say, [f"Waiting for {name}{address(name)}; Ctrl-C is safe."])
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def end_of_input() -> threading.Event:
@@ -166,7 +194,9 @@ def alongside(name: str, index: Path, say: Say) -> Iterator[None]:
         threading.Thread(target=process.wait, daemon=True).start()
         raise
     process.stdin.close()
-    if why := _outcome(process, log):
+    with _waiting(name, say):
+        why = _outcome(process, log)
+    if why:
         say(f"--track {name}: {why} The runs are as they are without it; {again}")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
@@ -46,7 +46,7 @@ from levelfield.spec import (
 )
 from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
-from levelfield.user import named, own_data, plugins, values
+from levelfield.user import named, own_data, own_files, plugins, values
 from levelfield.user.values import user_errors
 
 PACKAGE = Path(__file__).parents[1]
@@ -64,6 +64,11 @@ def listed() -> list[str]:
     """The studies that ship, then those of installed plug-ins, by name."""
     ours = listing("studies")
     return [*ours, *(name for name in plugins.plugins("studies") if name not in ours)]
+
+
+def plugged_studies() -> Iterator[tuple[str, Study | Survey]]:
+    """Yields the studies of plug-ins by name; a broken one is a warning, and so is one that is named like ours."""
+    return by_name.added("studies", lambda where: Source(where.partition(":")[0]).find(), listing("studies"))
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,7 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
     """
     if not _is_study(name):
         return [by_name.task(name)]
+    own_files.require_known(Path(name))
     if named.is_file(name) and not Path(name).exists() and not name.endswith(".py"):
         raise UserError(f"There is no file or folder {name}: give the path of your data, or of a study's file.")
     return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))

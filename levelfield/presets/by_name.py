@@ -20,7 +20,7 @@ from levelfield import tasks
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.spec.user_source import frozen, parsed
-from levelfield.user import named, own_data, plugins, values
+from levelfield.user import named, own_data, own_files, plugins, values
 
 T = TypeVar("T")
 Configured = TypeVar("Configured", MixerConfig, Task)
@@ -112,19 +112,31 @@ def plugged_mixers() -> Iterator[tuple[str, MixerConfig]]:
     """Yields the mixers of plug-ins by name; a broken one is a warning, and so is one that is named like ours."""
     from levelfield.mixers import NAMES
 
-    return _added("mixers", _user_mixer, NAMES)
+    return added("mixers", _user_mixer, NAMES)
 
 
 def plugged_tasks() -> Iterator[tuple[str, Task]]:
     """Yields the tasks of plug-ins by name, as `plugged_mixers` does."""
-    return _added("tasks", _user_task, tasks.names())
+    return added("tasks", _user_task, tasks.names())
 
 
 def plugged_probes() -> Iterator[tuple[str, Probe]]:
     """Yields the probes of plug-ins by name, as `plugged_mixers` does."""
     from levelfield.probes import PROBES
 
-    return _added("probes", _user_probe, [each.name for each in PROBES])
+    return added("probes", _user_probe, [each.name for each in PROBES])
+
+
+def added(
+    kind: plugins.PluginKind, load: Callable[[str], T], ours: tuple[str, ...] | list[str]
+) -> Iterator[tuple[str, T]]:
+    """Yields what plug-ins add of one kind, by name; a broken one is a warning, and so is one whose name ours have."""
+    one = "study" if kind == "studies" else kind[:-1]
+    for plugin, made in plugins.working(kind, load):
+        if plugin.name in ours:
+            plugins.warn(plugin, f"levelfield has a {one} of that name; name it as {plugin.where}")
+        else:
+            yield plugin.name, made
 
 
 def is_mixer(name: str) -> bool:
@@ -136,27 +148,19 @@ def is_mixer(name: str) -> bool:
 
 
 def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
-    added, plain = plugins.plugins(kind), without_settings(name)
-    if plain not in added:
+    known, plain = plugins.plugins(kind), without_settings(name)
+    if plain not in known:
         if kind == "tasks" and Path(plain).is_dir():
             raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
-        near = closest(plain, [*ours, *added], f"levelfield list {kind}")
+        if kind == "tasks":
+            own_files.require_known(Path(plain))
+        near = closest(plain, [*ours, *known], f"levelfield list {kind}")
         own = "FILE.py:Name or package.module:Name of your own"
         raise UserError(f"There is no {kind[:-1]} '{plain}': {near} Or give {own}.")
     try:
-        return load(added[plain].where + name.removeprefix(plain))
+        return load(known[plain].where + name.removeprefix(plain))
     except UserError as error:
-        raise UserError(f"The plug-in {plain} of {added[plain].package} cannot be used: {error}") from error
-
-
-def _added(
-    kind: plugins.PluginKind, load: Callable[[str], T], ours: tuple[str, ...] | list[str]
-) -> Iterator[tuple[str, T]]:
-    for plugin, made in plugins.working(kind, load):
-        if plugin.name in ours:
-            plugins.warn(plugin, f"levelfield has a {kind[:-1]} of that name; name it as {plugin.where}")
-        else:
-            yield plugin.name, made
+        raise UserError(f"The plug-in {plain} of {known[plain].package} cannot be used: {error}") from error
 
 
 def _user_mixer(where: str) -> MixerConfig:

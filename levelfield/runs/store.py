@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -253,7 +254,7 @@ def started(out: Path, study: str, effort: str, asked: str = "") -> StudyIndex:
     """
     path = index_file(out, study, effort)
     if not path.exists():
-        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {out}"
+        command = f"levelfield run {asked or study} --effort {effort} --runs-dir {shlex.quote(str(out))}"
         raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
     return read_index(path)
 

@@ -34,6 +34,7 @@ from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
+MOST_LISTED = 20  # classes that a file may well have imported one by one
 _MAKERS: dict[tuple[str, str], Maker] = {}  # (source hash, name) -> what makes the module
 
 
@@ -162,11 +163,16 @@ def _configured(given: Any, name: str, settings: Mapping[str, Any]) -> MixerConf
 
 def offered(module: ModuleType) -> list[str]:
     """Returns the names in a module that could be mixers: its own classes and functions, or classes that it imports."""
-    kinds = (nn.Module, MixerConfig)
-    classes = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, kinds)}
+    classes = _classes(module)
     functions = {k: v for k, v in vars(module).items() if isinstance(v, FunctionType) and v.__code__.co_argcount}
     own = [k for k, v in {**classes, **functions}.items() if v.__module__ == module.__name__ and not k.startswith("_")]
     return own or list(classes)
+
+
+def _classes(module: ModuleType) -> dict[str, type]:
+    """Returns the classes of modules and mixers in a module by name, also those that it imports."""
+    kinds = (nn.Module, MixerConfig)
+    return {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, kinds)}
 
 
 def _find(module: ModuleType, name: str, place: str) -> Any:
@@ -182,7 +188,11 @@ def _find(module: ModuleType, name: str, place: str) -> Any:
         raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
     if not (known := offered(module)):
         raise UserError(f"{place} defines no nn.Module class, so there is no {name} in it.")
-    raise UserError(f"{place} defines no class or function {name}: {closest(name, known)}")
+    every = [*dict.fromkeys([*_classes(module), *known])]
+    near = closest(name, every)
+    if not near.startswith("did you mean") and len(every) <= MOST_LISTED:
+        near = closest(name, known)  # and nothing of what a small file imports
+    raise UserError(f"{place} defines no class or function {name}: {near}")
 
 
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # of torch, for the whole process

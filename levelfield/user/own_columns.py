@@ -46,9 +46,19 @@ class Cells:
         empty: texts for which cells are None instead.
         """
         if name not in self.columns:
+            if self._unnamed():
+                raise UserError(
+                    f"{self.where} has no column '{name}' for {flag}, and its first line seems to be data: add a line "
+                    "above it that names the columns."
+                )
             raise UserError(f"{self.where} has no column '{name}' for {flag}: {closest(name, list(self.columns))}")
         found = self.columns[name]
         return [None if isinstance(c, str) and c.strip() in empty else c for c in found] if empty else found
+
+    def _unnamed(self) -> bool:
+        """Tells whether a text file names a column as one of its own cells is, as where its first line is a row."""
+        text = Path(self.where).suffix.lower() in (".csv", ".tsv")
+        return text and any(name and name in cells for name, cells in self.columns.items())
 
 
 def missing(cell: Any) -> bool:

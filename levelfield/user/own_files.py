@@ -24,7 +24,7 @@ import numpy as np
 
 from levelfield.files import unreadable
 from levelfield.spec import UserError
-from levelfield.user import own_folders
+from levelfield.user import own_folders, own_kinds
 from levelfield.user.own_encoding import encoding, has_zeros, no_text
 from levelfield.user.own_folders import SPLIT_NAMES
 
@@ -60,6 +60,12 @@ def is_data(text: str) -> bool:
     return path.suffix.lower() in READERS or (("/" in text or "." in text) and path.is_dir())
 
 
+def require_known(path: Path) -> None:
+    """Raises UserError for a file that is there but is no Python file and none that `read` takes by its ending."""
+    if path.is_file() and path.suffix.lower() not in (".py", *READERS):
+        raise own_kinds.other_kind(path, tuple(READERS))
+
+
 def files_of(path: Path) -> tuple[Path, ...]:
     """Returns the files that `read` reads, in a fixed order.
 
@@ -71,7 +77,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 def _located(path: Path) -> own_folders.Dataset:
     if path.is_file():
         if path.suffix.lower() not in READERS:
-            raise UserError(f"{path} is of no known kind: give a file that ends in {', '.join(READERS)}, or a folder.")
+            raise own_kinds.other_kind(path, tuple(READERS))
         return own_folders.Dataset((own_folders.Shard("", path),))
     if not path.is_dir():
         raise UserError(f"There is no file or folder {path}: give the path of your data.")
@@ -83,7 +89,7 @@ def _located(path: Path) -> own_folders.Dataset:
         raise UserError(f"{path} has several files for the split {twice}: leave one of them there.")
     if arrays and named:
         raise UserError(f"{path} holds arrays and tables: leave one kind of them there.")
-    if arrays:
+    if arrays and (not tables or any(file.stem == "x" for file in arrays)):
         above = {file: file.parent.name.lower() if file.parent != path else "" for file in arrays}
         return own_folders.Dataset(tuple(own_folders.Shard(SPLIT_NAMES.get(above[f], ""), f) for f in arrays))
     if named:
@@ -327,12 +333,15 @@ def _array(file: Path) -> np.ndarray:
         with file.open("rb") as opened:
             if opened.read(len(NUMPY)) != NUMPY:
                 raise UserError(f"{file} is no array as NumPy saves it: write it with np.save.")
-        return np.load(file, allow_pickle=False)
+        found = np.load(file, allow_pickle=False)
     except OSError as error:
         raise unreadable(file, error, "give the path of your data") from error
     except (ValueError, EOFError) as error:
         why = "holds Python objects" if "bject" in str(error) else f"is damaged ({str(error).splitlines()[0]})"
         raise UserError(f"{file} {why}: save an array of numbers with np.save.") from error
+    if found.dtype.kind == "c":
+        raise UserError(f"{file} has complex numbers: save real and imaginary parts as two channels.")
+    return found
 
 
 def _arrays(folder: Path, split: str) -> Part:

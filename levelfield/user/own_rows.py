@@ -201,7 +201,13 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         rows, count = own_columns.pieces(column, task.longest, own_columns.tokenizer_file(task.tokenizer))
         return _Sequences(rows, "pieces", count)
     if task.symbols:
-        return _Sequences(own_columns.symbols(cells.column(task.symbols, "--symbols"), task.longest), "symbols")
+        column = cells.column(task.symbols, "--symbols")
+        if isinstance(first := column[0], np.ndarray) and (first.dtype.kind == "f" or first.ndim != 1):
+            raise UserError(
+                f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
+                "--symbols."
+            )
+        return _Sequences(own_columns.symbols(column, task.longest), "symbols")
     if task.channels:
         columns = [cells.column(name, "--channels") for name in task.channels]
         first = columns[0][0]

@@ -62,6 +62,12 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     "words, expected",
     [
         (["lst"], "did you mean 'list'?"),
+        (["--effort", "smoke"], "Options follow the command: write `levelfield COMMAND --effort ...`."),
+        (["data", "--data=d"], "write `levelfield data COMMAND --data ...`."),
+        (["--tyro-write-completion", "bash", "no/a b/x"], "make it first, with `mkdir -p 'no/a b'`."),
+        (["export"], "levelfield export needs RUN_ID"),
+        (["report"], "levelfield report needs STUDY"),
+        (["status", "demo", "--runs-dir", "a b"], "--runs-dir 'a b'"),
         (["plan", "nowhere.py"], "no study file nowhere.py"),
         (["plan", "no_such_study"], "no study 'no_such_study'"),
         (["plan", "toys"], "give it with its .py"),

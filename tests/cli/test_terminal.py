@@ -89,7 +89,10 @@ def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     "words, own, other",
-    [(["report", "--help"], "--report-dir", "report ruler --help"), (["export"], "--push", "export ruler --help")],
+    [
+        (["report", "--help"], "--report-dir", "report ruler --help"),
+        (["export", "-h"], "--push", "export ruler --help"),
+    ],
 )
 def test_help_of_a_group_is_that_of_the_command_which_needs_no_name(
     capsys: pytest.CaptureFixture[str], words: list[str], own: str, other: str

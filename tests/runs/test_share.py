@@ -178,6 +178,21 @@ def test_it_is_pushed_only_where_the_hubs_package_is(
     assert asked == ["me/mine", ("me/mine", str(tmp_path / "out"))]
 
 
+def test_a_hub_that_cannot_be_reached_leaves_the_folder_and_how_to_push_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(HfApi=unreachable))
+    out = tmp_path / "a b"
+    with pytest.raises(SystemExit) as stop:
+        main(["export", run.name, "--runs-dir", str(run.parent), "--folder", str(out), "--push", "me/mine"])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 1 and "ConnectionError: no route" in shown and f"levelfield import '{out}'" in shown
+    assert f"{out} is kept, and `hf upload me/mine '{out}'` pushes it again" in shown and any(out.iterdir())
+
+
 def test_the_schema_of_rows_is_published_and_rows_keep_to_it(run: Path) -> None:
     schema = row_schema()
     assert json.loads((ROOT / "docs" / "rows.schema.json").read_text()) == schema, "run python docs/schema.py"

@@ -286,3 +286,11 @@ def test_a_fault_without_a_line_names_the_file_alone() -> None:
     with pytest.raises(UserError) as refused, user_errors("A", "mine.py"):
         raise SyntaxError("source code string cannot contain null bytes")
     assert str(refused.value) == "mine.py: source code string cannot contain null bytes."
+
+
+@pytest.mark.parametrize(
+    "name, near", [("Lineer", "did you mean 'Linear'"), ("Nope", r"choose one of: Adaptive.*\(1\d\d in all\)")]
+)
+def test_a_misspelt_name_of_a_package_is_compared_with_the_classes_that_it_imports(name: str, near: str) -> None:
+    with pytest.raises(UserError, match=f"torch.nn defines no class or function {name}: {near}"):
+        load_user_mixer(f"torch.nn:{name}")

@@ -314,14 +314,26 @@ def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.Captur
         (["./nowhere"], "There is no file or folder ./nowhere: give the path of your data, or of a study's file."),
         (["nowhere", "--text", "a"], "There is no file or folder nowhere: give the path of your data."),
         (["recall", "--text", "a"], "'recall' is no file of data"),
-        (["notes.txt", "--text", "a"], "'notes.txt' is no file of data"),
+        (["notes.txt", "--text", "a"], "notes.txt is no file of data: what is read ends in .csv, .tsv, .jsonl, "),
+        (["notes.txt"], "a folder, such as one with x.npy and y.npy. If it is in one of these formats, rename it"),
+        (["./notes.txt"], "such as to notes.txt.csv."),
+        (["./rows.xlsx"], "Save its sheet as CSV."),
+        (["rows.npz", "--label", "a"], "Write its arrays with np.save as x.npy and y.npy into a folder, and give"),
+        (["arrays/x.npy"], "Give its folder instead, with inputs in x.npy and labels in y.npy."),
+        (["rows.json"], "for example by `jq -c '.[]' rows.json > rows.jsonl`."),
+        (["./rows.csv.gz", "--text", "a"], "Unpack it first."),
+        (["./tables"], "name its files so, or give the file itself, such as tables/a.csv."),
+        (["./headless.csv", "--text", "a"], "no column 'a' for --text, and its first line seems to be data: add a"),
     ],
 )
 def test_a_place_without_data_is_told_apart(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
-    (here / "arrays").mkdir()
-    (here / "notes.txt").write_text("text")
+    for name in ("arrays/x.npy", "notes.txt", "rows.xlsx", "rows.npz", "rows.json", "rows.csv.gz", "tables/a.csv"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text("text")
+    (here / "tables" / "lonely.npy").write_text("text")
+    (here / "headless.csv").write_text("good film,pos\nbad film,neg\nfilm,pos\n")
     with pytest.raises(SystemExit) as stop:
         main(["data", "prepare", *words])
     assert stop.value.code == 2 and sentence in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from levelfield import OwnData
@@ -83,3 +84,27 @@ def test_a_folder_without_files_and_a_dataset_without_rows_are_said_to_be_so(
     Path("splits/dataset_dict.json").write_text(json.dumps({"splits": ["train"]}))
     assert "rowless is a dataset of no rows: save it with rows" in refused(capsys, "./rowless")
     assert "train is a dataset of no rows: save it with rows" in refused(capsys, "./splits")
+
+
+@pytest.mark.parametrize(
+    ("x", "symbols", "sentence"),
+    [
+        (np.ones((9, 4), complex), "", r"x\.npy has complex numbers: save real and imaginary parts as two channels"),
+        (np.ones((9, 4, 2)), "x", "holds measured numbers or channels, and no symbols: leave out --symbols"),
+        (np.ones((9, 4)), "x", "leave out --symbols"),
+        (np.ones((9, 4, 2), int), "x", "leave out --symbols"),
+        (np.arange(36).reshape(9, 4), "x", ""),
+    ],
+)
+def test_arrays_of_measured_numbers_are_no_symbols_and_complex_ones_are_refused(
+    here: Path, x: np.ndarray, symbols: str, sentence: str
+) -> None:
+    Path("a").mkdir()
+    np.save("a/x.npy", x)
+    np.save("a/y.npy", np.arange(9) % 2)
+    task = OwnData("a", symbols=symbols)
+    if not sentence:
+        assert task.max_length == 4
+        return
+    with pytest.raises(UserError, match=sentence):
+        task.input  # noqa: B018  # reads the files

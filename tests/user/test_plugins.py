@@ -93,6 +93,7 @@ broken = tinylab.no_such_file:Tiny
 short = tinylab.tasks:Short
 [levelfield.studies]
 tinystudy = tinylab.study
+demo = tinylab.study
 [levelfield.probes]
 weights = tinylab.probes:Weights
 """,
@@ -153,9 +154,10 @@ def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: 
     assert "tiny " in shown and "A short convolution of this lab. (tinylab 0.3)" in shown
     assert "short " in shown and "weights " in shown and "tinystudy " in shown
     said = [str(each.message) for each in heard]
-    assert len(said) == 2, said
+    assert len(said) == 3, said
     assert "The plug-in broken of tinylab 0.3 is left out: " in said[0] and "no_such_file" in said[0]
     assert "The plug-in s4 of tinylab 0.3 is left out: levelfield has a mixer of that name" in said[1]
+    assert "levelfield has a study of that name; name it as tinylab.study" in said[2]
 
 
 def test_naming_a_broken_one_or_a_near_one_is_a_sentence(lab: Path) -> None:
@@ -201,8 +203,8 @@ def test_a_misspelt_name_in_a_module_is_compared_with_whatever_it_defines(
 
 def test_doctor_loads_plug_ins_and_tells_the_broken_ones(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = lab / "tinylab-0.3.dist-info/entry_points.txt"
-    more = "[levelfield.studies]\ntinystudy = tinylab.study\nempty = tinylab.mixers\n"
-    entries.write_text(entries.read_text().replace("[levelfield.studies]\ntinystudy = tinylab.study\n", more))
+    more = "[levelfield.studies]\nempty = tinylab.mixers\n"
+    entries.write_text(entries.read_text().replace("[levelfield.studies]\n", more))
     (lab / "tinylab/probes.py").write_text("raise SystemExit('no licence')\n")
     main(["doctor"])
     shown = capsys.readouterr().out.splitlines()

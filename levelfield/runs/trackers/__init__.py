@@ -11,9 +11,11 @@ neither change nor stop a run; what it has missed is told once it is there again
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from levelfield.runs.trackers.replay import Sink
 from levelfield.spec import UserError, closest
@@ -58,6 +60,16 @@ def check(name: str) -> None:
         raise UserError(f"There is no tracker '{name}': {closest(name, list(SINKS))}")
     if find_spec(name) is None:
         raise UserError(f"The package {name} is not installed: pip install 'levelfield[{name}]'.")
+
+
+ADDRESSES = {"mlflow": "MLFLOW_TRACKING_URI", "trackio": "TRACKIO_SERVER_URL", "wandb": "WANDB_BASE_URL"}
+"""The variable that says where a tracker's server is, by its name."""
+
+
+def address(name: str) -> str:
+    """Returns " at " and the server that a tracker is told to use, without passwords; "" where none is named."""
+    server = urlsplit(os.environ.get(ADDRESSES.get(name, ""), ""))
+    return f" at {server.scheme}://{server.netloc.rpartition('@')[2]}" if server.netloc else ""
 
 
 def open_sink(name: str, folder: Path) -> Sink:

@@ -8,7 +8,9 @@ so that a point told twice is there once.
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,18 +20,23 @@ from levelfield.runs.trackers.replay import Entry, Tracked
 
 METRICS, PARAMS = 1000, 100  # of one call at most, as MLflow has it
 TAG = "levelfield.run"
+HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""How long a server is waited for unless the user says otherwise: MLflow's own settings wait for many minutes."""
 
 
 class MLflow:
     """Runs of one experiment: MLFLOW_EXPERIMENT_NAME, or levelfield. Every record is safe when it has been told."""
 
     def __init__(self, folder: Path) -> None:
+        for setting, value in HASTE.items():
+            os.environ.setdefault(setting, value)
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # what it does to its own database is no output of ours
         here = f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}"
         there = os.environ.get("MLFLOW_TRACKING_URI")
         self.client = MlflowClient(tracking_uri=there or here)
-        self.look = "" if there else f"mlflow ui --backend-store-uri {here}"
+        self.look = "" if there else f"mlflow ui --backend-store-uri {shlex.quote(here)}"
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "levelfield"
         known = self.client.get_experiment_by_name(name)
         kept = (folder / "artifacts").resolve().as_uri()

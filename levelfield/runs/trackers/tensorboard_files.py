@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "events"
-        self.look = f"tensorboard --logdir {self.folder}"
+        self.look = f"tensorboard --logdir {shlex.quote(str(self.folder))}"
 
     def log(self, run: Tracked, entries: Sequence[Entry]) -> bool:
         where, first = self.folder / run.name, entries[0].number

@@ -9,6 +9,7 @@ phase stands beside it.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -21,7 +22,7 @@ class Trackio:
     """Runs of one project. trackio has one run at a time, so each is opened, told and finished; then it is safe."""
 
     def __init__(self) -> None:
-        self.look = f"trackio show --project {_project()}"
+        self.look = f"trackio show --project {shlex.quote(_project())}"
 
     def log(self, run: Tracked, entries: Sequence[Entry]) -> bool:
         with _opened(run) as to:

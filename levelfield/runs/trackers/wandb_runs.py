@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelfield.runs.trackers.replay import Entry, Tracked
 
+WAIT_S = "20"  # for the server to take a run, unless WANDB_INIT_TIMEOUT says otherwise; wandb's own is 90
+
 
 class Wandb:
     """Runs of one project, each open from its first record until it is complete. folder: of wandb's own files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.look = folder, ""
+        os.environ.setdefault("WANDB_INIT_TIMEOUT", WAIT_S)
+        offline = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
+        kept = shlex.quote(str(folder / "wandb"))
+        self.folder, self.look = folder, f"wandb sync {kept}/offline-run-*" if offline else ""
         self.runs: dict[str, Any] = {}
 
     def log(self, run: Tracked, entries: Sequence[Entry]) -> bool:

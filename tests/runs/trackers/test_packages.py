@@ -85,11 +85,14 @@ def test_the_pages_of_tensorboard_get_what_the_log_says(tmp_path: Path) -> None:
     assert found == points(records(80)) | {name: [(0, value)] for name, value in FACTS.items()}
 
 
-def test_mlflow_reads_what_the_log_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_reads_what_the_log_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     mlflow = package("mlflow")
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
     folder = told_in_parts("mlflow", tmp_path)
+    assert capfd.readouterr() == ("", "")  # MLflow would say how it makes its database
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("levelfield")
     (run,) = client.search_runs([experiment.experiment_id])

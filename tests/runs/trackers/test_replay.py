@@ -201,6 +201,29 @@ def test_a_tracker_that_is_away_is_left_alone_after_three_failures(
     assert said[1:] == ["Told ear 10 new records of 5 runs."]
 
 
+def test_a_server_that_cannot_be_reached_is_tried_once_and_waited_for_aloud(
+    tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    said: list[str] = []
+
+    def unreachable(name: str, folder: Path) -> Ear:
+        tried.append(name)
+        while not said:  # until the user is told
+            pass
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(track_command, "open_sink", unreachable)
+    monkeypatch.setattr(track_command, "check", lambda name: None)
+    monkeypatch.setattr(track_command, "SOON_S", 0.01)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@here.example:5000/mlflow")
+    for number in range(2):
+        write_log(tmp_path / f"run{number}", records(2))
+    assert track_command.track([tmp_path], "mlflow", said.append) is False and tried == ["mlflow"]
+    waiting = "Waiting for mlflow at https://here.example:5000; Ctrl-C is safe."
+    assert said == [waiting, "mlflow did not take run0: ConnectionError: no route"]
+
+
 def test_a_study_names_its_runs_and_a_folder_all_but_its_trials(tmp_path: Path) -> None:
     for name in (RUN, "trials/" + RUN, "other"):
         write_log(tmp_path / name, records(1))
@@ -225,6 +248,7 @@ def test_a_study_names_its_runs_and_a_folder_all_but_its_trials(tmp_path: Path) 
         (["track", "nowhere", "--to", "json"], "There is no folder nowhere"),
         (["track", ".", "--to", "json"], "There are no runs in ."),
         (["track", "--to", "json"], "Name what to tell"),
+        (["track", __file__, "--to", "json"], "test_replay.py is no folder of runs, and no index of a study that can"),
         (["run", "demo", "--track", "wand"], "There is no tracker 'wand': did you mean 'wandb'?"),
     ],
 )
@@ -277,4 +301,5 @@ def test_a_tracker_that_hangs_or_crashes_holds_nothing_up(
     said: list[str] = []
     with track_command.alongside("wandb", tmp_path / "runs" / "studies" / "demo-smoke.json", said.append):
         pass
+    said = [line for line in said if not line.startswith("Waiting")]
     assert len(said) == 1 and why in said[0] and "The runs are as they are without it" in said[0]
