@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from levelfield.cli.app import main
-from levelfield.contract import findings
+from levelfield.contract import check, findings
+from levelfield.mixers.gmlp import GMLP
 from levelfield.spec.errors import LINE, format_error
 
 MIXERS = """
@@ -115,6 +116,10 @@ def test_what_a_comparison_refuses_is_what_a_check_calls_a_fault(
 def test_what_runs_holds(here: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     main(["check", f"mine.py:{name}", "--width", "8"])
     assert capsys.readouterr().out.endswith("All of it holds.\n")
+
+
+def test_rounding_over_many_steps_is_no_sight_of_the_future() -> None:
+    check(GMLP(), 32, causal=True, longest=256)  # in float32 it is off by more than the tolerance
 
 
 def test_the_lines_of_an_exception_are_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
