@@ -24,7 +24,6 @@ from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import tuning
 from levelfield.engine.find import choose, computed, find_task
-from levelfield.engine.restore import recorded
 from levelfield.presets import audit as audits
 from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options, names
@@ -137,9 +136,8 @@ def compare(
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
     store.write_index(out, index, adds=True)
     run_all(study, effort, out)
-    results = store.without_unbegun(store.read(out, study.name, effort), out, [run.id for run in asked])
-    study = recorded(study, results.specs, config)
-    name = report_name(study.name, effort, {run.task for run in study.runs(effort)})
+    results = store.read(out, study.name, effort, runs=index.runs)
+    name = report_name(study.name, effort, {run.task for run in asked})
     files = report.build(study, effort, results, Path(choices.get("to", "report")) / name)
     return Comparison(results.rows, results.ledgers, files)
 

@@ -98,8 +98,8 @@ def plan(
     from levelfield.engine.find import Source, choose, matches
     from levelfield.longcontext.survey import Survey
 
-    loaded = Source.of(study, trials, numerics.numerics(), own.added(options.options())).find()
-    if isinstance(loaded, Survey):
+    source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
+    if isinstance(loaded := source.find(), Survey):
         from levelfield.cli import survey_commands
 
         asked = (loaded, effort or "paper", pattern, runs_dir)
@@ -116,7 +116,7 @@ def plan(
         say(planning.to_json(loaded.name, effort, {r: store.complete(store.directory(runs_dir, r)) for r in runs}))
         return
     done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
-    for line in planning.lines(runs, done, f"{loaded.name} at effort {effort}", data):
+    for line in planning.lines(runs, done, f"{source.title(loaded)} at effort {effort}", data):
         say(line)
     for line in (*forecast.lines(runs, data), *tuned):
         say(line)

@@ -7,6 +7,8 @@ levelfield check tinylab.study          a study: its runs at every effort that i
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
@@ -29,24 +31,44 @@ from levelfield.user import named, plugins, values
 from levelfield.user.mixer import load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
+Section = tuple[str, Findings | None]  # what is examined, None where the title says why nothing is
 SOME = {"train": 2_400, "val": 240, "test": 240}  # examples of a ready-made task: whole classes of up to six twins
 
 
 def check(name: str, width: int, sources: Path | None, say: Say) -> bool:
     """Says what holds of everything of that name; returns whether all does. Raises UserError for an unknown name."""
-    sound = True
+    sound, told = True, set[tuple[str, str]]()
     for title, findings in _found(name, width, sources):
-        say(f"{title}:")
-        for rule, fault in findings:
-            bad = "note" if rule in mixer_findings.NOTES else "FAULT"
-            mark = "ok" if not fault else "-" if fault == mixer_findings.NOT_REACHED else bad
-            say(f"  {mark:<5}  {rule}{f': {fault}' if fault else ''}")
-            sound &= not fault or rule in mixer_findings.NOTES
+        say(f"{title}:" if findings else title)
+        again, unreached = Counter[str](), 0
+        for rule, fault in findings or ():
+            mark = "ok" if not fault else "note" if rule in mixer_findings.NOTES else "FAULT"
+            same = (rule, re.sub(r"causal=(True|False)", "causal", fault))
+            if fault == mixer_findings.NOT_REACHED:
+                unreached += 1
+            elif same in told:
+                again[mark.lower()] += 1
+            else:
+                say(f"  {mark:<5}  {rule}{f': {fault}' if fault else ''}")
+                told |= {same} if fault else set()
+                sound &= mark != "FAULT"
+        for line in _in_short(again, unreached):
+            say(f"  -      {line}")
     say("All of it holds." if sound else "Mend what is marked FAULT, then check again.")
     return sound
 
 
-def _found(name: str, width: int, sources: Path | None) -> Iterator[tuple[str, Findings]]:
+def _in_short(again: Counter[str], unreached: int) -> Iterator[str]:
+    """Yields a line for what the other direction has told already, and one for the rules that were not reached."""
+    if again:
+        counts = (f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in again.items())
+        yield f"here too: {' and '.join(counts)} of those above"
+    if unreached:
+        many = f"{unreached} rules are" if unreached > 1 else "1 rule is"
+        yield f"{many} {mixer_findings.NOT_REACHED}"
+
+
+def _found(name: str, width: int, sources: Path | None) -> Iterator[Section]:
     """Yields what has that name: a title, and its findings."""
     if named.is_named(name):
         yield from _of(name, _loaded(name), width, sources)
@@ -103,9 +125,7 @@ def _loaded(where: str) -> MixerConfig | Task | Probe:
     return load_user_mixer(where)
 
 
-def _of(
-    name: str, found: MixerConfig | Task | Probe, width: int, sources: Path | None
-) -> Iterator[tuple[str, Findings]]:
+def _of(name: str, found: MixerConfig | Task | Probe, width: int, sources: Path | None) -> Iterator[Section]:
     if isinstance(found, Task):
         yield f"the task {name}", task_findings.examine(found, sources, _bars)
     elif isinstance(found, Probe):
@@ -113,10 +133,16 @@ def _of(
     else:
         for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
             if causal and _sees_both_ways_alone(found, width):
-                yield f"the mixer {name}, which looks ahead and is compared in both directions only", iter(())
+                yield f"The mixer {name} looks ahead, and is compared in both directions only.", None
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
-            yield f"the mixer {name} at width {width}, {way}", mixer_findings.examine(found, width, causal)
+            examined = mixer_findings.examine(found, width, causal, longest=_longest())
+            yield f"the mixer {name} at width {width}, {way}", examined
+
+
+def _longest() -> int:
+    """The steps of the longest task that a comparison takes when nothing else is said."""
+    return max(efforts.named(name, "minutes").max_length for name in efforts.TASKS)
 
 
 @contextmanager

@@ -55,14 +55,14 @@ def status(
         return
     for found, folder, what in ((tried, runs_dir / TRIALS, "trials"), (runs, runs_dir, "runs")):
         if found:
-            say("\n".join(_lines(found, folder, what)))
+            say("\n".join(_lines(source.title(declared), found, folder, what)))
 
 
-def _lines(found: StudyStatus, folder: Path, what: str) -> Iterator[str]:
+def _lines(title: str, found: StudyStatus, folder: Path, what: str) -> Iterator[str]:
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
     again = f"; claimed again {found.taken_over} times" if found.taken_over else ""
     apart = f"; {found.diverged} of those done diverged" if found.diverged else ""
-    yield f"{found.study} at effort {found.effort}, {len(found.runs)} {what}: {counts}{apart}{again}"
+    yield f"{title} at effort {found.effort}, {len(found.runs)} {what}: {counts}{apart}{again}"
     for state in ("running", "silent", "failed"):
         named = [(run_id, run) for run_id, run in found.runs.items() if run.state == state]
         for run_id, run in named[:LISTED]:

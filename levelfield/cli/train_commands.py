@@ -7,8 +7,8 @@ write_report(source, source.load(), ReportPlace("minutes", runs_dir, report_dir)
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Run, Study, UserError
+from levelfield.spec import Effort, Run, Study, UserError, describe
 from levelfield.user.own_data import report_name
 
 
@@ -82,7 +82,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     with told, run_screen.screen(Console()) as screen:
         record = partial(store.write_index, job.out, index, adds=bool(job.source.mixer))
         outcome = Driver(job, engine, screen).execute(runs, opened=record)
-    _conclude(study.name, job, runs, outcome, say)
+    _conclude(job.source.title(study), job, runs, outcome, say)
     return not outcome.failed
 
 
@@ -135,21 +135,18 @@ def execute_and_report(
     study.runs(job.effort)
     made(report_dir, "--report-dir")
     complete = execute(job, study, placement, say, track=track)
-    asked = [run.id for run in job.selected(study)[1]]
+    asked = job.selected(study)[1] if job.source.mixer else ()
     write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say, asked=asked)
     return complete
 
 
-def _folder(source: Source, study: Study, effort: Effort) -> str:
-    """Returns the name of the folder of a report; the name of a study that is a file already says what its data are."""
-    return report_name(study.name, effort, {run.task for run in study.runs(effort)} if source.mixer else ())
-
-
-def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[str] = ()) -> None:
+def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[Run] = ()) -> None:
     """Writes the report of what has been measured so far of the study that the source declares.
 
-    asked: ids of the runs that this command has executed. Of a comparison, to whose record other commands add, arms
-    that those asked for and nobody has begun are named and not counted.
+    asked: the runs of a comparison that this command has executed, which the report is of: other commands, with other
+    tasks or baselines, add to the same record. Without them it is of all that is recorded, and arms that nobody has
+    begun are named and not counted. The name of its folder says which data of the user's own were asked for; the name
+    of a study that is a file already does.
     """
     from levelfield import report
 
@@ -157,13 +154,17 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     kept = committed.find(runs_dir, study.name, effort)
     if kept:
         results = committed.read(kept, source.load(), effort)  # which asks for the ids of the study's runs
+    elif asked:
+        described = {run.id: describe(run) for run in asked}
+        results = store.read(runs_dir, study.name, effort, str(source), runs=described)
+        study = replace(study, runs=lambda effort: tuple(asked))
     else:
         results = store.read(runs_dir, study.name, effort, str(source))
-    results = store.without_unbegun(results, runs_dir, asked) if source.mixer and not kept else results
-    study = source.recorded(study, results.specs)
+        results = store.without_unbegun(results, runs_dir) if source.mixer else results
+    study = study if asked else source.recorded(study, results.specs)
     made(place.report_dir, "--report-dir")
     printed, tables = references(study.published), report.tables_of(results)
-    to = place.report_dir / _folder(source, study, effort)
+    to = place.report_dir / report_name(study.name, effort, {run.task for run in asked})
     for path in report.build(study, effort, results, to, printed, by_metric=tables):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
@@ -171,3 +172,18 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         say(remark)
     for line in report.verdict_lines(study, results):
         say(line)
+    if asked and not kept:
+        for line in _left_out(source, study, place, {run.id for run in asked}):
+            say(line)
+
+
+def _left_out(source: Source, study: Study, place: ReportPlace, asked: Collection[str]) -> Iterator[str]:
+    """Yields a sentence where earlier commands have completed runs of the same record that were not asked for now."""
+    known = store.started(place.runs_dir, study.name, place.effort, str(source)).runs
+    others = [run_id for run_id in known if run_id not in asked and store.complete(place.runs_dir / run_id)]
+    if not others or source.study != "compare":  # nothing but a comparison is named by its mixer alone
+        return
+    words = ["levelfield", "report", source.mixer, "--effort", place.effort, *source.flags]
+    words += ["--runs-dir", str(place.runs_dir)] if place.runs_dir != Path("runs") else []
+    many = f"{len(others)} runs of earlier commands are" if len(others) > 1 else "1 run of earlier commands is"
+    yield f"The report is of what was asked for now; {many} left out: `{shlex.join(words)}` writes it of all."

@@ -11,18 +11,23 @@ because the sum stops growing where a term is less than half of its last digit. 
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.contract.rules import add_noise
+from levelfield.contract.rules import Subject, add_noise
 from levelfield.spec import MixerConfig, UserError
 
 BF16 = torch.bfloat16
 ROUNDING = torch.finfo(BF16).eps / 2  # the largest relative error of one rounding: 1/256
 FACTOR = 3.0  # products are rounded three times, input, weight and output, where the comparison rounds twice
+
+
+class LosesDigits(UserError):
+    """The error for a layer whose training step in bfloat16 runs, and is further off than rounding explains."""
 
 
 class Step(NamedTuple):
@@ -33,23 +38,26 @@ class Step(NamedTuple):
 
 
 def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, device: str = "cpu") -> None:
-    """Raises UserError where the loss or the gradients are further from those in float32 than the type explains.
+    """Raises LosesDigits where the loss or the gradients are further from those in float32 than the type explains.
 
     The loss is the mean squared distance to random targets, so that every step and channel has a gradient. Noise is
-    added to the parameters, as last maps may start at zero; nothing is asked where it makes float32 overflow.
+    added to the parameters, as last maps may start at zero; nothing is asked where it makes float32 overflow. Raises
+    UserError where a step does not run.
     """
     layer = config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval()
     add_noise(layer, _draws(1))
     x, target = (torch.randn(2, length, width, generator=_draws(seed)).to(device) for seed in (2, 3))
-    plain, half = _step(layer, x, target, autocast=False), _step(layer, x, target, autocast=True)
-    rounded = _step(_rounded(layer), x.to(BF16).float(), target, autocast=False)
+    subject = Subject(layer, config.label, x, x)
+    plain, half = _step(subject, target, autocast=False), _step(subject, target, autocast=True)
+    once_rounded = replace(subject, layer=_rounded(layer), x=x.to(BF16).float())
+    rounded = _step(once_rounded, target, autocast=False)
     for name, exact, ours, once in zip(Step._fields, plain, half, rounded, strict=True):
         scale = exact.norm()
         if not scale.isfinite():
             continue
         error, expected = (ours - exact).norm() / scale, (once - exact).norm() / scale + ROUNDING
         if not error <= FACTOR * expected:
-            raise UserError(
+            raise LosesDigits(
                 f"{config.label} in bfloat16 has a {name} {error:.1%} off that in float32 at {length:,} steps, where "
                 f"{FACTOR * expected:.1%} can be rounding: keep sums over steps, norms and exponentials in float32."
             )
@@ -59,12 +67,12 @@ def _draws(seed: int) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def _step(layer: nn.Module, x: Tensor, target: Tensor, autocast: bool) -> Step:
-    """One forward and backward pass for x and target: (B, T, D)."""
-    x = x.clone().requires_grad_()
-    given = [x, *(p for p in layer.parameters() if p.requires_grad)]
+def _step(subject: Subject, target: Tensor, autocast: bool) -> Step:
+    """One forward and backward pass for the subject's input and a target: (B, T, D)."""
+    x = subject.x.clone().requires_grad_()
+    given = [x, *(p for p in subject.layer.parameters() if p.requires_grad)]
     with torch.autocast(x.device.type, BF16, enabled=autocast):
-        y = layer(x, None)
+        y = subject(x)
     loss = F.mse_loss(y.float(), target)
     gradients = torch.autograd.grad(loss, given, allow_unused=True)
     real = (torch.view_as_real(g) if g.is_complex() else g for g in gradients if g is not None)

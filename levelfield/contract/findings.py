@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Generator, nn
 
-from levelfield.contract import Examination, rules
-from levelfield.contract.bf16 import agrees_in_bf16
+from levelfield.contract import Examination, check, rules
+from levelfield.contract.bf16 import LosesDigits, agrees_in_bf16
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import TooLarge, fitting
@@ -44,7 +44,10 @@ class _Case(NamedTuple):
         return self.subject.layer
 
 
+TRAINS = "calls in training run"
 IN_TRAINING = "sequences of a batch do not see each other in training"
+AS_ONE = "one layer passes all of this in a row, on long sequences too"
+RUNS = "a training step on a long sequence runs, in bfloat16 too"
 IN_BF16 = "a training step in bfloat16 agrees with one in float32"
 INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
@@ -63,40 +66,66 @@ RULES: dict[str, Callable[[_Case], object]] = {
     CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     PADDING: lambda c: rules.blind_to_padding(c.subject),
     "gradients are finite": lambda c: _gradients(c),
+    TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
     STORED: lambda c: rules.same_after_loading(c.subject, c.examination.built()),
 }
 """What must hold, in the order of what explains most."""
 
-COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED, IN_BF16}  # rules that compare the outputs of two calls
+COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED, AS_ONE, IN_BF16}  # they compare outputs of two calls
+FOLLOWING = {SAME: COMPARING, TRAINS: {IN_TRAINING, AS_ONE}, AS_ONE: {RUNS, IN_BF16}, RUNS: {IN_BF16}}
+"""The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
+
 NOTES = {IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
-TRACKED = {"gradients are finite", "declared lengths are true", IN_BF16}  # rules that look at gradients
+TRACKED = {"gradients are finite", "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # rules that look at gradients
 LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 
 
-def examine(config: MixerConfig, width: int, causal: bool, length: int = 33) -> Iterator[Finding]:
+def examine(
+    config: MixerConfig, width: int, causal: bool, length: int = 33, longest: int | None = None
+) -> Iterator[Finding]:
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters; in
     bfloat16 with noise alone, and over more steps.
 
-    A fault that several rules run into is told once; the later ones say that they were not reached, and so do all that
-    follow outputs which are not finite, and those that compare outputs where one input has several. Raises
-    TooLarge where the layer does not fit into memory at this width.
+    Where nothing is at fault so far, `contract.check` follows, which applies them to one layer, and to `longest` steps:
+    what a comparison refuses is a fault here. A fault that several rules run into is told once; the later ones say that
+    they were not reached, and so do all that follow outputs which are not finite, and those that compare outputs where
+    one input has several. Raises TooLarge where the layer does not fit into memory at this width.
     """
     told: set[str] = set()
     hidden: set[str] = set()
     length = min(length, config.max_length or length)
     examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
     tests: dict[str, Callable[[], None]] = {name: partial(_twice, rule, examination) for name, rule in RULES.items()}
-    tests[IN_BF16] = partial(agrees_in_bf16, config, width, causal, min(LONG, config.max_length or LONG))
+    half = _InHalf(config, width, causal)
+    tests |= {AS_ONE: partial(check, config, width, causal, longest=longest), RUNS: half.runs, IN_BF16: half.agrees}
     if not causal:
         del tests[CAUSAL]
     for name, test in tests.items():
         fault = NOT_REACHED if name in hidden else _fault(test, examination, tracked=name in TRACKED)
         yield Finding(name, NOT_REACHED if fault in told else fault)
         told |= {fault} - {""}
-        if fault and name in (FINITE, SAME):
-            hidden |= {*tests} if name == FINITE else COMPARING
+        if fault and name not in NOTES and name not in hidden:
+            hidden |= FOLLOWING.get(name, {*tests} if name == FINITE else {AS_ONE})
+
+
+class _InHalf:
+    """A training step in bfloat16: whether it runs is one rule, and whether it keeps its digits another."""
+
+    def __init__(self, config: MixerConfig, width: int, causal: bool) -> None:
+        self.step = partial(agrees_in_bf16, config, width, causal, min(LONG, config.max_length or LONG))
+        self.lost: LosesDigits | None = None
+
+    def runs(self) -> None:
+        try:
+            self.step()
+        except LosesDigits as lost:
+            self.lost = lost
+
+    def agrees(self) -> None:
+        if self.lost:
+            raise self.lost
 
 
 def _fault(test: Callable[[], None], examination: Examination, tracked: bool) -> str:

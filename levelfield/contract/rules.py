@@ -9,7 +9,9 @@ D width.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -28,6 +30,12 @@ MIXES = (
     "learns depends on the batch size. If that is not meant, normalise each sequence by itself, as nn.LayerNorm does."
 )
 MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
+
+
+LENGTH_ADVICE = (
+    "If it is made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class."
+)
+SIZES = re.compile(r"\b(sizes?|shapes?|lengths?|dimensions?|steps|out of (range|bounds))\b", re.IGNORECASE)
 
 
 class ChangesItsInput(UserError):
@@ -77,11 +85,24 @@ class Subject:
             if is_shortage(error):
                 raise  # of the length or width that was asked for, and no fault of the layer
             where = "no mask" if mask is None else "a padding mask"
+            hint = f" {LENGTH_ADVICE}" if self._by_length(error, x, mask) else ""
             raise UserError(
                 f"{self.name} fails on an input of shape {tuple(x.shape)} with {where}: "
-                f"{format_error(error).rstrip('.')}. If it is made for one length, let it take shorter ones too, and "
-                "declare the longest as `max_length` in its class."
+                f"{format_error(error).rstrip('.')}.{hint}"
             ) from error
+
+    def _by_length(self, error: Exception, x: Tensor, mask: Tensor | None) -> bool:
+        """Tells whether the number of steps can be why a call has failed: its message speaks of sizes, or fewer steps,
+        or more than one, are taken."""
+        if SIZES.search(str(error)) and not isinstance(error, TypeError):
+            return True
+        for steps in (x.shape[1] // 2, 1) if x.shape[1] > 1 else (2, 8):
+            other = x.detach()[:, :1].expand(-1, steps, -1).clone()
+            real = None if mask is None else mask[:, :1].expand(-1, steps)
+            with suppress(Exception):
+                self.layer(other, real)
+                return True
+        return False
 
 
 def devices(device: str | torch.device) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -137,21 +138,21 @@ class Source:
         return efforts.shared(effort, self.options.numbers)
 
     def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
-        """Returns the study with all runs recorded for it: a comparison may have been run with other tasks too."""
+        """Returns the study with all runs recorded for it: a comparison may have been run with several tasks."""
         if not self.mixer or self.study == REACH:
             return study
         from levelfield.engine.restore import recorded
 
-        found = recorded(study, described, by_name.mixer(self.mixer))
-        if self.options == USUAL:
-            return found
-        # What this very command asked for may hold tasks and baselines of the user's own, which no record can restore.
-        return replace(found, runs=lambda effort: tuple(dict.fromkeys((*found.runs(effort), *study.runs(effort)))))
+        return recorded(study, described, by_name.mixer(self.mixer))
 
     def __str__(self) -> str:
         """Returns the words of the command line; a comparison is named without its tasks and protocols."""
         words = [self.study, self.mixer] if self.study in (AUDIT, REACH) and self.mixer else [self.mixer or self.study]
         return shlex.join([*words, *self.flags])
+
+    def title(self, study: Study) -> str:
+        """Returns what to call the study where its name may be typed again, which of a comparison is its mixer's."""
+        return str(self) if self.mixer else study.name
 
     @property
     def flags(self) -> list[str]:
@@ -332,6 +333,11 @@ def _module(name: str) -> ModuleType:
     added = plugins.plugins("studies")
     if name in added or "." in name:
         return values.module(added[name].where.partition(":")[0] if name in added else name)
+    if kept := re.fullmatch(r"(?:compare|reach)-(.+)-[0-9a-f]{6}", name):
+        raise UserError(
+            f"{name} is what files call the comparison of a mixer, {kept[1]}: give the name of that mixer instead, as "
+            f"in mine.py:{kept[1].title()}."
+        )
     if alike := [study for study in listing("studies") if name and study.startswith(name)]:
         raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
     file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""

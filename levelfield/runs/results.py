@@ -11,7 +11,7 @@ row, the ledger of the run it came from, its training curve and its full descrip
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Required, TypedDict
 
 from levelfield.spec import Row, Run, Task, describe, digest
@@ -124,6 +124,7 @@ class Record(TypedDict, total=False):
     trials: list[Trial]
     asked_trials: int
     shared: dict[str, str]
+    sizes: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class StudyIndex:
 
     runs: run id -> `spec.describe(run)`. trials: the recipes that were tried before, by which the runs were chosen.
     asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none. shared: name of a
-    task -> a hash of what all its arms share: its content, sizes, number of trials.
+    task -> a hash of what all its arms share: its content, sizes, number of trials. sizes: a hash of the sizes and the
+    recipe that all runs share, whatever their task; "" where none was said.
     """
 
     study: str
@@ -141,6 +143,7 @@ class StudyIndex:
     trials: Sequence[Mapping[str, Any]] = ()
     asked_trials: int = 0
     shared: Mapping[str, str] = field(default_factory=dict)
+    sizes: str = ""
 
     @staticmethod
     def of(
@@ -157,7 +160,9 @@ class StudyIndex:
         for task in dict.fromkeys(run.task for run in runs):
             tasks.setdefault(task.name, []).append(task)
         shared = {name: digest([of, sizes, asked_trials])[:10] for name, of in tasks.items()}
-        return StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials, shared=shared)
+        alike = "" if sizes is None else digest([sizes])[:10]
+        index = StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials)
+        return replace(index, shared=shared, sizes=alike)
 
     @property
     def record(self) -> Record:
@@ -166,6 +171,7 @@ class StudyIndex:
         whole |= {"trials": list(self.trials)} if self.trials else {}
         whole |= {"asked_trials": self.asked_trials} if self.asked_trials else {}
         whole |= {"shared": self.shared} if self.shared else {}
+        whole |= {"sizes": self.sizes} if self.sizes else {}
         return Record(**whole)
 
 

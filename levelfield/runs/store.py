@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -186,8 +186,9 @@ def write_index(out: Path, index: StudyIndex, adds: bool = False) -> None:
     """Records which runs a study consists of.
 
     adds: keep what other commands recorded. Comparisons of one module do, for each may name other tasks and protocols.
-    Where an arm has other settings now, or its task other content or sizes, nothing is kept of what was recorded on
-    that task, since the arms of one task are trained alike.
+    Where the sizes or the recipe are others, or those recorded are not known, nothing is kept, since one record is
+    judged as one. Where an arm has other settings now, or its task other content, nothing is kept of what was recorded
+    on that task, since the arms of one task are trained alike. The runs themselves stay.
     """
     check_name("study", index.study)
     path = index_file(out, index.study, index.effort)
@@ -207,7 +208,7 @@ def _earlier(path: Path) -> StudyIndex | None:
 
 def _joined(earlier: StudyIndex | None, new: StudyIndex) -> StudyIndex:
     """Returns the new index with the runs of the earlier one that it does not replace, and with their trials."""
-    if earlier is None:
+    if earlier is None or (new.sizes and earlier.sizes != new.sizes):
         return new
     again = {_without_hash(run_id): run_id for run_id in new.runs}
     stale = {name for name, was in earlier.shared.items() if new.shared.get(name, was) != was}
@@ -255,7 +256,7 @@ def started(out: Path, study: str, effort: str, asked: str = "") -> StudyIndex:
     path = index_file(out, study, effort)
     if not path.exists():
         command = f"levelfield run {asked or study} --effort {effort} --runs-dir {shlex.quote(str(out))}"
-        raise UserError(f"No runs of {study} at effort {effort} in {out}: start with `{command}`.")
+        raise UserError(f"No runs of {asked or study} at effort {effort} in {out}: start with `{command}`.")
     return read_index(path)
 
 
@@ -279,13 +280,18 @@ def _exactly(values: Collection[Any]) -> tuple[Any, ...]:
     return (*map(type, values), *[id(v) if type(v) is dict else _exactly(v) if type(v) is list else v for v in values])
 
 
-def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
+def read(
+    out: Path, study: str, effort: str, asked: str = "", *, runs: Mapping[str, Mapping[str, Any]] | None = None
+) -> Results:
     """Returns all that has been measured for a study. Raises UserError where nothing was started.
 
     A run of which some file cannot be read is among the failures, with the reason; the others are whole.
-    asked: what the command line calls the study, where that is not its name.
+    asked: what the command line calls the study, where that is not its name. runs: those that the results are of, run
+    id -> `spec.describe(run)`, whatever else is recorded; by default all that are.
     """
     index = started(out, study, effort, asked)
+    if runs is not None:
+        index = replace(index, runs=runs, trials=[trial for trial in index.trials if trial["arm"] in runs])
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
     for run_id, spec in index.runs.items():
@@ -310,12 +316,12 @@ def read(out: Path, study: str, effort: str, asked: str = "") -> Results:
     )
 
 
-def without_unbegun(results: Results, out: Path, asked: Container[str]) -> Results:
-    """Returns results in which arms of which no run was begun are named apart, unless a run of theirs is in `asked`.
+def without_unbegun(results: Results, out: Path) -> Results:
+    """Returns results in which arms of which no run was begun are named apart.
 
     An arm that was begun keeps all its seeds: one that is missing counts as not finished.
     """
-    kept = {_arm(run_id) for run_id in results.specs if run_id in asked or (out / run_id).is_dir()}
+    kept = {_arm(run_id) for run_id in results.specs if (out / run_id).is_dir()}
     arms = dict.fromkeys(_arm(run_id) for run_id in results.specs)
     specs = {run_id: spec for run_id, spec in results.specs.items() if _arm(run_id) in kept}
     return replace(results, specs=specs, unbegun=[arm for arm in arms if arm not in kept])

@@ -12,6 +12,7 @@ class UserError(Exception):
 
 READABLE = 80  # names that an error still lists whole
 SOME = 10
+LINE = 200  # letters of an exception whose message has several lines
 FEW = 12  # names that it lists although a command lists them, too
 
 
@@ -36,6 +37,15 @@ def closest(name: str, names: Sequence[str], command: str = "") -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Returns an exception in one line: its class and the first line of its message."""
+    """Returns an exception in one line: its class and its message, whose lines after the first end at LINE letters."""
     said = str(error).strip()
-    return f"{type(error).__name__}: {said.splitlines()[0]}" if said else type(error).__name__
+    if not said:
+        return type(error).__name__
+    first, whole = said.splitlines()[0].strip(), " ".join(said.split())
+    longest = max(LINE, len(first))
+    return f"{type(error).__name__}: {first if whole == first else shortened(whole, longest)}"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Returns a text of at most so many letters, of which the last whole word is followed by [...] where it is cut."""
+    return text if len(text) <= longest else f"{text[: longest + 1].rpartition(' ')[0]} [...]"

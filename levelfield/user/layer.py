@@ -96,7 +96,7 @@ def constructor_arguments(
         example = f"{name}({', '.join(f'{k}=...' for k in missing)})"
         raise UserError(
             f"{name} needs {' and '.join(missing)} besides its width: give a default, or write {example} after the "
-            "file's name and colon."
+            "colon."
         )
     return _both_ways(arguments, settings, width)
 

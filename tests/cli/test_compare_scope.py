@@ -1,0 +1,66 @@
+"""What the report of `compare` is of: what this command asked for, in a folder that says whose data they are."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from levelfield.cli.app import main
+
+MIXER = """
+from torch import nn
+
+class Mine(nn.Linear):
+    def __init__(self, width):
+        super().__init__(width, width)
+"""
+
+
+def tasks(folder: Path) -> set[str]:
+    with (folder / "rows.csv").open(encoding="utf-8") as file:
+        return {row["task"] for row in csv.DictReader(file)}
+
+
+def test_a_comparison_reports_what_it_was_asked_and_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MIXER)
+    Path("own.csv").write_text("\n".join(["body,stars", *(f"words {n},{n % 2}" for n in range(40))]))
+
+    def said(*words: str) -> str:
+        main([*words, "--effort", "smoke"])
+        return capsys.readouterr().out
+
+    compare = ["compare", "mine.py:Mine", "--protocols", "scratch", "--baselines", "conv", "--jobs", "1"]
+    shown = said(*compare, "--tasks", "recall")
+    assert "mine.py:Mine at effort smoke: 2 of 2 runs complete" in shown, "a name that can be typed again"
+    assert "left out" not in shown
+    (plain,) = Path("report").iterdir()
+    assert tasks(plain) == {"recall"}
+
+    shown = said(*compare, "--own", "own.csv", "--text", "body", "--label", "stars")
+    assert "2 runs of earlier commands are left out: `levelfield report mine.py:Mine --effort smoke`" in shown
+    (own,) = set(Path("report").iterdir()) - {plain}
+    assert (tasks(plain), tasks(own)) == ({"recall"}, {"own_own"})
+
+    assert "in 0 of 2 comparisons" in said("report", "mine.py:Mine")
+    assert (tasks(plain), tasks(own)) == ({"recall", "own_own"}, {"own_own"}), "no data were named"
+
+    assert "in 0 of 1 comparisons" in said(*compare, "--tasks", "recall")
+    assert tasks(plain) == {"recall"}
+    assert said("status", "mine.py:Mine").startswith("mine.py:Mine at effort smoke, 4 runs: 4 done")
+
+    assert "left out" not in said(*compare, "--tasks", "induction", "--lr", "0.01"), "of another rate, nothing is"
+    assert "in 0 of 1 comparisons" in said("report", "mine.py:Mine"), "nor judged with the others"
+    assert tasks(plain) == {"induction"}
+
+
+def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("status", "report", "plan"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, "compare-mine-316bb6"])
+        assert stop.value.code == 2
+        assert "give the name of that mixer instead, as in mine.py:Mine" in capsys.readouterr().err
