@@ -50,7 +50,7 @@ def test_alone_it_shows_four_uses_and_every_command_without_importing_anything()
         (["plan", "demo", "--qqqqq"], "levelfield plan has no option --qqqqq: `levelfield plan --help` lists"),
         (["data", "prepare"], "levelfield data prepare needs TASK, such as listops: "),
         (["ruler"], "levelfield ruler needs a MODEL: a folder of weights, a name on the hub, the id of a run, or"),
-        (["--efort"], "levelfield has no option --efort: did you mean '--effort'?"),
+        (["--efort"], "Options follow the command: write `levelfield COMMAND --efort ...`."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_data_that_are_not_there_or_changed_are_one_sentence(
     for root, sentence in (
         (
             tmp_path / "none",
-            f"listops is not prepared in {tmp_path / 'none'}: start with `levelfield data prepare {WORD}`",
+            f"listops is not prepared in {tmp_path / 'none'}: start with `levelfield data prepare {shlex.quote(WORD)}`",
         ),
         (tmp_path, "has changed since it was made"),
     ):
