@@ -277,3 +277,15 @@ def test_a_ready_made_task_is_checked_on_few_examples(capsys: pytest.CaptureFixt
     )
     main(["check", "flipflop(train=100)"])
     assert capsys.readouterr().out.startswith("the task flipflop(train=100):")
+
+
+def test_a_mixer_of_wide_heads_is_checked_at_a_width_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "rwkv7"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("the mixer rwkv7 at width 64, as it does not take 32, seeing earlier steps alone:\n")
+    assert shown.endswith("All of it holds.\n")
+
+
+def test_parameters_that_first_values_of_zero_switch_off_are_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "rwkv6_channel"])
+    assert capsys.readouterr().out.endswith("All of it holds.\n")

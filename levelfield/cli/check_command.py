@@ -15,6 +15,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType
 
+from torch import Generator
+
 from levelfield import contract, mixers, tasks
 from levelfield.cli.streams import Say
 from levelfield.contract import findings as mixer_findings
@@ -131,13 +133,29 @@ def _of(name: str, found: MixerConfig | Task | Probe, width: int, sources: Path 
     elif isinstance(found, Probe):
         yield f"the probe {name}", _probe(found)
     else:
+        used = _taken(found, width)
+        at = f"width {used}" if used == width else f"width {used}, as it does not take {width}"
         for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
-            if causal and _sees_both_ways_alone(found, width):
+            if causal and _sees_both_ways_alone(found, used):
                 yield f"The mixer {name} looks ahead, and is compared in both directions only.", None
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
-            examined = mixer_findings.examine(found, width, causal, longest=_longest())
-            yield f"the mixer {name} at width {width}, {way}", examined
+            examined = mixer_findings.examine(found, used, causal, longest=_longest())
+            yield f"the mixer {name} at {at}, {way}", examined
+
+
+def _taken(mixer: MixerConfig, width: int) -> int:
+    """Returns the width, or twice or four times as much where a mixer takes that alone, such as one of wide heads."""
+    causal = "causal" in mixer.directions
+    for factor in (1, 2, 4):
+        try:
+            mixer.build(factor * width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+            return factor * width
+        except UserError:
+            continue
+        except Exception:  # whatever a user's own layer raises is left to the findings
+            break
+    return width
 
 
 def _longest() -> int:

@@ -177,5 +177,11 @@ def _apart_in_training(case: _Case) -> None:
 
 def _gradients(case: _Case) -> None:
     """Raises UserError for gradients that are not finite, and for parameters that never get one."""
-    if idle := rules.finite_gradients(case.subject, padding=True):
+    idle = rules.finite_gradients(case.subject, padding=True)
+    if idle:  # which first values of zero may have switched off, until training moves them
+        layer, generator = case.examination.built(), Generator().manual_seed(1)
+        rules.add_noise(layer, generator)
+        moved = case.examination.subject(layer, generator)
+        idle &= set() if _overflows(moved) else rules.finite_gradients(moved, padding=True)
+    if idle:
         raise UserError(f"{case.subject.name} has parameters without gradient, {', '.join(sorted(idle))}: use them.")
