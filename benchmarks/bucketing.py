@@ -50,7 +50,7 @@ of the study at `minutes`. One thread, least of {ROUNDS} rounds taken in turns, 
 `python benchmarks/bucketing.py`. Rows: `results/speed-bucketing.csv`. Use the ratios: the times belong to one machine,
 and so few examples are bucketed a little less well than a pool of {Buckets.POOL} batches.
 
-Bucketing saves as much or more, and changes which examples share a batch: each has one length, so its gradient is of
+Bucketing saves about as much, and changes which examples share a batch: those of nearly one length, so a gradient is of
 that length alone. `--by-length` leaves the batch as it was drawn. It pays where a batch has few and very different
 lengths, and takes up to four times as long where sequences are short and nearly all lengths differ.
 

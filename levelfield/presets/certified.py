@@ -74,7 +74,7 @@ SHIPPED: tuple[MixerConfig, ...] = (
 BESIDE: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL)
 KERNELS = (5, 9, 17)  # of two layers that together see 9, 17 and 33 steps, just more than ranges of 8, 16 and 32
 VALIDATE = 100  # steps between validations
-UNPADDED = Numerics(by_length=True)  # takes half of the time, and no mixer has to mind padding
+UNPADDED = Numerics(by_length=True)  # takes less time, and no mixer has to mind padding
 
 
 @dataclass(frozen=True)
