@@ -118,8 +118,8 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 
 @cache
 def _parameters(model: Model, task: Task) -> int:
-    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes. Nothing is
-    drawn: on the device `meta`, which these mixers can be built on, weights have no values."""
+    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes. On the device
+    `meta` most weights have no values; linear maps draw theirs all the same, which takes most of the time."""
     around, once = (_trunk(replace(model, depth=depth), task) for depth in (0, len(model.mixers)))
     return around + (once - around) * model.depth // len(model.mixers)
 
