@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-import torch
-
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
@@ -25,7 +23,7 @@ from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
 from levelfield.protocols import scratch
 from levelfield.runs import ledger
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Run, Task
+from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Run, Task, Tokens
 
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
 """The answers, and every next word. Most of these words cannot be known beforehand, hence the small weight."""
@@ -35,6 +33,7 @@ FASTER = {"mamba2": 10**0.25, "griffin": 10**0.75, "rglru": 10**0.75}
 """What the rate of some arms is multiplied by at `overnight`: the best of four on validation, in 3,000 steps at this
 size and length. The trials are kept in `results/huang2024_small-tuned-minutes`. The other arms do best without it."""
 TRIALS = 4
+SMALLEST = Tokens(1)
 FARTHEST = 16  # times the training length, asked at `overnight`; training at random positions has as many
 UNHURRIED = Duration(5_000, "steps")  # before which a phase at `overnight` does not end: some find the needle late
 
@@ -118,15 +117,15 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 
 @cache
 def _parameters(model: Model, task: Task) -> int:
-    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes. On the device
-    `meta` most weights have no values; linear maps draw theirs all the same, which takes most of the time."""
-    around, once = (_trunk(replace(model, depth=depth), task) for depth in (0, len(model.mixers)))
-    return around + (once - around) * model.depth // len(model.mixers)
+    """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
+    around, once = (_trunk(replace(model, depth=depth)) for depth in (0, len(model.mixers)))
+    layers = (once - around) * model.depth // len(model.mixers)
+    return around + layers + (task.input.vocabulary - SMALLEST.vocabulary) * model.width
 
 
-def _trunk(model: Model, task: Task) -> int:
-    with torch.device("meta"):
-        return ledger.parameters(Network(model, task.input, (), mask_flag=False, seed=0))["parameters_trunk"]
+def _trunk(model: Model) -> int:
+    """Counts with the fewest symbols, since to draw an embedding of many takes longer than all else."""
+    return ledger.parameters(Network(model, SMALLEST, (), mask_flag=False, seed=0))["parameters_trunk"]
 
 
 def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe]) -> tuple[Run, ...]:
