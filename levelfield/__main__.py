@@ -1,13 +1,13 @@
 """Runs the command line, as `levelfield` and as `python -m levelfield`.
 
-It imports nothing before it can say, in one line, that it was stopped with Ctrl-C.
+It imports nothing before it can say, in one line, that it was stopped with Ctrl-C or SIGTERM.
 """
 
 import sys
 
 
 def main() -> None:
-    """Runs the command that the words of this process name. Ends the process with 130 where Ctrl-C stops it."""
+    """Runs the command that the words of this process name. Ctrl-C ends the process with 130, SIGTERM with 143."""
     try:
         if sys.argv[1:] in ([], ["--help"], ["-h"]):  # answered at once, without what reads other words
             from levelfield.cli.overview import text
@@ -17,10 +17,10 @@ def main() -> None:
         from levelfield.cli.app import main as command
 
         command()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         from levelfield.cli.interrupts import end_stopped
 
-        end_stopped()
+        end_stopped(stop)
 
 
 def _print(text: str) -> bool:

@@ -253,6 +253,25 @@ def test_declared_lengths_must_be_true() -> None:
         check(Declares(before, field=5), 16, causal=True, padding=False)
 
 
+def test_a_bounded_layer_in_blocks_says_that_steps_are_not_alike() -> None:
+    @dataclass(frozen=True)
+    class Bounded(Broken):
+        equal: bool = True
+        receptive_field: int = 7  # pyright: ignore[reportIncompatibleMethodOverride]
+
+        @property
+        def equivariant(self) -> bool:
+            return self.equal
+
+    def blocks(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        steps = torch.arange(x.shape[1]) // 4
+        return ((steps[:, None] == steps).to(x.dtype) @ _zeroed(x, mask)) @ layer.weight
+
+    check(Bounded(blocks, equal=False), 16, causal=False)
+    with pytest.raises(UserError, match="let its property `equivariant` return False"):
+        check(Bounded(blocks), 16, causal=False)
+
+
 def test_a_builder_that_fails_is_told() -> None:
     @dataclass(frozen=True)
     class Fails(Broken):

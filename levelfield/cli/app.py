@@ -374,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"levelfield: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        end_stopped()
+    except KeyboardInterrupt as stop:
+        end_stopped(stop)
     except BrokenPipeError:  # whoever read our output has had enough
         raise SystemExit(141) from None

@@ -1,4 +1,4 @@
-"""Repeats Ctrl-C until it has ended the command, since imports and compiled code may lose it.
+"""Repeats Ctrl-C until it has ended the command, since imports and compiled code may lose it; SIGTERM does the same.
 
     with repeated_interrupts():
         import numba                    # a KeyboardInterrupt that is caught and dropped in here comes again
@@ -20,31 +20,35 @@ from typing import NoReturn
 
 STOPPED = "stopped; run the same command again to continue"
 EVERY_S = 0.5
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # who handles them by default
 
 
-def end_stopped() -> NoReturn:
-    """Says how to go on, and ends the process with 130."""
+def end_stopped(stop: KeyboardInterrupt) -> NoReturn:
+    """Says how to go on, and ends the process with 130, or with 143 where the signal was SIGTERM."""
     print(f"\n{STOPPED}", file=sys.stderr)
     exec("")  # Python remembers an interrupt in the text of an `exec`, as of a dataclass, and would end by the signal
-    raise SystemExit(130) from None
+    raise SystemExit(128 + (signal.SIGTERM if stop.args == (signal.SIGTERM,) else signal.SIGINT)) from None
 
 
 @contextmanager
 def repeated_interrupts() -> Iterator[None]:
-    """Raises KeyboardInterrupt at Ctrl-C, and again every EVERY_S seconds until that has left the block or is being
-    handled. Changes nothing outside of the main thread, or where somebody else handles the signal."""
+    """Raises KeyboardInterrupt at Ctrl-C and SIGTERM, and again every EVERY_S seconds until that has left the block or
+    is being handled. Changes nothing outside of the main thread, or for a signal that somebody else handles."""
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    ours = [number for number, usual in USUAL.items() if main and signal.getsignal(number) is usual]
+    if not ours:
         yield
         return
     repeater, hook = _Repeater(), sys.unraisablehook
-    signal.signal(signal.SIGINT, repeater.interrupt)
+    for number in ours:
+        signal.signal(number, repeater.interrupt)
     sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, KeyboardInterrupt) else hook(lost)
     try:
         yield
     finally:
         repeater.end()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ours:
+            signal.signal(number, USUAL[number])
         sys.unraisablehook = hook
 
 
@@ -55,6 +59,7 @@ class _Repeater:
         self.ended = threading.Event()
         self.thread: threading.Thread | None = None
         self.ours = False  # whether the next signal is a repetition
+        self.first: int = signal.SIGINT  # the signal that came first
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raises KeyboardInterrupt, unless this is a repetition and the first one is on its way."""
@@ -62,9 +67,10 @@ class _Repeater:
         if ours and (self.ended.is_set() or _being_handled()):
             return
         if self.thread is None:
+            self.first = number
             self.thread = threading.Thread(target=self._repeat, daemon=True)
             self.thread.start()
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(self.first)
 
     def end(self) -> None:
         """Sends no more; a signal that is on its way is dropped."""
@@ -76,9 +82,9 @@ class _Repeater:
         while not self.ended.wait(EVERY_S):
             self.ours = True
             if sys.platform == "win32":
-                signal.raise_signal(signal.SIGINT)  # os.kill would end the process there
+                signal.raise_signal(self.first)  # os.kill would end the process there
             else:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), self.first)
 
 
 def _being_handled() -> bool:

@@ -36,11 +36,12 @@ def check(
 
     The rules: outputs of the input's shape, finite outputs and gradients, the same output for the same input in eval
     mode, no memory between calls, sequences of one step, independence of batch neighbours, no future in the causal
-    direction, with `padding` no influence of padded steps on real ones, declared lengths that are true, and weights
-    that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
-    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient, and batch
-    neighbours that see each other in training alone, raise a warning only. A check takes well under a second on a CPU,
-    plus six passes at `longest`; `device` is for modules that run nowhere else.
+    direction, with `padding` no influence of padded steps on real ones, declared lengths that are true, a receptive
+    field that is the same at every step unless `equivariant` denies it, and weights that alone, stored and loaded, make
+    the same layer. Where `longest` is given, the layer must take that many steps, and in the middle of them a causal
+    layer must not see the future. Parameters that never get a gradient, and batch neighbours that see each other in
+    training alone, raise a warning only. A check takes well under a second on a CPU, plus six passes at `longest`;
+    `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -191,6 +192,20 @@ class Examination:
         away = int((seen - field).abs().max()) if len(seen) else 0
         if away > (field - 1 if self.causal else field // 2):
             raise UserError(f"{name} declares a receptive field of {field} steps but sees {away} away.")
+        if self.config.equivariant and (bound is None or bound > 3 * field):
+            self._same_at_every_step(layer, field, generator)
+
+    @torch.no_grad()
+    def _same_at_every_step(self, layer: nn.Module, field: int, generator: Generator) -> None:
+        """Of an input shifted by a step the outputs are shifted, away from the ends, over as many steps as a block of
+        such a field may have: what docs/reach.md proves holds for such layers alone."""
+        x = self._normal(1, 3 * field + 1, generator)
+        here, later = layer(x[:, 1:], None), layer(x[:, :-1], None)
+        if rules.differ(here[:, field : 2 * field], later[:, field + 1 : 2 * field + 1]):
+            raise UserError(
+                f"{self.config.label} declares a receptive field, but an input shifted by a step does not shift its "
+                "outputs: let its property `equivariant` return False, as for layers of blocks, strides or positions."
+            )
 
 
 def _blind_in_float64(subject: rules.Subject, steps: list[int]) -> bool:

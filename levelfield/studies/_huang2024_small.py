@@ -118,6 +118,7 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 @cache
 def _parameters(model: Model, task: Task) -> int:
     """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
+    assert isinstance(task.input, Tokens)
     around, once = (_trunk(replace(model, depth=depth)) for depth in (0, len(model.mixers)))
     layers = (once - around) * model.depth // len(model.mixers)
     return around + layers + (task.input.vocabulary - SMALLEST.vocabulary) * model.width

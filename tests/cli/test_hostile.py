@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -183,7 +184,7 @@ import importlib.abc, os, runpy, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
 sys.argv[1:] = ["list", "tasks"]
 def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.{number})
     sum(range(1000))
 class At(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
@@ -211,23 +212,26 @@ runpy.run_module("levelfield", run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "module, stage",
+    "number, module, stage",
     [
-        ("levelfield.cli.arguments", "raised"),  # before the command line is there
-        ("levelfield.cli.listing", "raised"),
-        ("levelfield.cli.listing", "text"),  # as a dataclass is made, which may end the process by the signal
-        ("levelfield.cli.listing", "dropped"),  # as an import of another package may do
-        ("levelfield.cli.listing", "freed"),  # where Python can only say that it ignored the exception
+        ("SIGINT", "levelfield.cli.arguments", "raised"),  # before the command line is there
+        ("SIGINT", "levelfield.cli.listing", "raised"),
+        ("SIGINT", "levelfield.cli.listing", "text"),  # as a dataclass is made, which may end the process by the signal
+        ("SIGINT", "levelfield.cli.listing", "dropped"),  # as an import of another package may do
+        ("SIGINT", "levelfield.cli.listing", "freed"),  # where Python can only say that it ignored the exception
+        ("SIGTERM", "levelfield.cli.listing", "raised"),
+        ("SIGTERM", "levelfield.cli.listing", "dropped"),
     ],
 )
-def test_an_interrupt_ends_the_command_wherever_it_comes(tmp_path: Path, module: str, stage: str) -> None:
+def test_an_interrupt_ends_the_command_wherever_it_comes(tmp_path: Path, number: str, module: str, stage: str) -> None:
     """Run with -m, as Python ends by the signal there and not where it is given the code itself."""
-    (tmp_path / "interrupted.py").write_text(INTERRUPTED.format(module=module, stage=stage))
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED.format(number=number, module=module, stage=stage))
     words, path = [sys.executable, "-m", "interrupted"], os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
         words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=15, check=False
     )
-    assert (done.returncode, done.stderr.strip()) == (130, "stopped; run the same command again to continue")
+    code = 128 + signal.Signals[number]
+    assert (done.returncode, done.stderr.strip()) == (code, "stopped; run the same command again to continue")
 
 
 def compressed(text: bytes) -> dict[str, bytes]:
