@@ -1,6 +1,6 @@
 """Writes docs/audits.md, which ranks audited tasks by the steps that are enough for them, from committed rows.
 
-python docs/audits.py           # reads results/audits/*.csv, the rows.csv of `levelfield audit`
+python docs/audits.py           # reads results/audits/**/*.csv, the rows.csv of `levelfield audit`
 python docs/audits.py --check   # exit 1 if the page is out of date
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
@@ -23,6 +24,7 @@ import audits_figure
 
 DOCS = Path(__file__).resolve().parent
 PAGE, ROWS = DOCS / "audits.md", DOCS.parent / "results" / "audits"
+RULES = ROWS / "without-models"
 FIGURE = DOCS / "figures" / "audits.png"
 KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
@@ -49,6 +51,29 @@ COLUMNS = (
 )
 
 
+SIMPLE = ("length", *(f"{end} {steps}" for end in ("first", "last") for steps in (1, 8, 32)))
+SECOND = """
+## What needs no sequence model
+
+How much of each task naive Bayes or ridge regression have, on the length alone, on some steps, on each step with its
+place, or on counts of n-grams: what a benchmark gives away whether or not a model reads its order. Each row is
+`levelfield audit TASK --without-models`, on at most 8,000 training and 2,000 test examples. *Of all* is how far the
+best rule has come from guessing to no error. A rule may have much of a task that is long-range all the same: where
+the two steps that matter stand in fixed places, *each step with its place* finds them. Tasks with an answer at each
+of many steps are not here, since no such rule gives those.
+"""
+RULE_COLUMNS = (
+    ("task", ":--"),
+    ("median steps", "--:"),
+    ("guessing", "--:"),
+    ("best rule", ":--"),
+    ("its score", "--:"),
+    ("of all", "--:"),
+    ("best of length, first and last steps", ":--"),
+    ("test examples that are in train too", "--:"),
+)
+
+
 def read(path: Path) -> Reading:
     """Returns what the rows of one audit say."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -56,13 +81,20 @@ def read(path: Path) -> Reading:
     return Reading.of([Row(**line) for line in lines])
 
 
-def page(audits: list[Reading]) -> str:
-    """Returns the whole page: what takes the longest windows first, then those of which nothing is claimed."""
-    if not audits:
-        return f"{HEAD}\n{NONE}"
-    lines = [f"| {' | '.join(name for name, _ in COLUMNS)} |", f"|{'|'.join(rule for _, rule in COLUMNS)}|"]
-    found, picture = ranked(audits), f"![{audits_figure.caption(ranked(audits))}](figures/{FIGURE.name})\n"
-    return "\n".join([HEAD, picture, *lines, *(f"| {' | '.join(_cells(each))} |" for each in found)]) + "\n"
+def page(audits: list[Reading], ruled: list[Reading]) -> str:
+    """Returns the whole page: what takes the longest windows first, then those of which nothing is claimed; then what
+    rules have."""
+    found = ranked(audits)
+    picture = f"![{audits_figure.caption(found)}](figures/{FIGURE.name})\n" if found else ""
+    first = f"{HEAD}\n{picture}\n{_table(COLUMNS, map(_cells, found))}" if found else f"{HEAD}\n{NONE}"
+    rules = sorted(ruled, key=lambda each: (-_gained(each), each.task))
+    return first + (f"{SECOND}\n{_table(RULE_COLUMNS, map(_rule_cells, rules))}" if rules else "")
+
+
+def _table(columns: Sequence[tuple[str, str]], lines: Iterable[Sequence[str]]) -> str:
+    heads = (" | ".join(name for name, _ in columns), *(" | ".join(cells) for cells in lines))
+    first, *rest = (f"| {line} |\n" for line in heads)
+    return "".join([first, f"|{'|'.join(rule for _, rule in columns)}|\n", *rest])
 
 
 def ranked(audits: list[Reading]) -> list[Reading]:
@@ -87,6 +119,33 @@ def _cells(found: Reading) -> tuple[str, ...]:
     )
 
 
+def _rule_cells(found: Reading) -> tuple[str, ...]:
+    best, simple = _best(found), _best(found, SIMPLE)
+    return (
+        f"`{found.task}`{_settings(found)}",
+        f"{found.fact('steps', 'test', 'median'):,.0f}",
+        f"{100 * found.guessing:.0f} %" if found.in_percent else "–",
+        words.rule_words(best) if found.learnable else "nothing learnt",
+        found.scores[best].percent() if found.in_percent else "–",
+        f"{100 * _gained(found):.0f} %" if found.learnable else "–",
+        f"{words.rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
+        f"{100 * found.fact('leaked', 'test'):.0f} %",
+    )
+
+
+def _best(found: Reading, among: Collection[str] = ()) -> str:
+    """The rule with the highest score, of all or of some."""
+    rules = {name: n.value for name, n in found.scores.items() if n.kind == RULE and (not among or name in among)}
+    return max(rules, key=lambda name: rules[name])
+
+
+def _gained(found: Reading) -> float:
+    """How far the best rule has come from guessing to no error; 0 where nothing is learnt."""
+    perfect = 1.0 if found.in_percent else 0.0
+    gain = (found.scores[_best(found)].value - found.guessing) / ((perfect - found.guessing) or 1.0)
+    return max(0.0, gain) if found.learnable else 0.0
+
+
 def _settings(found: Reading) -> str:
     """The setting of a task that no other row of the table says."""
     proved = found.fact("certified_range")
@@ -105,13 +164,18 @@ def _steps(steps: float, found: Reading) -> str:
 
 
 def committed() -> list[Reading]:
-    """Returns the audits in results/audits/."""
+    """Returns the audits in results/audits/ for which models were trained."""
     return [read(path) for path in sorted(ROWS.glob("*.csv"))]
+
+
+def of_rules() -> list[Reading]:
+    """Returns the audits in results/audits/without-models/."""
+    return [read(path) for path in sorted(RULES.glob("*.csv"))]
 
 
 def main() -> None:
     """Writes the page and its figure, or checks the page."""
-    text = page(committed())
+    text = page(committed(), of_rules())
     if "--check" in sys.argv:
         raise SystemExit(0 if PAGE.read_text() == text else "docs/audits.md is out of date: run python docs/audits.py")
     PAGE.write_text(text)

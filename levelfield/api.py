@@ -187,12 +187,15 @@ class Audit:
     files: Sequence[Path]
 
 
-def audit(source: Task | str, effort: Effort = "minutes", **choices: Unpack[Choices]) -> Audit:
+def audit(
+    source: Task | str, effort: Effort = "minutes", without_models: bool = False, **choices: Unpack[Choices]
+) -> Audit:
     """Says how local, positional, trivial or leaky a dataset is.
 
-    source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. choices: `device` and folders,
-    as `Choices` names them; sizes are those of the effort. Runs go one after another in this process, and the same call
-    continues where it was stopped. Raises UserError for data without a target.
+    source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. without_models: trains nothing.
+    choices: `device` and folders, as `Choices` names them; sizes are those of the effort. Runs go one after another in
+    this process, and the same call continues where it was stopped. Raises UserError for data without a target, and
+    without models for a task of which rules say nothing.
     """
     if unknown := sorted(choices.keys() - {"device", "out", "data", "to"}):
         raise TypeError(f"audit() got an unexpected keyword argument '{unknown[0]}'")
@@ -200,8 +203,11 @@ def audit(source: Task | str, effort: Effort = "minutes", **choices: Unpack[Choi
     place = auditing.Place(Path(choices.get("out", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited
+    if without_models:
+        auditing.has_rules(task)
     auditing.measure(task, effort, place, no_progress)
-    _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
+    if not without_models:
+        _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
     rows = auditing.collect(task, effort, place)
     files = page.build(rows, Path(choices.get("to", "report")) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

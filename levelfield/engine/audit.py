@@ -94,6 +94,15 @@ def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> Non
         progress("rules", done + 1, len(missing))
 
 
+def has_rules(task: Task) -> None:
+    """Raises UserError for a task of which rules without a sequence model say nothing."""
+    if not shallow.applies(task):
+        raise UserError(
+            f"{task.name} has an answer at each of many steps, which no rule without a sequence model gives: leave out "
+            "--without-models."
+        )
+
+
 def _rule(where: Path, name: str) -> Path:
     return where / f"rule-{name.replace(' ', '-')}.json"
 
@@ -107,14 +116,13 @@ def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress)
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     """Returns every row of an audit: facts, scores, shares with intervals.
 
-    Raises UserError where no run has finished.
+    Raises UserError where no run has finished and there is no rule.
     """
     base, where = audit.seen(task, effort), folder(task, effort, place)
     splits = prepared.load(base, place.data)
-    models = list(_models(audit.study(task).runs(effort), place.runs))
-    if not models:
+    arms = [*_models(audit.study(task).runs(effort), place.runs), *_rules(where)]
+    if not arms:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
-    arms = [*models, *_rules(where)]
     guessing = floor(base, splits["train"], splits["test"])
     found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
     rows = [*read_rows(where / "facts.jsonl"), *found]

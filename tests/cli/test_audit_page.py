@@ -7,13 +7,18 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 from repository import ROOT
 
+import levelfield
+from levelfield import OwnData
 from levelfield.cli import audit_command
 from levelfield.cli.app import main
 from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.shares import RULE, Scored, findings
 from levelfield.report.tables import to_csv
 from levelfield.spec import Row
 
@@ -41,8 +46,21 @@ def test_the_commands_of_the_page_find_their_data(here: Path, monkeypatch: pytes
     )
     for line in COMMANDS:
         main(shlex.split(line)[1:])
-    minutes = [(name, "minutes") for name in ("own_reviews", "listops", "reach", "lookup")]
+    minutes = [(name, "minutes") for name in ("own_reviews", "own_reviews", "listops", "reach", "lookup")]
     assert audited == [minutes[0], ("own_reviews", "smoke"), *minutes[1:]]
+
+
+def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["audit", "reviews.csv", "--text", "body", "--label", "stars", "--without-models"]
+    main(words)
+    assert "No model was trained, so that nothing is said of range." in capfd.readouterr().out
+    (at,) = (here / "report").glob("audit-own_reviews-minutes-??????")
+    assert (at / "figures" / "rules.svg").exists() and [each.name for each in (here / "runs").iterdir()] == ["audits"]
+    made = levelfield.audit(OwnData("reviews.csv", text="body", label="stars"), without_models=True, to=here / "again")
+    assert [to_csv([dict(row) for row in made.rows])] == [(at / "rows.csv").read_text()]
+    with pytest.raises(SystemExit) as refused:
+        main(["audit", "parity", "--without-models"])
+    assert refused.value.code == 2 and "leave out --without-models" in capfd.readouterr().err
 
 
 @pytest.mark.timeout(600)
@@ -81,12 +99,37 @@ def rows(task: str, learnable: bool, shares: dict[int, float], best: float = 0.9
     return found
 
 
-def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
+def test_what_rules_have_is_ranked_by_how_far_they_come(tmp_path: Path) -> None:
+    audits, n = ranking(), 400
+    for name, share in (("gives", 0.9), ("little", 0.6)):
+        arms = [
+            Scored(rule, RULE, right, (np.arange(n) < right * n).astype(float)[None])
+            for rule, right in (("length", 0.5), ("1-grams", share))
+        ]
+        facts = [Row(model="data", metric="steps", split="test", at="place=median", value=300.0)]
+        found = [*facts, *findings(arms, (np.arange(n) % 2).astype(float))]
+        (tmp_path / f"{name}.csv").write_text(to_csv([row | Row(task=name, effort="minutes") for row in found]))
+    read = [audits.read(path) for path in sorted(tmp_path.glob("*.csv"), reverse=True)]
+    lines = [line for line in audits.page([], read).splitlines() if line.startswith("| `")]
+    assert lines[0].startswith("| `gives` | 300 | 50 % | counts of single symbols | 90 % (87 to 93) | 80 % |")
+    assert lines[1].startswith("| `little` | 300 | 50 % | counts of single symbols | 60 % (55 to 65) | 20 % |")
+    assert "the length alone: 0 % (" in lines[0]
+
+
+def ranking() -> ModuleType:
+    """The script that makes the page."""
     spec = importlib.util.spec_from_file_location("docs_audits", ROOT / "docs" / "audits.py")
     assert spec is not None and spec.loader is not None
-    audits = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(audits)
-    assert audits.page(audits.committed()) == (ROOT / "docs" / "audits.md").read_text(), "run python docs/audits.py"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
+    audits = ranking()
+    assert audits.page(audits.committed(), audits.of_rules()) == (ROOT / "docs" / "audits.md").read_text(), (
+        "run python docs/audits.py"
+    )
     given = {
         "local": rows("local", True, {5: 0.96, 9: 0.99}),
         "far": rows("far", True, {5: 0.1, 9: 0.2}),
@@ -100,7 +143,7 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
         assert read[-1] == Reading.of(found), "CSV gives the rows back"
     assert audits.audits_figure.draw(audits.ranked(read)).startswith(b"\x89PNG")
     assert audits.audits_figure.caption(audits.ranked(read)).endswith("far: none of up to 9 steps; local: 5 steps.")
-    lines = [line for line in audits.page(read).splitlines() if line.startswith("| `")]
+    lines = [line for line in audits.page(read, []).splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in lines] == ["far", "local", "begun", "coin"]
     assert "over 9" in lines[0] and "| 5 | 5 to 9 |" in lines[1] and "Nothing is learnable" in lines[3]
     assert "| 90 % |" in lines[0] and "| 40 % |" in lines[2] and "Most of the task was not learnt" in lines[2]

@@ -92,6 +92,21 @@ def test_models_trained_for_seconds_say_nothing_of_range() -> None:
     assert "window" not in words.lead(found) and words.badge(found).text == "not asked at smoke"
 
 
+def test_rules_alone_say_nothing_of_range() -> None:
+    rules = findings(
+        [Scored("length", RULE, 0.5, np.zeros((1, 400))), Scored("1-grams", RULE, 0.7, np.ones((1, 400)))],
+        np.tile([0.0, 1.0], 200),
+    )
+    facts = [row("steps", 200, "test", "place=median"), row("examples", 400, "test")]
+    found = Reading.of([each | Row(task="mine", effort="minutes") for each in [*facts, *rules]])
+    assert words.lead(found) == (
+        "No model was trained, so that nothing is said of range. Of the rules, the one that knows counts of single "
+        "symbols is best: it scores 100 % (99 to 100) where guessing scores 50 %."
+    )
+    assert words.badge(found).text == "not asked" and "of the best rule tried" in words.paragraph(found)
+    assert not words.claims(found) and "Any model that reads the order" in words.not_tried(found)[0]
+
+
 def test_a_proved_range_and_the_places_of_steps_are_not_called_short_range() -> None:
     rows = rows_of([0.5] * 5, 0.95, {"length": 0.5, "positions": 0.95}, 1_000, 0)
     assert "no" not in words.badge(Reading.of(rows)).text.split()

@@ -127,6 +127,11 @@ class Reading:
         return any(share.value >= NEAR for share in self.of_kind(FREE).values())
 
     @property
+    def trained(self) -> bool:
+        """Whether any model was trained, beside the rules that need none."""
+        return any(number.kind != RULE for number in self.scores.values())
+
+    @property
     def too_small(self) -> bool:
         """Whether there are too few test examples for any claim."""
         return self.tested < FEWEST

@@ -3,10 +3,11 @@
     lead(found)      # "Windows of 9 steps, pooled over the whole sequence, give 97 % (93 to 100) of what a model ..."
 
 By rules that are fixed here: a claim needs a share of 95 % whose interval does not go below 80 %, and nothing is
-claimed where nothing was learnt, on fewer than 100 test examples, or at effort `smoke`. That something does not measure
-long range is said only where a model that sees everything has learnt nearly as much as the best that was tried: where
-none has, more may be learnt from further away. It is said of the benchmark where nine tenths of it were learnt, and of
-what was learnt where that is half: what is learnt first is often what is near, as in associative recall.
+claimed where nothing was learnt, on fewer than 100 test examples, where no model was trained, or at effort `smoke`.
+That something does not measure long range is said only where a model that sees everything has learnt nearly as much as
+the best that was tried: where none has, more may be learnt from further away. It is said of the benchmark where nine
+tenths of it were learnt, and of what was learnt where that is half: what is learnt first is often what is near, as in
+associative recall.
 """
 
 from __future__ import annotations
@@ -57,14 +58,20 @@ def lead(found: Reading) -> str:
             f"scores {_score(found, found.scores[found.reference])} where guessing scores "
             f"{_guessing(found)}."
         )
-    if found.effort == QUICK:
+    if not _asked(found):
         return _tried_out(found)
     return f"{_local(found)}{_trivial(found)}{_level(found)}"
 
 
+def _asked(found: Reading) -> bool:
+    """Whether models were trained for long enough to say something of range."""
+    return found.trained and found.effort != QUICK
+
+
 def _tried_out(found: Reading) -> str:
-    """What there is to say where models were trained for seconds: what rules have."""
-    head = f"Models were trained for seconds only (effort {QUICK}), so that nothing is said of range."
+    """What there is to say where models were trained for seconds or not at all: what rules have."""
+    trained = f"Models were trained for seconds only (effort {QUICK})" if found.trained else "No model was trained"
+    head = f"{trained}, so that nothing is said of range."
     rules = {name: number for name, number in found.scores.items() if number.kind == RULE}
     if not rules:
         return head
@@ -154,7 +161,7 @@ def _verb(rule: str) -> str:
 
 def details(found: Reading) -> list[str]:
     """Returns what else was found, a sentence each."""
-    trained = [] if found.effort == QUICK else [*_window_interval(found), *_order(found)]
+    trained = [*_window_interval(found), *_order(found)] if _asked(found) else []
     return [*trained, *_faults(found), *_proved(found)]
 
 
@@ -222,12 +229,15 @@ def _proved(found: Reading) -> Iterator[str]:
 def not_tried(found: Reading) -> list[str]:
     """Returns what the verdict does not cover."""
     free = [name for name, number in found.scores.items() if number.kind == FREE]
+    labels = "Whether labels are right, and whether the data are what they are said to be."
+    if not found.trained:
+        return ["Any model that reads the order of steps: a share is one of what the best rule has.", labels]
     return [
         "A share is one of what was learnt here, by small models, one untuned recipe and the steps that the effort "
         f"({found.effort}) affords; larger models or pretraining may learn more, and from further away.",
         f"Windows above {found.widest:.0f} steps, augmentation, architectures other than convolutions and "
         f"{' and '.join(free) or 'rules'}.",
-        "Whether labels are right, and whether the data are what they are said to be.",
+        labels,
     ]
 
 
@@ -241,8 +251,8 @@ def paragraph(found: Reading) -> str:
             f"on {found.tested:,} of the test examples).",
             lead(found),
             *details(found),
-            "Shares are of the gain over guessing of the best model tried, with 95 % intervals over test examples and "
-            "seeds.",
+            f"Shares are of the gain over guessing of the best {'model' if found.trained else 'rule'} tried, with 95 % "
+            "intervals over test examples and seeds.",
             not_tried(found)[0],
         ]
     )
@@ -262,8 +272,8 @@ def badge(found: Reading) -> Badge:
         return Badge("too small to say", GREY)
     if not found.learnable:
         return Badge("nothing learnt", GREY)
-    if found.effort == QUICK:
-        return Badge(f"not asked at {QUICK}", GREY)
+    if not _asked(found):
+        return Badge(f"not asked at {QUICK}" if found.trained else "not asked", GREY)
     if math.isinf(enough.steps) and proved:
         return Badge(f"more than {proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
