@@ -7,6 +7,8 @@
 Truth is put where no decision is right: all arms equal, or exactly at a margin. A report in which anything is decided
 is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
 a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
+Where the same weights are asked in several places, there is a fifth, `places`: in each place each seed holds or fails
+by itself, as often as the truth there says.
 The last column says what the same numbers do to the former rule: every seed above every other's.
 
 Power is the difference that is decided in eight of ten reports, in standard deviations between seeds.
@@ -50,7 +52,7 @@ from levelfield.studies import (
     miralles2025_table4,
 )
 
-Law = Literal["bell", "unequal", "plateaus", "fail"]
+Law = Literal["bell", "unequal", "plateaus", "fail", "places"]
 EXAMPLES = 2_000
 GUESS, LEVEL = 10.0, 60.0  # percent: of guessing, and of an arm that has learnt
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
@@ -78,6 +80,14 @@ class Case:
     decided: Callable[[Sequence[Row]], Sequence[int]]
     paired: bool = False  # the cells of a model are of the same trained weights
 
+    def has(self, law: Law) -> bool:
+        """Whether seeds may scatter in this way."""
+        return law != "places" or any(self.of_places(cell) for cell in self.cells)
+
+    def of_places(self, cell: Cell) -> bool:
+        """Whether a cell is one of several places of the same trained weights."""
+        return self.paired or cell.at.startswith("length=")
+
 
 def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list[Row]:
     """A report's rows: noise between seeds, then noise of the test examples."""
@@ -87,11 +97,13 @@ def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list
         arm = (cell.task, cell.model, cell.protocol if not case.paired else "")
         spread = spreads.setdefault(arm, float(10 ** draw.uniform(-1, 1)))
         fresh = _shifts(law, spread, cell.truth, seeds, draw)
-        paired = case.paired or cell.at.startswith("length=")
+        paired = case.of_places(cell)
         shift = shifts.setdefault(arm, fresh) if paired else fresh
         for seed in range(seeds):
             share = np.clip((cell.truth + shift[seed]) / 100, 0.0, 0.999)
-            if paired:  # the same weights: what is above guessing at one length is scaled to that of the other
+            if paired and law == "places":
+                share = _held(cell.truth, draw)
+            elif paired:  # the same weights: what is above guessing at one length is scaled to that of the other
                 share = _scaled(cell.truth, shift[seed])
             made += _measured(cell, seed, float(share), draw)
     return made
@@ -99,6 +111,13 @@ def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list
 
 def _scaled(truth: float, shift: float) -> float:
     return float(np.clip(GUESS + (truth - GUESS) * (1 + shift / 100), 0, 99.9)) / 100
+
+
+def _held(truth: float, draw: np.random.Generator) -> float:
+    """The share of a seed that does as well as any here, or guesses, so that the mean is the truth."""
+    best = max(truth, LEVEL)
+    level = best if draw.random() < (truth - GUESS) / (best - GUESS) else GUESS
+    return float(np.clip(level + draw.normal(0, 0.2), 0, 99.9)) / 100
 
 
 def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.Generator) -> np.ndarray:
@@ -362,7 +381,7 @@ def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv"), rule
     """Writes every rule's rate of false alarms, and prints power; of a single rule, renews its lines alone."""
     lines: list[dict[str, object]] = []
     for case in cases():
-        for law in get_args(Law) if rule in ("", case.rule) else ():
+        for law in filter(case.has, get_args(Law)) if rule in ("", case.rule) else ():
             for seeds in (2, 3, 5) if case.rule == "compare" else (3, 5):
                 lines.append(simulate(case, law, seeds, reports))
                 print(*lines[-1].values(), flush=True)

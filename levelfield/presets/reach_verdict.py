@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from levelfield.report.certified_ranges import PASSED, asked, seen_by
+from levelfield.report.decisions import FEWEST
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
 
@@ -45,13 +46,15 @@ def verdict(rows: Sequence[Row]) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """The three parts of the study's claim: what is proved, what more sight brings, and what training leaves of it.
 
-    Counts need no intervals, as above. Nothing is found before every model has been asked at every range, and where no
-    range is as long as the widest window.
+    Counts need no intervals, as above. Nothing is found before every model has been asked at every range, with three
+    seeds at least, and where no range is as long as the widest window.
     """
     found, seen = by_range(rows), seen_by(rows)
     ranges = {apart for scores in found.values() for apart in scores}
     free = {model: reach(scores) or 0 for model, scores in found.items() if model not in seen}
     if not free or len(free) == len(found) or any(scores.keys() != ranges for scores in found.values()):
+        return []
+    if any(len(values) < FEWEST for scores in found.values() for values in scores.values()):
         return []
     widest = max(seen[model] for model in found if model in seen)
     if max(ranges) < widest:

@@ -12,7 +12,7 @@ interval. A report asks several questions; Holm's rule keeps the chance of a sin
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
@@ -36,12 +36,13 @@ GRID = 20  # degrees of freedom are rounded down to a twentieth, so that quantil
 
 @dataclass(frozen=True)
 class Seeds:
-    """Scores of one arm in percent, one per seed that ended with a finite score, in the order of seeds.
+    """Scores of one arm in percent, one per seed, in the order of seeds.
 
-    examples: independent test examples that each score amounts to, where it is a share. stderr: over examples, in
-    points, where it is none. trained: False for what has no other seeds, such as a checkpoint or a simple rule. steady:
-    False where some seeds have learnt and others have not, so that they do not scatter like a bell. anchor: where a
-    page has the rows, to which the text of the scores leads.
+    numbers: those of the seeds, where they are known. diverged: how many of them ended without a finite score, and
+    count as guessing. examples: independent test examples that each score amounts to, where it is a share. stderr: over
+    examples, in points, where it is none. trained: False for what has no other seeds, such as a checkpoint or a simple
+    rule. steady: False where some seeds have learnt and others have not, so that they do not scatter like a bell.
+    anchor: where a page has the rows, to which the text of the scores leads.
     """
 
     values: tuple[float, ...]
@@ -49,6 +50,8 @@ class Seeds:
     stderr: float | None = None
     trained: bool = True
     steady: bool = True
+    numbers: tuple[int, ...] = ()
+    diverged: int = 0
     anchor: str = field(default="", compare=False)
 
     @property
@@ -68,8 +71,19 @@ class Seeds:
         """Returns "41.3 % (40.9 to 44.0 over 3 seeds)", marked where a page has its rows."""
         text = f"{self.median:.1f} %"
         if len(self.values) > 1:
-            text += f" ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds)"
-        return marked(text + (" with one seed" if self.trained and len(self.values) < 2 else ""), self.anchor)
+            text += f" ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds{self._lost})"
+        alone = f" with one seed{self._lost}" if self.trained and len(self.values) < 2 else ""
+        return marked(text + alone, self.anchor)
+
+    @property
+    def _lost(self) -> str:
+        return f", of which {self.diverged} diverged and count as guessing" if self.diverged else ""
+
+    def only(self, numbers: Collection[int]) -> Seeds:
+        """Returns the arm with the seeds of these numbers alone."""
+        kept = [place for place, number in enumerate(self.numbers) if number in numbers]
+        values, own = (tuple(each[place] for place in kept) for each in (self.values, self.numbers))
+        return replace(self, values=values, numbers=own)
 
     def reach(self, alpha: float, up: bool) -> float:
         """Returns how far the upper or lower limit over test examples lies from the mean, in points; 0 where
@@ -118,9 +132,10 @@ class Question(Protocol):
 class Contrast:
     """Whether a weighted sum of arms' means is above or below a number, in points.
 
-    scatter: a lower bound on the standard deviation between seeds: that of all arms of the task. Two seeds
-    of a model that learns half of the time are often alike; other arms say that they need not be. paired: the arms are
-    the same trained models in several places, so that each seed is compared with itself.
+    scatter: a lower bound on the standard deviation between seeds: that of all arms of the task, or where arms are
+    paired of the same contrast of all models. Two seeds of a model that learns half of the time are often alike; other
+    arms say that they need not be. paired: the arms are the same trained models in several places, so that each seed is
+    compared with itself (`same_weights`).
     """
 
     terms: tuple[tuple[float, Seeds], ...]
@@ -131,6 +146,12 @@ class Contrast:
     @property
     def value(self) -> float:
         return sum(weight * arm.mean for weight, arm in self.terms)
+
+    @property
+    def by_seed(self) -> tuple[float, ...]:
+        """The weighted sum of each seed; of paired arms."""
+        trained = [[weight * value for value in arm.values] for weight, arm in self.terms if arm.trained]
+        return tuple(map(sum, zip(*trained, strict=True)))
 
     @property
     def led(self) -> Terms:
@@ -184,8 +205,7 @@ class Contrast:
         """Returns half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
         trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
         if self.paired:
-            by_seed = zip(*([weight * value for value in arm.values] for weight, arm in trained), strict=True)
-            trained = [(1.0, Seeds(tuple(map(sum, by_seed))))]
+            trained = [(1.0, Seeds(self.by_seed))]
         parts = [
             (weight**2 * max(arm.variance, self.scatter**2) / len(arm.values), len(arm.values) - 1)
             for weight, arm in trained

@@ -81,11 +81,23 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     """Returns the scores of one arm; the noise of its test examples is that of the smallest test."""
     rows = sorted(rows, key=lambda row: row.get("seed", 0))
     values = tuple(100 * row.get("value", 0.0) for row in rows)
+    told = {row["seed"] for row in rows if "seed" in row}
+    made = Seeds(values, numbers=tuple(sorted(told)) if len(told) == len(rows) else (), anchor=common_anchor(rows))
     if metrics != SHARES:
         stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
-        return Seeds(values, stderr=stderr or None, anchor=common_anchor(rows))
-    examples = min((n for row in rows if (n := independent(row))), default=None)
-    return Seeds(values, examples, anchor=common_anchor(rows))
+        return replace(made, stderr=stderr or None)
+    return replace(made, examples=min((n for row in rows if (n := independent(row))), default=None))
+
+
+def _diverged(rows: Sequence[Row], metrics: Sequence[str]) -> dict[Key, list[int]]:
+    """Returns the seeds of each arm whose outputs on the test split were not finite, so that they have no score."""
+    found: dict[Key, list[int]] = {}
+    for row in rows:
+        lost = row.get("status") == "diverged" and not math.isfinite(row.get("value", math.nan))
+        if lost and _test(row, metrics) and "run" in row and not row.get("at"):
+            arm = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+            found.setdefault(arm, []).append(row.get("seed", 0))
+    return found
 
 
 def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]:
@@ -115,9 +127,13 @@ class Table:
     def of(cls, rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES) -> Table:
         """Cells of the test split or along an axis; an arm of which some seeds have learnt is marked as unsteady.
 
-        Seeds within `CLOSE` of each other are one cluster, though what counts as learnt lies between them.
+        A seed that diverged, so that it has no score, counts as one that guesses: to leave it out would make an arm
+        better that diverges than one that fails. Seeds within `CLOSE` of each other are one cluster, though what counts
+        as learnt lies between them.
         """
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
+        for arm, seeds in _diverged(rows, metrics).items():
+            found = found._guessing_too(arm, seeds, everywhere=bool(axis))
         marked = {}
         for key, arm in found.cells.items():
             outcomes = {found._beats(found.rule(key.task), value, arm) for value in arm.values}
@@ -130,6 +146,20 @@ class Table:
         """Cells of the test split of all tasks: shares, and where numbers are predicted, percent of their variance."""
         shares, explained = cls.of(rows), cls.of(rows, metrics=EXPLAINED)
         return cls({**shares.cells, **explained.cells}, {**shares.rules, **explained.rules})
+
+    def _guessing_too(self, arm: Key, seeds: Sequence[int], *, everywhere: bool) -> Table:
+        """Returns the table with seeds of an arm that guess, in its cell, or in all of its places."""
+        places = [key for key in self.cells if key[:3] == arm[:3]] if everywhere else [arm]
+        cells = dict(self.cells)
+        for key in places:
+            cell = cells.get(key, Seeds(()))
+            if cell.values and not cell.numbers:
+                continue
+            new = [seed for seed in seeds if seed not in cell.numbers]
+            scored = {**dict(zip(cell.numbers, cell.values)), **dict.fromkeys(new, self.floor(arm.task))}
+            values, numbers = tuple(scored[seed] for seed in sorted(scored)), tuple(sorted(scored))
+            cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new))
+        return replace(self, cells=cells)
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -11,12 +11,14 @@ the task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from operator import mul
+from typing import TypeVar
 
-from levelfield.report.decisions import Contrast, Every, Question, Seeds, holm, some
+from levelfield.report.decisions import Contrast, Every, Question, Seeds, difference, some
+from levelfield.report.same_weights import aligned, alike, contrast
 from levelfield.report.verdicts import Claim, Finding, Key, Table, told
 from levelfield.spec import Row
 
@@ -25,6 +27,7 @@ CLIFF = 0.5  # of what a model is above guessing at the training length, lost be
 MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
 TWICE = 2  # the multiple of the training length that huang2024's claim is asked at
 FALL = "more than half is lost at {} times the length ({})"  # the name of a question: multiple, model
+K = TypeVar("K", bound=Hashable)
 FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
 
 
@@ -83,24 +86,32 @@ class Asked:
         """What is said where no model has learnt the task."""
         return f"Nothing can be said: no model has learnt the task at the training length, {self.trained} steps."
 
-    def fall(self, model: str, length: int, end: str) -> Contrast | None:
-        """More where less than CLIFF of the gain over guessing at the training length is left at another; None where
-        the haystack was not asked at both."""
-        one, more = self.cell(model, self.trained, end), self.cell(model, length, end)
-        if one is None or more is None:
-            return None
-        floor = self.table.floor(self.table.tasks[0])
-        return Contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * floor, paired=True)
+    def falls(self, length: int, end: str) -> dict[str, Contrast]:
+        """By model that was asked in a haystack at both lengths: more where less than CLIFF of the gain over guessing
+        at the training length is left at another. All that have learnt the task share their scatter."""
+        floor, found = self.table.floor(self.table.tasks[0]), dict[str, Contrast]()
+        for model in self.models:
+            one, more = self.cell(model, self.trained, end), self.cell(model, length, end)
+            if one and more:
+                found[model] = contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * floor)
+        return found | together({model: found[model] for model in self.learnt if model in found})
+
+
+def together(asked: Mapping[K, Contrast]) -> dict[K, Contrast]:
+    """Returns contrasts of the same trained weights with the scatter between seeds of them all."""
+    return dict(zip(asked, alike([*asked.values()]), strict=True))
 
 
 def falls(asked: Asked) -> dict[str, Claim]:
     """Asks of each model whether, in some haystack, it loses more than half at twice the training length, and at the
     longest one that was asked."""
-    return {
-        FALL.format(times, model): _fall(asked, model, times * asked.trained)
-        for times in asked.multiples
-        for model in asked.models
-    }
+    made = {}
+    for times in asked.multiples:
+        losses = {end: asked.falls(times * asked.trained, end) for end in asked.haystacks}
+        for model in asked.models:
+            mine = {end: found[model] for end, found in losses.items() if model in found}
+            made[FALL.format(times, model)] = _fall(asked, model, times * asked.trained, mine)
+    return made
 
 
 def told_falls(asked: Asked, findings: Sequence[Finding], word: str = "haystack") -> str:
@@ -122,8 +133,7 @@ def told_falls(asked: Asked, findings: Sequence[Finding], word: str = "haystack"
     return "\n".join([f"{head[0].upper()}{head[1:]}.", *lines])
 
 
-def _fall(asked: Asked, model: str, length: int) -> Claim:
-    losses = {haystack: fall for haystack in asked.haystacks if (fall := asked.fall(model, length, haystack))}
+def _fall(asked: Asked, model: str, length: int, losses: Mapping[str, Contrast]) -> Claim:
     if not losses:
         return Claim(None, f"{model} was not asked at {asked.trained} and {length} steps.")
     worst = max(losses, key=lambda haystack: losses[haystack].value)
@@ -141,37 +151,47 @@ def middles(asked: Asked, *, beyond: bool) -> dict[str, Claim]:
     do not tell depths apart.
     """
     lengths, name = (asked.farther, "beyond it") if beyond else ([asked.trained], "at the training length")
-    made = {}
-    for model in asked.models:
-        first, middle, last = (fifth(asked, model, lengths, tenths) for tenths in FIFTHS)
-        if first and middle and last:
-            claim = _middle(f"{model} {name}", first, middle, last) if asked.able(model) else _unlearnt(model)
-            made[f"the middle is lost {name} ({model})"] = claim
-    return made
+    parts = {model: [fifth(asked, model, lengths, tenths) for tenths in FIFTHS] for model in asked.models}
+    whole = {model: [part for part in fifths if part] for model, fifths in parts.items() if all(fifths)}
+    able = {model: fifths for model, fifths in whole.items() if asked.able(model)}
+    above = [
+        together({model: contrast(((1.0, fifths[end]), (-1.0, fifths[1])), MIDDLE) for model, fifths in able.items()})
+        for end in (0, 2)
+    ]
+    return {
+        f"the middle is lost {name} ({model})": _middle(f"{model} {name}", fifths, [each[model] for each in above])
+        if model in able
+        else _unlearnt(model)
+        for model, fifths in whole.items()
+    }
 
 
 def fifth(asked: Asked, model: str, lengths: Sequence[int], tenths: Sequence[int]) -> Seeds | None:
     """The share found among all needles of some lengths and tenths of the text; None where there are none."""
     cells = [cell for n in lengths for tenth in tenths if (cell := asked.cell(model, n, f",depth={tenth}"))]
+    if not cells:
+        return None
+    cells = aligned(cells)
     counts = [cell.examples or 1 for cell in cells]
     seeds = zip(*(cell.values for cell in cells), strict=True)
     values = tuple(sum(map(mul, counts, values)) / sum(counts) for values in seeds)
-    return Seeds(values, sum(counts)) if cells else None
+    return Seeds(values, sum(counts), numbers=cells[0].numbers)
 
 
-def _middle(name: str, first: Seeds, middle: Seeds, last: Seeds) -> Claim:
-    above = (Contrast(((1.0, end), (-1.0, middle)), paired=True) for end in (first, last))
-    spans = [str(each.span() or "too few seeds for an interval") for each in above]
+def _middle(name: str, fifths: Sequence[Seeds], above: Sequence[Contrast]) -> Claim:
+    """fifths: the first, the middle and the last. above: whether the first and the last are far enough above it."""
+    first, middle, last = fifths
+    spans = [str(replace(each, against=0.0).span() or "too few seeds for an interval") for each in above]
     facts = (
         f"{name}: first fifth {first}, middle {middle}, last {last}. "
         f"First less middle: {spans[0]}; last less middle: {spans[1]}."
     )
-    return Claim(lost(first, middle, last, paired=True), facts)
+    return Claim(Every(tuple(above)), facts)
 
 
-def lost(first: Seeds, middle: Seeds, last: Seeds, *, paired: bool = False) -> Question:
-    """Whether the middle is MIDDLE points below either end. paired: whether each seed is compared with itself."""
-    return Every(tuple(Contrast(((1.0, end), (-1.0, middle)), MIDDLE, paired=paired) for end in (first, last)))
+def lost(first: Seeds, middle: Seeds, last: Seeds) -> Question:
+    """Whether the middle is MIDDLE points below either end, of scores that are of no seeds."""
+    return Every(tuple(difference(end, middle, MIDDLE) for end in (first, last)))
 
 
 def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
@@ -179,42 +199,59 @@ def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
     the length costs: the fall from the training length, on average over haystacks. Empty of a single haystack.
 
     word: what the task calls a haystack."""
-    ends = asked.haystacks
-    made = {}
-    for model in asked.models:
-        if len(ends) > 1 and all(asked.cell(model, n, end) for n in (asked.trained, *asked.farther) for end in ends):
-            claim = _haystack(asked, model) if asked.able(model) else _unlearnt(model)
-            made[f"the {word} matters more than the length ({model})"] = claim
-    return made
+    ends, lengths = asked.haystacks, (asked.trained, *asked.farther)
+    found = {model: {(n, end): asked.cell(model, n, end) for n in lengths for end in ends} for model in asked.models}
+    whole = {model: {k: c for k, c in cells.items() if c} for model, cells in found.items() if all(cells.values())}
+    read = {model: _Read.of(cells, ends, lengths) for model, cells in whole.items() if asked.able(model)}
+    apart = {
+        pair: together({model: _costs(mine, *pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
+    }
+    return {
+        f"the {word} matters more than the length ({model})": _compared(
+            f"{model} {_names(asked)}", read[model], {pair: costs[model] for pair, costs in apart.items()}
+        )
+        if model in read
+        else _unlearnt(model)
+        for model in whole
+        if len(ends) > 1
+    }
 
 
-def _haystack(asked: Asked, model: str) -> Claim:
-    ends = asked.haystacks
-    long = {end: [cell for n in asked.farther if (cell := asked.cell(model, n, end))] for end in ends}
-    short = [cell for end in ends if (cell := asked.cell(model, asked.trained, end))]
-    return _compared(model, short, long, _names(asked))
+@dataclass(frozen=True)
+class _Read:
+    """Scores of one model. short: at the training length, one a haystack; long: beyond it, by haystack, each at the
+    same lengths."""
+
+    short: Sequence[Seeds]
+    long: Mapping[str, Sequence[Seeds]]
+
+    @classmethod
+    def of(cls, cells: Mapping[tuple[int, str], Seeds], ends: Sequence[str], lengths: Sequence[int]) -> _Read:
+        shared = dict(zip(cells, aligned([*cells.values()]), strict=True))
+        trained, *farther = lengths
+        return cls([shared[trained, end] for end in ends], {end: [shared[n, end] for n in farther] for end in ends})
 
 
-def _compared(model: str, short: Sequence[Seeds], long: Mapping[str, Sequence[Seeds]], told_of: str) -> Claim:
-    """Compares the cost of a haystack with that of length. short: scores at the training length, one a haystack; long:
-    beyond it, by haystack, each at the same lengths."""
-    apart = {pair: _costs(short, long, *pair) for pair in permutations(long, 2)}
+def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast]) -> Claim:
+    """Compares the cost of a haystack with that of length. apart: by how much more, for each pair of haystacks."""
     (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
+    short, long = read.short, read.long
     gap = Contrast((*_mean(long[easy], 1.0), *_mean(long[hard], -1.0)))
     fall = Contrast((*_mean(short, 1.0), *_mean([c for cells in long.values() for c in cells], -1.0)))
     facts = (
-        f"{model} {told_of}: {_name(easy)} is {gap.shown} points from {_name(hard)}, and the length costs "
+        f"{name}: {_name(easy)} is {gap.shown} points from {_name(hard)}, and the length costs "
         f"{fall.told(f'{fall.value:.1f}')}: {most.span() or 'too few seeds for an interval'} between the two."
     )
     return Claim(some([*apart.values()]), facts)
 
 
-def _costs(short: Sequence[Seeds], long: Mapping[str, Sequence[Seeds]], easy: str, hard: str) -> Contrast:
+def _costs(read: _Read, easy: str, hard: str) -> Contrast:
     """More where two haystacks are further apart than the length costs. Each score comes once, with all its weight."""
+    short, long = read.short, read.long
     every = len(short) * len(long[easy])
     own = {easy: 1 / len(long[easy]), hard: -1 / len(long[hard])}
     terms = [(own.get(end, 0.0) + 1 / every, cell) for end, cells in long.items() for cell in cells]
-    return Contrast((*terms, *_mean(short, -1.0)), paired=True)
+    return contrast((*terms, *_mean(short, -1.0)))
 
 
 def _mean(cells: Sequence[Seeds], weight: float) -> tuple[tuple[float, Seeds], ...]:
@@ -235,16 +272,16 @@ def _unlearnt(model: str) -> Claim:
 
 
 def farther(asked: Asked) -> str:
-    """Says, haystack by haystack, who loses more than half from which length on."""
-    found = {
-        (model, haystack, length): fall
-        for model in asked.learnt
+    """Describes, haystack by haystack, who loses more than half from which length on; no answers."""
+    learnt = set(asked.learnt)
+    seen = {
+        (model, haystack, length): fall.seen()
         for haystack in asked.haystacks
         for length in asked.farther
-        if (fall := asked.fall(model, length, haystack))
+        for model, fall in asked.falls(length, haystack).items()
+        if model in learnt
     }
-    seen, shown = _first({key: question.seen() for key, question in found.items()}), _first(holm(found))
-    return f"As it stands, more than half is lost {seen}. Beyond noise that is shown {shown}."
+    return f"As it stands, more than half is lost {_first(seen)}."
 
 
 def _first(answers: Mapping[tuple[str, str, int], int]) -> str:

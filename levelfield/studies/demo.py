@@ -20,7 +20,8 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import named_by_share, scarce, share_of
-from levelfield.report.decisions import Contrast, Seeds, difference, percent_of
+from levelfield.report.decisions import Contrast, difference, percent_of
+from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
 
@@ -162,18 +163,15 @@ def _longer(table: Table, longer: Table) -> Iterator[tuple[str, Claim]]:
     if not places:
         return
     trained, asked = places[0], TIMES * places[0]
+    facts, kept = dict[str, str](), list[Contrast]()
     for model in dict.fromkeys(key.model for key in longer.cells if key.task == MARKS):
         one, more = (longer.cells.get(Key(MARKS, model, SCRATCH, str(place))) for place in (trained, asked))
         if one is None or more is None or not table.learnt(Key(MARKS, model, SCRATCH)):
             continue
-        facts = f"On {MARKS}, {model} has {one} at {trained} steps and {more} at {asked}."
-        question = _kept(one, more, table.floor(MARKS))
-        yield f"half of the gain is left at {TIMES} times the length: {model}", Claim(question, facts)
-
-
-def _kept(one: Seeds, more: Seeds, floor: float) -> Contrast:
-    """The same trained models at two lengths, seed by seed."""
-    return Contrast(((1.0, more), (-LEFT, one)), (1 - LEFT) * floor, paired=True)
+        facts[model] = f"On {MARKS}, {model} has {one} at {trained} steps and {more} at {asked}."
+        kept.append(contrast(((1.0, more), (-LEFT, one)), (1 - LEFT) * table.floor(MARKS)))
+    for model, question in zip(facts, alike(kept), strict=True):
+        yield f"half of the gain is left at {TIMES} times the length: {model}", Claim(question, facts[model])
 
 
 def _asked(able: bool, question: Contrast, facts: str) -> Claim:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from levelfield.probes.depths import Depths
 from levelfield.probes.remedies import Remedies, helped
 from levelfield.report.decisions import Contrast
+from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, capped, judged
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
@@ -69,11 +70,13 @@ def places(rows: Sequence[Row]) -> list[Finding]:
 
 def remedies(rows: Sequence[Row]) -> list[Finding]:
     """Finds which remedies let the same weights find more, FAR times the training length; none where none was tried."""
-    return judged(dict(_remedied(Asked.of(rows))))
+    found = [*_remedied(Asked.of(rows))]
+    gains = alike([gain for _, gain, _ in found])
+    return judged({subject: Claim(gain, facts) for (subject, _, facts), gain in zip(found, gains, strict=True)})
 
 
-def _remedied(asked: Asked) -> Iterator[tuple[str, Claim]]:
-    """Only of models that have learnt the task, each beside itself as it is."""
+def _remedied(asked: Asked) -> Iterator[tuple[str, Contrast, str]]:
+    """Yields a question, by how much each seed gains, and the scores: only of models that have learnt the task."""
     table, length = asked.table, FAR * asked.trained
     for model in asked.models:
         start = f"{length},remedy="
@@ -86,9 +89,8 @@ def _remedied(asked: Asked) -> Iterator[tuple[str, Claim]]:
         if plain is None or not asked.able(model):
             continue
         for name, cell in cells.items():
-            gain = Contrast(((1.0, cell), (-1.0, plain)), paired=True)
             facts = f"{model} at {length} steps: {plain} as it is, {cell} with {name}."
-            yield f"{name} helps {model}", Claim(gain, facts)
+            yield f"{name} helps {model}", contrast(((1.0, cell), (-1.0, plain))), facts
 
 
 study = Study(

@@ -27,7 +27,7 @@ from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.protocols import scratch
-from levelfield.report.decisions import Seeds
+from levelfield.report.decisions import FEWEST, Seeds
 from levelfield.report.verdicts import Finding, Key, Table, told
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, Probe, ReportView, Row, Run, Study
@@ -156,8 +156,9 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     """Counts seeds for each of the five separations: those that hold at `HELD_AT` times the length of training, or
     those that do not fail at `FAILED_AT` times. What holds at the one and no longer at the other is said as a fact.
 
-    Counts need no intervals: nobody scores 90 % on a hundred sequences by luck, and one seed that does shows that the
-    architecture can. That none does is a fact of this budget, and so is that one has not learnt at all.
+    Fewer than three seeds of a model decide nothing. Counts need no intervals: nobody scores 90 % on a hundred
+    sequences by luck, and one seed that does shows that the architecture can. That none does is a fact of this budget,
+    and so is that one has not learnt at all.
     """
     table = Table.of(rows, "length")
     if not table.cells:
@@ -201,7 +202,7 @@ def _holding(subject: str, table: Table, models: Sequence[str], tasks: Sequence[
     if missing := _missing(subject, table, keys):
         return missing
     shares = [_share(table.cells[key], HOLDS) for key in keys]
-    decided = 1 if min(shares) > 0.5 else -1 if 0 in shares else 0
+    decided = 0 if _few(table, keys) else 1 if min(shares) > 0.5 else -1 if 0 in shares else 0
     lost = broken_down(table, models, tasks)
     facts = _facts(table, keys) + (f" No longer held at {FAILED_LENGTH}: {_facts(table, lost)}" if lost else "")
     return Finding(subject, decided, 1 if sum(shares) > len(shares) / 2 else -1, facts)
@@ -230,7 +231,7 @@ def _failing(subject: str, table: Table, models: Sequence[str], tasks: Sequence[
     floors = {key: table.floor(key.task) for key in keys}
     above = [_share(table.cells[key], floors[key] + FAILS * (100 - floors[key])) for key in keys]
     held = [_share(table.cells[key], HOLDS) for key in keys]
-    decided = 1 if not any(above) else -1 if max(held) > 0.5 else 0
+    decided = 0 if _few(table, keys) else 1 if not any(above) else -1 if max(held) > 0.5 else 0
     return Finding(subject, decided, -1 if any(held) else 1, _facts(table, keys))
 
 
@@ -248,6 +249,11 @@ def _missing(subject: str, table: Table, keys: Sequence[Key]) -> Finding | None:
     if absent is None:
         return None
     return Finding(subject, 0, 0, f"{absent.model} was not asked on {absent.task} of {absent.place} steps.")
+
+
+def _few(table: Table, keys: Sequence[Key]) -> bool:
+    """Whether some model has too few seeds for a count to say anything."""
+    return any(len(table.cells[key].values) < FEWEST for key in keys)
 
 
 def _share(arm: Seeds, percent: float) -> float:

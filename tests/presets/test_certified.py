@@ -102,20 +102,19 @@ def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
 
 def test_the_three_parts_of_the_claim_are_found_apart() -> None:
     field = Row(model="conv17", metric="receptive_field", value=17.0)
-    rows = [field, row("conv17", 16, 0.97), row("conv17", 64, 0.5)]
-    rows += [row("s4", 16, 1.0), row("s4", 64, 0.99), row("lru", 16, 1.0), row("lru", 64, 0.6)]
+    scores = {("conv17", 16): 0.97, ("conv17", 64): 0.5, ("s4", 16): 1.0, ("s4", 64): 0.99, ("lru", 16): 1.0}
+    scores["lru", 64] = 0.6
+    rows = [field, *(row(*place, value, seed) for place, value in scores.items() for seed in range(3))]
     assert [f.decided for f in reach_verdict.findings(rows)] == [1, 1, 1]
-    assert [f.decided for f in reach_verdict.findings([*rows, row("lru", 64, 1.0, 1), row("lru", 64, 1.0, 2)])] == [
-        1,
-        1,
-        -1,
-    ]
-    assert [f.decided for f in reach_verdict.findings([*rows, row("conv17", 64, 0.6, 1)])] == [-1, 1, 1]
+    learnt = [row("lru", 64, 1.0, seed) for seed in range(3, 7)]
+    assert [f.decided for f in reach_verdict.findings([*rows, *learnt])] == [1, 1, -1]
+    assert [f.decided for f in reach_verdict.findings([*rows, row("conv17", 64, 0.6, 3)])] == [-1, 1, 1]
     weak = [one | Row(value=0.5) if one.get("at") == "asked=64,trained=64" else one for one in rows]
     assert [f.decided for f in reach_verdict.findings(weak)] == [1, -1, 1]
     shorter = [one for one in rows if one.get("at") != "asked=64,trained=64"]
     assert reach_verdict.findings(shorter) == [], "no range is as long as the window of 17 steps"
     assert reach_verdict.findings([*rows, row("lru", 256, 1.0)]) == [], "not everybody was asked at 256"
+    assert reach_verdict.findings([one for one in rows if one.get("seed") != 2]) == [], "two seeds decide nothing"
 
 
 def test_the_probe_asks_at_the_range_and_beyond_it_and_bounded_models_have_half(tmp_path: Path) -> None:

@@ -150,5 +150,5 @@ def test_counting_asks_at_twice_and_at_sixteen_times_the_length() -> None:
     }
     text = huang2024_counting.verdict([*made, *more])
     assert "More than half lost at 2 times the length? Yes on m.\nMore than half lost at 16 times" in text
-    assert "Beyond noise that is shown among gathered from 64 steps on by m." in text
+    assert "As it stands, more than half is lost among gathered from 64 steps on by m." in text
     assert huang2024_counting.verdict([]).startswith("Nothing can be said")
