@@ -65,20 +65,28 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Only of models with both cells. Of one that has not learnt either way, nothing is asked."""
+    """Of a model that has not learnt either way, nothing is asked; what has not been run counts as a question."""
     pairs = {m: [Key(name, m, protocol) for protocol in (SCRATCH, after)] for m, after in PRETRAINED.items()}
     pairs = {model: keys for model, keys in pairs.items() if all(key in table.cells for key in keys)}
     arms = {model: [table.cells[key] for key in keys] for model, keys in pairs.items()}
     able = {model: any(table.learnt(key) for key in keys) for model, keys in pairs.items()}
     scatter = table.scatter(name)
-    for model in (model for model in ASKED if model in arms):
+    for model in ASKED if arms else ():
+        if model not in arms:
+            yield f"self-pretraining lifts {model}", Claim(None, f"{model} has not been run in both ways on {name}.")
+            continue
         before, after = arms[model]
         facts = f"On {name}, {model} has {before} from scratch and {after} self-pretrained."
         if not able[model]:
             facts += f" It did not beat the best simple rule, {table.rule(name)}."
         question = difference(after, before, LIFT, scatter) if able[model] else None
         yield f"self-pretraining lifts {model}", Claim(question, facts)
-    for first, second in ((a, b) for a, b in GAPS if a in arms and b in arms):
+    for first, second in GAPS if arms else ():
+        if first not in arms or second not in arms:
+            absent = first if first not in arms else second
+            facts = f"{absent} has not been run in both ways on {name}."
+            yield f"the gap between {first} and {second} narrows", Claim(None, facts)
+            continue
         ends = list(zip(arms[first], arms[second], strict=True))
         gaps = [difference(other, own).shown for own, other in ends]
         facts = f"{second} is {gaps[0]} points from {first} at first and {gaps[1]} pretrained."

@@ -58,10 +58,12 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Questions with all of their cells. Of a model that does not beat guessing, nothing is asked; where it does not
-    beat the best simple rule, the answer says so."""
+    """Of a model that does not beat guessing, nothing is asked; where it does not beat the best simple rule, the answer
+    says so. A question of which a cell is missing counts as one that is not decided."""
     places = {(model, p): Key(name, model, p) for model in (TRANSFORMER, SSM) for p in (SCRATCH, LONGER, SPT)}
     arms = {place: table.cells[key] for place, key in places.items() if key in table.cells}
+    if not any((model, SPT) in arms and len(arms) > 1 for model in (TRANSFORMER, SSM)):
+        return
     scatter, rule = table.scatter(name), f" It did not beat the best simple rule, {table.rule(name)}."
 
     def beats(model: str, rules: Sequence[str] = ()) -> bool:
@@ -79,12 +81,16 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
             shown = ", ".join(f"{arms[model, p]}{how}" for p, how in three if (model, p) in arms)
             lift = difference(arms[model, SPT], arms[model, SCRATCH], 0.0, scatter)
             yield f"self-pretraining lifts {called}", asked(model, lift, f"On {name}, {model} has {shown}.")
+        else:
+            yield f"self-pretraining lifts {called}", _absent(name, model)
         if whole(model, LONGER):
             equal = difference(arms[model, SPT], arms[model, LONGER], 0.0, scatter)
             yield (
                 f"{called}'s lift holds at equal steps",
                 asked(model, equal, f"At equal steps that is {equal.shown} points."),
             )
+        else:
+            yield f"{called}'s lift holds at equal steps", _absent(name, model)
     for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "the gap narrows at equal steps")):
         if whole(TRANSFORMER, before) and whole(SSM, before):
             ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (before, SPT)]
@@ -93,6 +99,12 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
             facts = f"{SSM} is {gaps[0]} points from the Transformer {at} and {gaps[1]} pretrained."
             able = beats(TRANSFORMER, GUESSES) and beats(SSM, GUESSES)
             yield narrows, Claim(Narrower(ends[0], ends[1], scatter) if able else None, facts)
+        else:
+            yield narrows, _absent(name, TRANSFORMER if whole(SSM, before) else SSM)
+
+
+def _absent(name: str, model: str) -> Claim:
+    return Claim(None, f"On {name}, not every run of {model} that this takes has finished.")
 
 
 study = Study(

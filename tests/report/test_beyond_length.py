@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 
 from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding, judged
 from levelfield.spec import Row
 from levelfield.studies import _huang2024, _huang2024_beyond, huang2024_counting, huang2024_small
-from levelfield.studies._huang2024_beyond import Asked, haystacks, lost, middles
+from levelfield.studies._huang2024_beyond import Asked, falls, haystacks, lost, middles
 
 LENGTHS = (16, 32, 64, 128)
 EVEN = dict.fromkeys(range(10), 0.0)
@@ -152,3 +153,32 @@ def test_counting_asks_at_twice_and_at_sixteen_times_the_length() -> None:
     assert "More than half lost at 2 times the length? Yes on m.\nMore than half lost at 16 times" in text
     assert "As it stands, more than half is lost among gathered from 64 steps on by m." in text
     assert huang2024_counting.verdict([]).startswith("Nothing can be said")
+
+
+def test_seeds_that_hold_or_fail_by_chance_decide_nothing_though_those_of_one_model_agree() -> None:
+    """At 128 steps each seed of nine models has all or nothing; five seeds of one model happen to fail."""
+    floor = [Row(task="needle", protocol="none", model="chance", metric="accuracy", split="test", value=0.1, n=3_000)]
+    made, coin = [], np.random.default_rng(0)
+    for model, seed, length in product(range(9), range(5), LENGTHS):
+        held = model > 0 and coin.random() < 0.5
+        value = 0.999 if length < 128 or held else 0.1
+        row = Row(task="needle", model=f"m{model}", protocol="scratch", run=f"{model}-{seed}", seed=seed)
+        made.append(row | Row(metric="accuracy", split="test", at=f"length={length}", value=value, n=3_000))
+    found = decided(judged(falls(Asked.of([*floor, *made]))))
+    assert {answer for subject, answer in found.items() if "at 4 times" in subject} == {0}
+    assert {answer for subject, answer in found.items() if "at 2 times" in subject} == {-1}
+    alone = [row for row in made if row.get("model") == "m0"]
+    (lost,) = (f for f in judged(falls(Asked.of([*floor, *alone]))) if "at 4 times" in f.subject)
+    assert lost.decided == 1, "nothing here says that its seeds might have held"
+
+
+def test_seeds_are_compared_by_number_and_not_by_place() -> None:
+    """Seed 0 has no score at 32 steps and seed 4 none at 64; the three others have both."""
+    made = rows(EVEN, {}, fall=40.0)
+    gone = {(0, "length=32"), (4, "length=64")}
+    made = [row for row in made if (row.get("seed"), row.get("at", "").partition(",")[0]) not in gone]
+    falling = Asked.of(made).falls(64, "")["m"]
+    (_, one), (_, more) = falling.terms
+    assert one.numbers == more.numbers == (1, 2, 3)
+    assert falling.by_seed == pytest.approx([0.5 * (90 + 0.1 * s) - (50 + 0.1 * s) for s in (1, 2, 3)])
+    assert {finding.seen for finding in huang2024_small.places(made)} <= {-1, 0, 1}

@@ -213,6 +213,18 @@ def test_an_arm_has_learnt_where_every_seed_beats_the_best_rule_beyond_noise() -
     assert Table.of(close).cells[Key("image", "s4", "scratch")].steady, "on both sides of the rule, and one cluster"
 
 
+def test_a_seed_that_diverged_counts_as_one_that_guesses() -> None:
+    """Else an arm that diverges in two of five seeds would do better than one that fails in them."""
+    rule = Row(task="image", protocol="none", model="chance", metric="accuracy", split="test", value=0.1)
+    rows = [rule, *measured({Key("image", "s4", "scratch"): ("accuracy", 60.0)}, (0, 1, 2, 3, 4))]
+    gone = Row(status="diverged", value=math.nan)
+    lost = [row | gone if row.get("seed") in (1, 3) and "run" in row else row for row in rows]
+    arm = Table.of(lost).cells[Key("image", "s4", "scratch")]
+    assert arm.values == pytest.approx((60, 10, 62, 10, 64)) and arm.numbers == (0, 1, 2, 3, 4)
+    assert not arm.steady and not Table.of(lost).learnt(Key("image", "s4", "scratch"))
+    assert str(arm) == "60.0 % (10.0 to 64.0 over 5 seeds, of which 2 diverged and count as guessing)"
+
+
 def test_every_task_speaks_of_guessing_and_of_the_best_rule() -> None:
     def run(task: str, percent: float) -> Row:
         row = Row(task=task, model="m", protocol="scratch", run=task, metric="accuracy", split="test", n=LARGE)
