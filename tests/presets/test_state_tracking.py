@@ -103,6 +103,11 @@ def test_seeds_are_counted(cell: tuple[str, str], values: tuple[float, ...], whi
     assert found == [decided if place == which else 1 for place in range(5)]
 
 
+def test_two_seeds_decide_nothing() -> None:
+    found = findings([row for row in rows() if row.get("seed") != 2])
+    assert [finding.decided for finding in found] == [0] * 5 and [finding.seen for finding in found] == [1] * 5
+
+
 def test_nothing_is_said_of_what_fails_beyond_a_length_that_it_has_not_learnt() -> None:
     found = findings(rows(unlearnt=("parity", "gla")))
     assert [(finding.decided, finding.seen) for finding in found] == [(0, 0)] + [(1, 1)] * 4
