@@ -252,7 +252,9 @@ def report(
 
         survey_commands.write_report(loaded, runs_dir, report_dir, say)
     else:
-        train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
+        ended(
+            train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
+        )
 
 
 def prepare(

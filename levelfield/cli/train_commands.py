@@ -26,7 +26,7 @@ from levelfield.engine.training import Job
 from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store
-from levelfield.runs.results import StudyIndex
+from levelfield.runs.results import Results, StudyIndex
 from levelfield.spec import Effort, Run, Study, UserError, describe
 from levelfield.user.own_data import report_name
 
@@ -136,12 +136,14 @@ def execute_and_report(
     made(report_dir, "--report-dir")
     complete = execute(job, study, placement, say, track=track)
     asked = job.selected(study)[1] if job.source.mixer else ()
-    write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say, asked=asked)
-    return complete
+    readable = write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say, asked=asked)
+    return complete and readable
 
 
-def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[Run] = ()) -> None:
+def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[Run] = ()) -> bool:
     """Writes the report of what has been measured so far of the study that the source declares.
+
+    Returns whether every run that has finished could be read.
 
     asked: the runs of a comparison that this command has executed, which the report is of: other commands, with other
     tasks or baselines, add to the same record. Without them it is of all that is recorded, and arms that nobody has
@@ -168,13 +170,40 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     for path in report.build(study, effort, results, to, printed, by_metric=tables):
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
-    for remark in report.remarks(results, tables):
+    unreadable = _unreadable(results, source, place)
+    for remark in [*_progress(results), *unreadable, *report.remarks(results, tables)]:
         say(remark)
     for line in report.verdict_lines(study, results):
         say(line)
     if asked and not kept:
         for line in _left_out(source, study, place, {run.id for run in asked}):
             say(line)
+    return not unreadable
+
+
+LISTED = 5  # runs that are named
+
+
+def _progress(results: Results) -> Iterator[str]:
+    """Yields how many runs a report is of, where some have not finished or cannot be read."""
+    done, planned = len(results.ledgers), len(results.specs)
+    if done < planned and results.failures.keys() <= results.specs.keys():
+        failed = sum(not why.startswith(store.UNREADABLE) for why in results.failures.values())
+        yield f"The report is of {done} of {planned} runs" + (f"; {failed} failed." if failed else ".")
+
+
+def _unreadable(results: Results, source: Source, place: ReportPlace) -> list[str]:
+    """Returns a sentence for each finished run of which a file is lost or damaged, and the command that mends it."""
+    lost = [(run, why) for run, why in results.failures.items() if why.startswith(store.UNREADABLE)]
+    lines = [f"{run} is {why}" for run, why in lost[:LISTED]]
+    lines += [f"{len(lost) - LISTED} more finished runs are not readable: the report lists them."] * (
+        len(lost) > LISTED
+    )
+    if lost and not source.mixer:
+        words = ["levelfield", "run", source.study, "--effort", place.effort, *source.flags]
+        words += ["--runs-dir", str(place.runs_dir)] if place.runs_dir != Path("runs") else []
+        lines.append(f"To run again what was removed: `{shlex.join(words)}`.")
+    return lines
 
 
 def _left_out(source: Source, study: Study, place: ReportPlace, asked: Collection[str]) -> Iterator[str]:

@@ -197,8 +197,8 @@ class Examination:
 
     @torch.no_grad()
     def _same_at_every_step(self, layer: nn.Module, field: int, generator: Generator) -> None:
-        """Of an input shifted by a step the outputs are shifted, away from the ends, over as many steps as a block of
-        such a field may have: what docs/reach.md proves holds for such layers alone."""
+        """Raises UserError unless an input shifted by a step shifts the outputs, away from the ends, over as many steps
+        as a block of such a field may have: what docs/reach.md proves holds for such layers alone."""
         x = self._normal(1, 3 * field + 1, generator)
         here, later = layer(x[:, 1:], None), layer(x[:, :-1], None)
         if rules.differ(here[:, field : 2 * field], later[:, field + 1 : 2 * field + 1]):

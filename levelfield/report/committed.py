@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from levelfield.report.cells import arms_of
+from levelfield.report.cells import NONE, arms_of, is_baseline, is_score
 from levelfield.runs.results import Results
-from levelfield.spec import Effort, Row, Study, UserError, describe
+from levelfield.spec import Effort, Row, Study, UserError, describe, impossible
 
 ROWS, SUMMARY, TRIALS = "rows.csv", "summary.csv", "trials.csv"
+COLUMNS = ("task", "model", "protocol", "metric", "value")  # of every file of rows
+AGAIN = "take the file from the repository again, or write it again with `levelfield report`"
 KINDS = get_type_hints(Row)
 
 
@@ -31,17 +35,43 @@ def find(out: Path, study: str, effort: str) -> Path | None:
 
 def read(folder: Path, study: Study, effort: Effort) -> Results:
     """Returns what the folder holds. Raises UserError for a damaged file, and for rows of another study or effort."""
-    rows = read_rows(folder)
+    rows = read_rows(folder, COLUMNS)
+    if not rows:
+        raise UserError(f"{folder / ROWS} holds no rows: {AGAIN}.")
     mine = [row for row in rows if (row.get("study", study.name), row.get("effort", effort)) == (study.name, effort)]
     if not mine:
-        there = sorted({f"{row.get('study')} at effort {row.get('effort')}" for row in rows}) or ["nothing"]
+        there = sorted({f"{row.get('study')} at effort {row.get('effort')}" for row in rows})
         raise UserError(
             f"{folder / ROWS} holds {', '.join(there)}, not {study.name} at effort {effort}: give that --effort, and "
             "--trials where the study was tuned."
         )
     names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
     specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
-    return replace(told_apart(folder, mine, specs), trials=[*records(folder / TRIALS)])
+    found = told_apart(folder, mine, specs)
+    _check_whole(folder, found)
+    return replace(found, trials=[*records(folder / TRIALS)])
+
+
+def _check_whole(folder: Path, results: Results) -> None:
+    """Raises UserError where runs have no row of which the summary has the scores: the file of rows was cut off."""
+    labels = {run: arm.model_label for run, arm in arms_of(results).items()}
+    scored: Counter[tuple[Any, ...]] = Counter(
+        (row.get("task"), labels[row.get("run", "")], row.get("protocol"), row.get("metric"))
+        for row in results.rows
+        if is_score(row) and not is_baseline(row) and math.isfinite(row.get("value", math.nan))
+    )
+    lost: dict[str, int] = {}
+    for record in records(folder / SUMMARY):
+        arm = tuple(record.get(key) for key in ("task", "model", "protocol", "metric"))
+        told = record.get("n")
+        if record.get("protocol") != NONE and isinstance(told, int) and scored[arm] < told:
+            lost[f"{record.get('model')} ({record.get('protocol')}) on {record.get('task')}"] = told - scored[arm]
+    if lost:
+        more = f" and of {len(lost) - 1} more arms" if len(lost) > 1 else ""
+        raise UserError(
+            f"{folder / ROWS} lacks {sum(lost.values())} of the test scores that {SUMMARY} beside it counts, of "
+            f"{next(iter(lost))}{more}: {AGAIN}."
+        )
 
 
 def told_apart(folder: Path, rows: Sequence[Row], specs: Mapping[str, Mapping[str, Any]]) -> Results:
@@ -51,21 +81,44 @@ def told_apart(folder: Path, rows: Sequence[Row], specs: Mapping[str, Mapping[st
     return Results(rows, ledgers(folder, rows, labels), specs=specs)
 
 
-def read_rows(folder: Path) -> list[Row]:
-    """Returns every row of the folder. Raises UserError for a damaged file."""
-    return [_row(folder / ROWS, record) for record in records(folder / ROWS)]
+def read_rows(folder: Path, needed: Sequence[str] = ()) -> list[Row]:
+    """Returns every row of the folder. Raises UserError for a damaged file and an impossible score.
+
+    needed: columns without which the first line is no header.
+    """
+    path, rows = folder / ROWS, list[Row]()
+    for line, record in _lines(path, needed):
+        rows.append(_row(path, record))
+        if wrong := impossible(rows[-1]):
+            raise UserError(f"{path} has on line {line} {wrong}: {AGAIN}, or mend that line.")
+    return rows
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """Yields lines by column, numbers as numbers, empty cells absent; nothing where there is no file."""
+    for _, record in _lines(path):
+        yield record
+
+
+def _lines(path: Path, needed: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields records, as `records` does, each with the number of the line that it ends on.
+
+    needed: as of `read_rows`. Raises UserError for a damaged file.
+    """
     if not path.is_file():
         return
     try:
-        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True))
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
+        header = reader.fieldnames or ()
+        lines = [(reader.line_num, line) for line in reader]
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({error}): take the file from the repository again.") from error
-    for line in lines:
-        yield {key: _number(value) for key, value in line.items() if key and value}
+        raise UserError(f"{path} cannot be read ({error}): {AGAIN}.") from error
+    if header and (lacking := [name for name in needed if name not in header]):
+        raise UserError(f"{path} does not begin with a line that names its columns, {lacking[0]} among them: {AGAIN}.")
+    for number, line in lines:
+        if None in line.values():
+            raise UserError(f"{path} is cut off on line {number}: {AGAIN}.")
+        yield number, {key: _number(value) for key, value in line.items() if key and value}
 
 
 def _number(text: str) -> Any:
@@ -82,7 +135,7 @@ def _row(path: Path, record: Mapping[str, Any]) -> Row:
     try:
         return Row(**{key: KINDS[key](value) for key, value in record.items() if key in KINDS})
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path} holds a line that is no row ({error}): take it from the repository again.") from error
+        raise UserError(f"{path} holds a line that is no row ({error}): {AGAIN}.") from error
 
 
 def ledgers(folder: Path, rows: Sequence[Row], labels: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:

@@ -74,4 +74,4 @@ def _title(terms: Terms, index: RowIndex) -> str:
 
 
 def _signed(value: float, digits: int = 4) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{value:+z.{digits}f}".replace("-", "−")

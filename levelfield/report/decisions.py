@@ -108,7 +108,7 @@ class Span:
 
     def __str__(self) -> str:
         """Returns "+3.1 points (95 % interval +1.0 to +5.2)", marked where a page has its rows."""
-        text = f"{self.value:+.1f} points ({1 - SPAN:.0%} interval {self.low:+.1f} to {self.high:+.1f})"
+        text = f"{self.value:+z.1f} points ({1 - SPAN:.0%} interval {self.low:+z.1f} to {self.high:+z.1f})"
         return marked(text.replace("%", " %"), computed(self.terms))
 
 
@@ -162,7 +162,7 @@ class Contrast:
     @property
     def shown(self) -> str:
         """The value as "+3.1", see `told`."""
-        return self.told(f"{self.value:+.1f}")
+        return self.told(f"{self.value:+z.1f}")
 
     def told(self, text: str) -> str:
         """Returns a text about the value, marked where a page has its rows."""

@@ -223,7 +223,7 @@ def middle(gaps: Gaps, rows: Sequence[Row] = ()) -> Table | None:
     lines, links = [], []
     for (task, length), (outer, inner) in gaps.items():
         low, high = newcombe(outer, inner)
-        gap = f"{100 * (outer[0] - inner[0]):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        gap = f"{100 * (outer[0] - inner[0]):+z.1f} ({100 * low:+z.1f} to {100 * high:+z.1f})"
         lines.append((task, str(length), gap))
         links.append(led([own.get((task, length))]))
     heads = Column("task"), Column("length", number=True, measured=False), Column("gap", number=True)

@@ -177,7 +177,7 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
             ends = [v for _, v in medians]
             axes.plot([min(ends), max(ends)], [place, place], color=shade, linewidth=3.2, alpha=0.3, zorder=1)
             change = medians[-1][1] - medians[0][1]
-            text = f"{change:+.1f}".replace("-", "−")
+            text = f"{change:+z.1f}".replace("-", "−")
             axes.annotate(
                 text,
                 (max(ends), place),

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, get_type_hints
 from levelfield import published
 from levelfield.files import read_text
 from levelfield.runs import store
-from levelfield.spec import Row, UserError
+from levelfield.spec import Row, UserError, impossible
 from levelfield.spec.shapes import fault
 
 TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
@@ -125,7 +125,7 @@ def _committed(path: Path) -> list[Row]:
     try:
         records = list(csv.DictReader(io.StringIO(read_text(path, remedy)), strict=True))
         rows = [Row(**{k: KEYS.get(k, str)(v) for k, v in record.items() if v}) for record in records]
-        wrong = next((found for row in rows if (found := fault(row, Row))), None)
+        wrong = next((found for row in rows if (found := fault(row, Row) or impossible(row))), None)
     except (csv.Error, ValueError, TypeError, OverflowError) as error:
         wrong, rows = str(error), []
     if wrong:

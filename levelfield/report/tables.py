@@ -121,11 +121,12 @@ def _quoted(text: str) -> str:
 
 def number(value: float | None, digits: int = 1) -> str:
     """Returns a number with fixed decimals and a true minus sign; a dash where there is none."""
-    return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
+    return DASH if value is None else f"{value:z.{digits}f}".replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 1) -> str:
-    return DASH if value is None else f"{value:+.{digits}f}".replace("-", "−")
+    """Returns the same with a sign before it, which what rounds to zero has too, a plus."""
+    return DASH if value is None else f"{value:+z.{digits}f}".replace("-", "−")
 
 
 def si(value: float | None) -> str:

@@ -48,7 +48,7 @@ from levelfield.files import (
 )
 from levelfield.runs import lease
 from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results, StudyIndex
-from levelfield.spec import Probe, Row, Run, UserError, closest, digest
+from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
 from levelfield.spec.shapes import fault
 
 SPEC = "spec.json"
@@ -61,6 +61,7 @@ LOG = "log.jsonl"
 PROGRESS = "progress.json"
 ERROR = "error.txt"  # why a run failed
 TRIALS = "trials"
+UNREADABLE = "not readable, because"  # begins why a finished run is among the failures
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
 
@@ -305,7 +306,7 @@ def read(
             elif (where / ERROR).exists():
                 failures[run_id] = why_failed(where)
         except UserError as error:
-            failures[run_id] = f"not readable, because {error}"
+            failures[run_id] = f"{UNREADABLE} {error}"
     return Results(
         rows=rows,
         ledgers=ledgers,
@@ -340,6 +341,8 @@ def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
     for entry in log:
         wrong = fault(entry, LogRecord)
         _check(where / LOG, wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
+    if ROWS not in names:
+        raise UserError(f"{where / ROWS} is missing: {remedy(where)}.")
     rows = run_rows(where / ROWS)
     _check(where / ROWS, None if rows else "it is empty")
     for name in names:
@@ -361,7 +364,7 @@ def run_rows(path: Path) -> list[Row]:
     """Returns the rows in a file of a run. Raises UserError where they are damaged."""
     rows = read_rows(path)
     for row in rows:
-        _check(path, fault(row, Row))
+        _check(path, fault(row, Row) or ((wrong := impossible(row)) and f"it has {wrong}"))
     return rows
 
 

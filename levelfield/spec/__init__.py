@@ -54,6 +54,7 @@ from levelfield.spec.study import Published as Published
 from levelfield.spec.study import ReportView as ReportView
 from levelfield.spec.study import Row as Row
 from levelfield.spec.study import Study as Study
+from levelfield.spec.study import impossible as impossible
 from levelfield.spec.task import DRAW_ORDER as DRAW_ORDER
 from levelfield.spec.task import SPLITS as SPLITS
 from levelfield.spec.task import Certificate as Certificate

@@ -7,6 +7,7 @@ A study is one file that ends in such a value, so that its claim, its runs and i
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,20 @@ class Row(TypedDict, total=False):
     asked: str  # how questions were put to a language model behind a server, and whether lengths are approximate
     status: str  # ok, chance, diverged, undefined; published: reported, chance, infeasible, unreported, derived
     origin: str
+
+
+SHARES = ("accuracy", "step_accuracy", "f1", "strict_accuracy")
+"""Metrics that are shares, whatever the task. Losses, errors, R2, ranges and metrics of a user's own may exceed 1."""
+_WHOLE = {"fraction": 1.0, "percent": 100.0}
+
+
+def impossible(row: Row) -> str | None:
+    """Returns what is wrong with a score that is a share, in words; None where nothing is, or it is not finite."""
+    metric, value = row.get("metric", ""), row.get("value", 0.0)
+    whole = _WHOLE.get(row.get("unit", "fraction"))
+    if metric not in SHARES or whole is None or not math.isfinite(value) or -1e-6 <= value <= whole * (1 + 1e-6):
+        return None
+    return f"{metric.replace('_', ' ')} {value:g}, which does not lie between 0 and {whole:g}"
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast])
     fall = Contrast((*_mean(short, 1.0), *_mean([c for cells in long.values() for c in cells], -1.0)))
     facts = (
         f"{name}: {_name(easy)} is {gap.shown} points from {_name(hard)}, and the length costs "
-        f"{fall.told(f'{fall.value:.1f}')}: {most.span() or 'too few seeds for an interval'} between the two."
+        f"{fall.told(f'{fall.value:z.1f}')}: {most.span() or 'too few seeds for an interval'} between the two."
     )
     return Claim(some([*apart.values()]), facts)
 

@@ -17,6 +17,7 @@ from levelfield.recipes import amos2025, amos2025_figure2, ma2023, miralles2025,
 from levelfield.recipes._shape import Scale, Shape
 from levelfield.spec import Block, Duration, Effort, Head, Input, MixerConfig, Recipe, Signal, Tokens, UserError
 from levelfield.studies import _miralles2025_baselines as baselines
+from levelfield.studies import amos2025_figure2 as amos2025_figure2_study
 
 GRAY, COLOUR = Signal(1, (0.0,), (1.0,)), Signal(3, (0.0,) * 3, (1.0,) * 3)
 LISTOPS, SYMBOLS = Tokens(15), Tokens(256)
@@ -68,7 +69,7 @@ def test_dlr_has_the_printed_parameters(task: str, spec: Input, classes: int, pr
 
 def test_phases_of_figure_2_are_as_long_as_those_of_s4_but_for_their_rates() -> None:
     for task in amos2025_figure2.TASKS:
-        like, random = amos2025.s4(task), amos2025_figure2.s4_random(task)
+        like, random = amos2025_figure2.s4(task), amos2025_figure2.s4_random(task)
         dlr = amos2025_figure2.dlr(task)
         assert random.shape == like.shape and dlr.loss == like.loss and dlr.ratio == like.ratio
         for other in (random, dlr):
@@ -76,6 +77,15 @@ def test_phases_of_figure_2_are_as_long_as_those_of_s4_but_for_their_rates() -> 
             assert other.scratch.budget == like.finetune.budget
     assert amos2025_figure2.s4_random("image").scratch.assumed[-2:] == ("lr", "batch")
     assert amos2025_figure2.dlr("text", "random").scratch.lr == 1e-3
+
+
+def test_all_models_of_figure_2_pool_pathx_by_max_and_are_otherwise_those_of_table_2() -> None:
+    for task in amos2025_figure2.TASKS:
+        models = {run.model.name: run.model for run in amos2025_figure2_study.runs("paper") if run.task.name == task}
+        assert {model.pooling for model in models.values()} == {"max" if task == "pathx" else "mean"}
+        table, figure = amos2025.s4(task), amos2025_figure2.s4(task)
+        assert replace(figure, shape=replace(figure.shape, pooling=table.shape.pooling)) == table
+        assert (figure == table) == (task != "pathx")
 
 
 def test_pythia_has_the_published_parameters_but_for_embeddings() -> None:

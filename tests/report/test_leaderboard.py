@@ -232,7 +232,7 @@ SENTENCES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "cut off": (
         lambda at: broken(folder_of(fixtures.gap, at / "x"), "rows.csv", lambda text: text[: 2 * len(text) // 3]),
-        "write its report again|cannot be read|is no row",
+        "write its report again|cannot be read|is no row|is cut off",
     ),
     "of two efforts": (
         lambda at: broken(

@@ -22,7 +22,7 @@ from levelfield.report.arms import ABSENT, Arm, compact, differences, group
 from levelfield.report.cells import SCORED_BY, arms_of, gather
 from levelfield.report.query import Measured, collect, query, read
 from levelfield.report.stats import summarise
-from levelfield.report.tables import DASH, duration, figures, number, si
+from levelfield.report.tables import DASH, duration, figures, number, si, signed
 from levelfield.runs.results import Results
 from levelfield.spec import Published, ReportView, Row, UserError, describe
 
@@ -33,6 +33,11 @@ def test_summary_of_two_seeds_is_honestly_wide():
     low, high = found.interval
     assert (found.median, found.low, found.high) == (60.5, 60.0, 61.0)
     assert high - low == pytest.approx(2 * 12.706 * 0.5, rel=1e-4), "12.7 times the standard error, to each side"
+
+
+def test_what_rounds_to_zero_has_no_minus():
+    assert [number(value) for value in (-0.04, 0.0, -0.06)] == ["0.0", "0.0", "−0.1"]
+    assert [signed(value) for value in (-0.04, 0.0, -0.06, 0.06)] == ["+0.0", "+0.0", "−0.1", "+0.1"]
 
 
 def test_nothing_finite_has_no_summary():

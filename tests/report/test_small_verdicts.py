@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -259,3 +260,41 @@ def test_what_is_proved_to_be_out_of_range_is_a_no_and_elsewhere_nothing_is_said
         cells = {Key(task, "m", "enriched", place): ("accuracy", value) for place, value in places.items()}
         (found,) = miralles2025_small.findings([half, *measured(cells, (-0.1, 0, 0.1))])
         assert (found.subject, found.decided, found.seen) == (task, decided, seen_)
+
+
+def kernels(lost: dict[tuple[str, int], float | None]) -> list[Row]:
+    """ListOps by kernel, of three seeds whose validation scores are their test scores. lost: the score of a seed at a
+    place, None where it has none."""
+    cells = {Key("listops", "m", "enriched", place): ("accuracy", value) for place, value in KERNELS.items()}
+    rows: list[Row] = []
+    for row in measured(cells, (-0.1, 0.0, 0.1)):
+        place = row.get("at", "").removeprefix("kernel="), row.get("seed", 0)
+        score = lost.get(place, row.get("value"))
+        found = row.copy()
+        if score is None:
+            found.pop("value", None)
+        else:
+            found["value"] = score
+        rows += [found, found | Row(split="val")] if "run" in row else [row]
+    return rows
+
+
+KERNELS = {"3": 30.0, "11": 50.0, "61": 52.0, "all": 55.0}
+
+
+@pytest.mark.parametrize("score", [None, math.nan])
+def test_a_seed_that_diverged_is_left_out_of_the_choice_of_a_kernel_and_named(score: float | None) -> None:
+    (whole,) = miralles2025_small.findings(kernels({}))
+    (lost,) = miralles2025_small.findings(kernels({("11", 0): score}))
+    for found in (whole, lost):
+        assert found.facts.startswith("On listops, kernel 11 scores 50.") and "the unbounded model 55.0" in found.facts
+    assert "Without a score" not in whole.facts
+    assert "Without a score: seed 0 of kernel 11; kernels were chosen by seeds 1 and 2." in lost.facts
+
+
+def test_where_no_seed_is_left_to_choose_a_kernel_by_any_of_them_is_asked() -> None:
+    (found,) = miralles2025_small.findings(kernels({("11", 0): None, ("11", 1): None, ("3", 2): None}))
+    assert "seed 2 of kernel 3, seeds 0 and 1 of kernel 11; no kernel could be chosen on validation." in found.facts
+    (found,) = miralles2025_small.findings(kernels({("11", seed): None for seed in range(3)}))
+    assert "On listops, kernel 3 scores" in found.facts
+    assert "Without a score: seeds 0, 1 and 2 of kernel 11; kernels were chosen by seeds 0, 1 and 2." in found.facts

@@ -152,13 +152,39 @@ def test_the_page_says_which_run_and_the_commands_go_on(
     file = str(study[1].parent / "toys.py")
     path = victim(out, name)
     path.write_bytes(content)
-    main(["report", file, "--runs-dir", str(out), "--report-dir", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        main(["report", file, "--runs-dir", str(out), "--report-dir", str(tmp_path)])
+    assert end.value.code == 1
+    said = capfd.readouterr().out
+    assert "The report is of 1 of 2 runs." in said and f"{path.parent.name} is not readable, because {path} is" in said
+    assert f"To run again what was removed: `levelfield run {file} --effort minutes --runs-dir {out}`." in said
     page = (tmp_path / "toys-minutes" / "report.html").read_text()
     assert f"not readable, because {path} is damaged" in page
     main(["plan", file, "--runs-dir", str(out)])
     main(["results", "SELECT count(*) FROM scores", "--runs-dir", str(out)])
     shown = capfd.readouterr()
     assert shown.err.count("Left out: ") == (name in ("rows.jsonl", "probe"))
+
+
+def test_a_report_says_how_many_runs_it_is_of_and_which_have_lost_their_rows(
+    study: tuple[Study, Path], out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", str(study[1].parent / "toys.py"), "--runs-dir", str(out), "--report-dir", str(tmp_path)]
+    main(words)
+    assert "The report is of" not in capfd.readouterr().out, "of all of them"
+    path = victim(out, "rows.jsonl")
+    path.unlink()
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capfd.readouterr().out
+    where = path.parent
+    assert end.value.code == 1 and "The report is of 1 of 2 runs." in said
+    assert f"{where.name} is not readable, because {path} is missing: remove {where} and run again." in said
+    assert "To run again what was removed: `levelfield run " in said
+    (where / store.DONE).unlink()
+    main(words)
+    said = capfd.readouterr().out
+    assert "The report is of 1 of 2 runs." in said and "not readable" not in said
 
 
 def test_where_nothing_can_be_read_the_report_says_so(
