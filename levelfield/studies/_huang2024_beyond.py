@@ -87,8 +87,8 @@ class Asked:
         return f"Nothing can be said: no model has learnt the task at the training length, {self.trained} steps."
 
     def falls(self, length: int, end: str) -> dict[str, Contrast]:
-        """By model that was asked in a haystack at both lengths: more where less than CLIFF of the gain over guessing
-        at the training length is left at another. All that have learnt the task share their scatter."""
+        """Returns a contrast for every model that was asked in a haystack at both lengths: more where less than CLIFF
+        of the gain over guessing at the training length is left. All that have learnt the task share their scatter."""
         floor, found = self.table.floor(self.table.tasks[0]), dict[str, Contrast]()
         for model in self.models:
             one, more = self.cell(model, self.trained, end), self.cell(model, length, end)
@@ -179,7 +179,7 @@ def fifth(asked: Asked, model: str, lengths: Sequence[int], tenths: Sequence[int
 
 
 def _middle(name: str, fifths: Sequence[Seeds], above: Sequence[Contrast]) -> Claim:
-    """fifths: the first, the middle and the last. above: whether the first and the last are far enough above it."""
+    """Tells the fifths, the first, the middle and the last. above: whether the two ends are far enough above it."""
     first, middle, last = fifths
     spans = [str(replace(each, against=0.0).span() or "too few seeds for an interval") for each in above]
     facts = (

@@ -65,7 +65,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Of a model that has not learnt either way, nothing is asked; what has not been run counts as a question."""
+    """Yields every question. Nothing is asked of a model that has not learnt either way, or has not been run."""
     pairs = {m: [Key(name, m, protocol) for protocol in (SCRATCH, after)] for m, after in PRETRAINED.items()}
     pairs = {model: keys for model, keys in pairs.items() if all(key in table.cells for key in keys)}
     arms = {model: [table.cells[key] for key in keys] for model, keys in pairs.items()}

@@ -58,8 +58,8 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Of a model that does not beat guessing, nothing is asked; where it does not beat the best simple rule, the answer
-    says so. A question of which a cell is missing counts as one that is not decided."""
+    """Yields every question as soon as one has its cells; the others count as not decided. Nothing is asked of a model
+    that does not beat guessing; where it does not beat the best simple rule, the answer says so."""
     places = {(model, p): Key(name, model, p) for model in (TRANSFORMER, SSM) for p in (SCRATCH, LONGER, SPT)}
     arms = {place: table.cells[key] for place, key in places.items() if key in table.cells}
     if not any((model, SPT) in arms and len(arms) > 1 for model in (TRANSFORMER, SSM)):
