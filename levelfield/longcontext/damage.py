@@ -31,9 +31,9 @@ def check(folder: Path) -> None:
 
     A last line of a log that was cut off is no damage: it is removed before more is appended.
     """
-    _check(folder / PREDICTIONS, _answer, "removes that answer alone, and its question is asked again")
-    _check(folder / BASELINES, _baseline, "removes the score of one baseline alone")
-    _check(folder / LEFT_OUT, _left_out, "removes the note of one question alone, which is asked again", log=False)
+    _check(folder / PREDICTIONS, _answer, "all other answers stay, and its question is asked again")
+    _check(folder / BASELINES, _baseline, "all answers stay, and a baseline loses a score")
+    _check(folder / LEFT_OUT, _left_out, "all answers stay, and its question is asked again", log=False)
 
 
 def _check(path: Path, read: Callable[[Any], object], means: str, *, log: bool = True) -> None:
@@ -49,10 +49,11 @@ def _check(path: Path, read: Callable[[Any], object], means: str, *, log: bool =
         raise unreadable(path, error, "put the file back there") from error
     if found:
         numbers = ", ".join(map(str, [*found][:FEW])) + (f" and {len(found) - FEW} more" if len(found) > FEW else "")
-        lines, are = ("Lines", "are") if len(found) > 1 else ("Line", "is")
+        why, many = next(iter(found.values())), len(found) > 1
+        lines, are, those = ("Lines", "are", "those lines") if many else ("Line", "is", "that line")
         raise UserError(
-            f"{lines} {numbers} of {path} {are} damaged ({next(iter(found.values()))}): take out what is named, which "
-            f"{means}, and run again."
+            f"{lines} {numbers} of {path} {are} damaged ({why}): take out {those} and run again; "
+            f"{means.replace('its question is', 'their questions are') if many else means}."
         )
 
 

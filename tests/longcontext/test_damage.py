@@ -45,7 +45,7 @@ def test_one_bad_line_costs_one_answer(folder: Path, tmp_path: Path, line: str, 
     path = folder / "predictions.jsonl"
     first, *others = path.read_text().splitlines()
     path.write_text("\n".join([first, line, *others]) + "\n", errors="surrogateescape")
-    said = rf"^Line 2 of .*predictions\.jsonl is damaged \({why}.*\): take out what is named, which removes that answer"
+    said = rf"^Line 2 of .*predictions\.jsonl is damaged \({why}.*\): take out that line and run again; all other"
     with pytest.raises(UserError, match=said):
         damage.check(folder)
     with pytest.raises(UserError, match="Line 2 of"):
