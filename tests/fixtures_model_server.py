@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Fault = Literal[
     "good",
@@ -51,13 +51,22 @@ MANNERS: tuple[Fault, ...] = (
 LATE_S = 1.0
 
 
+class Raw(NamedTuple):
+    """A reply as it is sent."""
+
+    data: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
 @dataclass
 class ModelServer:
     """What the server was asked, and how it answers.
 
     says: the answer to a prompt, as text. tokenize: the ids of the text in the field `word`, after `bos` where special
     tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of requests.
-    storm: seconds from the first request on in which it answers nothing but 429.
+    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
+    of its models and of an answer.
     """
 
     says: Callable[[str], str]
@@ -66,6 +75,8 @@ class ModelServer:
     chat: bool = True
     ids: bool = True
     models: Any = None
+    listing: Raw | None = None
+    reply: Raw | None = None
     tokenize: Callable[[str], list[int]] | None = None
     word: str = "prompt"
     bos: tuple[int, ...] = ()
@@ -119,6 +130,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if raw := self.server_state.listing:
+            self._send_raw(raw)
+            return
         models = self.server_state.models
         self._send({"data": models} if models is not None else {"error": "no list"}, 200 if models is not None else 500)
 
@@ -154,6 +168,9 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server_state
         if refused := self._refusal(body):
             self._send(*refused)
+            return
+        if server.reply:
+            self._send_raw(server.reply)
             return
         if server.storm and time.monotonic() - server.began < server.storm:
             self._send({"error": {"message": "slow down"}}, 429, {"Retry-After-Ms": "20"})
@@ -223,10 +240,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.server_state.answered.append(prompt)
 
     def _send(self, reply: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(reply).encode()
-        self.send_response(status)
-        for name, value in (headers or {}).items():
+        self._send_raw(Raw(json.dumps(reply).encode(), status, headers or {}))
+
+    def _send_raw(self, raw: Raw) -> None:
+        self.send_response(raw.status)
+        for name, value in raw.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(raw.data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(raw.data)

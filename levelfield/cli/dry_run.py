@@ -18,7 +18,7 @@ from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
 from levelfield.cli.streams import Say
 from levelfield.engine import questions
 from levelfield.engine.placement import HERE
-from levelfield.longcontext import pace
+from levelfield.longcontext import damage, pace
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.report.tables import duration, si
@@ -47,6 +47,7 @@ def local(
     Raises UserError for what would be refused before a weight is read: see `ruler_command.check` and `_read`.
     """
     folder = ruler_command.folder_of(choice, output.runs_dir)
+    damage.check(folder)
     ruler_command.check(evaluations)
     ruler_command.check_lengths(choice, output.runs_dir, evaluations)
     tokenizer, parameters = _read(choice, output, place, max(n for each in evaluations for n in each.lengths))

@@ -18,7 +18,7 @@ from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
 from levelfield.cli.streams import Say
 from levelfield.files import disk_errors
-from levelfield.longcontext import exported, imported, model_record
+from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served.asking import note_ways
@@ -49,9 +49,14 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
     ruler_command.check([evaluation])
     with disk_errors(target.folder, "--folder"):
         files, left = exported.export(evaluation, tokenizer, target.form, target.folder)
+        old = earlier_export.clear(target.folder, files)
     for line in ruler_command.skipped(left):
         say(line)
     say(f"Wrote {len(files)} files to {target.folder}.")
+    if old:
+        names = ", ".join(str(path.relative_to(target.folder)) for path in old[:3]) + (", ..." if len(old) > 3 else "")
+        count = "1 file" if len(old) == 1 else f"{len(old)} files"
+        say(f"Removed {count} of an earlier export from it, which this one does not have ({names}).")
     folder = shlex.quote(str(target.folder))
     if target.form == "lm-eval":
         say(
@@ -84,6 +89,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     found = [p for file in files for p in imported.read(Path(file), length)]
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
+        damage.check(folder)
         model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
         answers = Answers(folder)

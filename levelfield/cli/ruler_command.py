@@ -22,7 +22,7 @@ from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, made, write_rows
-from levelfield.longcontext import answers, finite_logits, model_record, pace, runner
+from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
 from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
@@ -188,6 +188,7 @@ def evaluate(
     by: what answers; None for the model in this process.
     """
     folder, whole = folder_of(choice, output.runs_dir), True
+    damage.check(folder)
     if output.rescore:
         check_stored(folder)
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from levelfield.cli import ruler_command
 from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors
+from levelfield.longcontext import damage
 from levelfield.longcontext.model_record import precision_of, tokenizer_of
 from levelfield.longcontext.pairing import Pairing, pairings
 from levelfield.longcontext.predictions import PREDICTIONS, Prediction
@@ -52,6 +53,7 @@ def find(name: str, runs_dir: Path) -> Path:
     """Returns the folder of a model's answers, by its name in the folder of runs or by its path. Raises UserError."""
     for folder in (runs_dir / "ruler" / name, Path(name)):
         if (folder / PREDICTIONS).is_file():
+            damage.check(folder)
             return folder.resolve()
     known = sorted(path.parent.name for path in (runs_dir / "ruler").glob(f"*/{PREDICTIONS}"))
     fix = closest(name, known) if known else "`levelfield ruler MODEL` asks one."

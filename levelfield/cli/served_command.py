@@ -7,8 +7,7 @@ What it writes is what the command writes for a model that is loaded here, in th
 
 from __future__ import annotations
 
-import json
-import os
+import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,22 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from levelfield.cli import dry_run, ruler_command
-from levelfield.cli.arguments import MOST
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
+from levelfield.cli.served_options import check_model, client_of, prices_of, way_of
 from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors, made
-from levelfield.longcontext import model_record, pace, runner
+from levelfield.longcontext import damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
-from levelfield.longcontext.served.client import Address, Client, Patience
+from levelfield.longcontext.served.client import Address, Listed
 from levelfield.longcontext.served.lengths import is_exact, tokenizer_for
-from levelfield.longcontext.served.way import Way
 from levelfield.longcontext.survey import Checkpoint
-from levelfield.presets.options import names
 from levelfield.ruler import Sources
 from levelfield.runs import store
 from levelfield.spec import UserError
@@ -40,6 +37,8 @@ SUFFIX = "-served"
 LIMITS = ("max_model_len", "max_context_length", "context_length", "context_window")
 FREE_TOKENS = 10_000_000  # to read, above which a server elsewhere is asked only after confirmation
 HOST = re.compile(r"(?:\w+:/+)?(?P<rest>[\w.-]+:\d+(?:/.*)?)")  # and a port, which no folder and no name on the hub has
+NO_NAME = re.compile(r"[^\w.+-]")
+LONGEST_NAME = 60  # bytes of a folder's name, as `store.check_name` takes it
 NEAR = 8  # tokens by which exact counts may differ, such as those of the beginning of a sequence
 
 
@@ -66,22 +65,25 @@ def is_address(name: str) -> bool:
 def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: OutputOptions, say: Say) -> None:
     """Asks the server what is not answered yet, scores all answers, and writes rows and figures."""
     address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
+    check_model(choice.model)
     if output.rescore:
         folder = _stored(choice.served.model, output)
         evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
     else:
         with client_of(address, choice.served) as client:
-            listed = client.models()
+            listed = client.listed()
             client.check_path()
             name = model_of(choice.served.model, listed, address)
-            if (known := _names(listed)) and name not in known:
+            if (known := _names(listed.models)) and name not in known:
                 say(f"The server lists no model {name}, and may refuse it: it has {_few(known)}.")
             served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
             folder = folder_of(name, output.runs_dir)
+            damage.check(folder)
             evaluations = ruler_command.evaluations(asked, name, sources)
-            if not _asked(served, Asked(choice, listed, evaluations, folder, output.report_dir), say):
+            if not _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say):
                 return
-    say_all(counted(ruler_command.conclude(folder, evaluations, output.report_dir, say)), say)
+    found = ruler_command.conclude(folder, evaluations, output.report_dir, say)
+    say_all(counted(found, model_record.ways(folder)), say)
 
 
 class Asked(NamedTuple):
@@ -112,6 +114,11 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
         model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
+        if earlier := model_record.note_address(asked.folder, address.url):
+            say(
+                f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "
+                "is asked now: if that is another model, give another --runs-dir."
+            )
         asking.note_ways(asked.folder, sentences)
         with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
             asking.evaluate(served, evaluations, asked.folder, options.at_once, watched)
@@ -123,60 +130,22 @@ def _stored(model: str | None, output: OutputOptions) -> Path:
     if not model:
         raise UserError("--rescore asks no server which model it has: add --model NAME.")
     folder = folder_of(model, output.runs_dir)
+    damage.check(folder)
     ruler_command.check_stored(folder)
     return folder
 
 
-def way_of(options: ServedOptions) -> Way:
-    """Returns how questions are put. Raises UserError for values that no request can have."""
-    if options.more:
-        try:
-            good = isinstance(json.loads(options.more), dict)
-        except ValueError:
-            good = False
-        if not good:
-            raise UserError(f"--more {options.more} is no JSON object: give one such as '{{\"top_p\": 0.9}}'.")
-    if not 0 <= options.temperature <= 100:
-        raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
-    return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
-
-
-def prices_of(options: ServedOptions) -> Prices | None:
-    """Reads the two prices; None without any. Raises UserError."""
-    if not (words := names(options.prices)):
-        return None
-    try:
-        read, written = (float(word) for word in words)
-    except ValueError:
-        raise UserError("--prices takes two numbers, dollars for a million tokens read and written: 0.15,0.60.")
-    if not (0 <= read < MOST and 0 <= written < MOST):
-        raise UserError("--prices are dollars from 0 on: give two such as 0.15,0.60.")
-    return Prices(read, written)
-
-
-def client_of(address: Address, options: ServedOptions) -> Client:
-    """Makes the client. Raises UserError where a key would go out unencrypted without being asked to."""
-    key = os.environ.get(options.key_env) or None
-    named = options.key_env != ServedOptions().key_env
-    if named and key is None:
-        raise UserError(f"The environment variable {options.key_env} is not set: export it, or leave out --key-env.")
-    if key and not named and not address.here and not address.url.startswith("https"):
-        key = None  # it is the key of another service
-    for name, value in (("tries", options.tries), ("timeout", options.timeout), ("at-once", options.at_once)):
-        if value < 1:
-            raise UserError(f"--{name} is {value}: give 1 or more.")
-    patience = Patience(tries=options.tries, timeout=float(options.timeout))
-    return Client(address, key, patience, options.at_once)
-
-
-def model_of(name: str | None, listed: Sequence[Mapping[str, Any]], address: Address) -> str:
+def model_of(name: str | None, listed: Listed, address: Address) -> str:
     """Returns the model's name, which may be left out where the server has only one. Raises UserError."""
-    known = _names(listed)
+    known = _names(listed.models)
     if name:
         return name
     if len(known) == 1:
         return known[0]
-    has = f"it has {_few(known)}" if known else "it does not say which it has"
+    if listed.refusal:
+        raise UserError(listed.refusal)
+    why = f" ({listed.why})" if listed.why else ""
+    has = f"it has {_few(known)}" if known else f"it does not say which it has{why}"
     raise UserError(f"Which model of {address.url}? Add --model NAME; {has}.")
 
 
@@ -191,27 +160,40 @@ def _few(known: Sequence[str], most: int = 8) -> str:
 
 
 def folder_of(name: str, runs_dir: Path) -> Path:
-    """Returns the folder of the answers. Raises UserError for a name that cannot be that of a folder."""
-    label = Checkpoint("", name).folder.replace(":", "-") + SUFFIX
-    store.check_name("model", label)
-    return runs_dir / "ruler" / label
+    """Returns the folder of the answers to a model of any name.
+
+    Characters that no folder's name has become hyphens. A name that is too long is cut, and ends in a hash of it.
+    """
+    label = NO_NAME.sub("-", Checkpoint("", name).folder)
+    if len((label + SUFFIX).encode()) > LONGEST_NAME:
+        ending = f"-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:6]}"
+        label = label.encode()[: LONGEST_NAME - len(SUFFIX + ending)].decode(errors="ignore") + ending
+    store.check_name("model", label + SUFFIX)
+    return runs_dir / "ruler" / (label + SUFFIX)
 
 
 def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations: Iterable[Evaluation]) -> None:
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
-    known = [value for each in mine for value in _limits(each)]
+    most = min((value for each in mine for value in _limits(each)), default=None)
     before = len(getattr(served.tokenizer, "bos_ids", ()))
     for each in evaluations:
-        beside = max(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks)
-        runner.check_lengths(served.model, min(known, default=None), each, before + max(0, beside))
+        beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
+        least = min(task.answer_tokens for task in each.tasks)
+        if most is not None and beside and most - before - beside <= least:
+            less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
+            raise UserError(
+                f"{served.model} takes at most {most} tokens, and with {beside} to write beside an answer there is no "
+                f"room for a question: give {less}."
+            )
+        runner.check_lengths(served.model, most, each, before + beside)
 
 
 def _limits(listed: Mapping[str, Any]) -> list[int]:
     """Returns the most tokens of a model, wherever its server says them; llama.cpp does so under `meta`."""
     meta = listed.get("meta")
     found = [listed.get(key) for key in LIMITS] + [meta.get("n_ctx") if isinstance(meta, Mapping) else None]
-    return [value for value in found if isinstance(value, int)]
+    return [value for value in found if isinstance(value, int) and not isinstance(value, bool) and value > 0]
 
 
 def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: Address) -> None:
@@ -236,8 +218,12 @@ def _counting(served: Served) -> str:
     return f"the tokenizer {served.tokenizer.name}"
 
 
-def counted(found: Sequence[Prediction]) -> Iterator[str]:
-    """Yields lines on what the server counted otherwise than we did, by length."""
+def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
+    """Yields lines on what the server counted otherwise than we did, by length.
+
+    asked: how the questions under each label were put (`model_record.ways`). Where that says that our own counts are
+    approximate, they say nothing of prompts that were cut off.
+    """
     groups: dict[tuple[str, int], list[Prediction]] = {}
     for p in found:
         if "prompt" in p.counted:
@@ -245,10 +231,13 @@ def counted(found: Sequence[Prediction]) -> Iterator[str]:
     for (label, length), group in groups.items():
         counts = sorted(p.counted["prompt"] for p in group)
         where = f"At {length} ({label}) the server counted {_span(counts[0], counts[-1])} tokens of prompt"
-        if any(p.cut_off for p in group):
-            yield f"{where}, and prompts have up to {max(p.tokens for p in group):,}: it may have cut some off."
+        ours = sorted(p.tokens for p in group)
+        exact = model_record.is_exact(asked.get(label, ""))
+        if exact and any(p.cut_off for p in group):
+            yield f"{where}, and prompts have up to {ours[-1]:,}: it may have cut some off."
         elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
-            yield f"{where}; by the tokenizer here they have {_span(min(p.tokens for p in group), length)}."
+            by = "tokenizer" if exact else "approximation"
+            yield f"{where}; by the {by} here they have {_span(ours[0], ours[-1])}."
 
 
 def _span(least: int, most: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from levelfield.files import atomic, write_rows
+from levelfield.longcontext.earlier_export import GROUP, SCORES
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import LeftOut, settings_of
 from levelfield.ruler import RulerTask, Sample
@@ -23,8 +24,6 @@ from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
 Format = Literal["jsonl", "lm-eval", "lighteval", "inspect"]
-GROUP = "levelfield_ruler"
-SCORES = "levelfield_scores"
 CODE = '''"""Scores answers as levelfield does: RULER's match, and the strict score."""
 
 from levelfield.longcontext.exported import scored

@@ -6,8 +6,11 @@ claim(folder, model="of another one", ...)            # UserError, once there ar
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.predictions import PREDICTIONS
@@ -46,7 +49,7 @@ def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
     facts = {"model": model, "tokenizer": tokenizer, "precision": precision}
     path, answers = folder / MODEL, folder / PREDICTIONS
     if path.exists() and answers.exists() and answers.stat().st_size:
-        known = read_json(path)
+        known = _record(folder)
         if known.get("model") == model.partition("+")[0]:  # as it was recorded before there were samples
             known |= {"model": model}
             write_json(path, known)
@@ -61,10 +64,28 @@ def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
     write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})
 
 
+def note_address(folder: Path, url: str) -> str:
+    """Records the address of the server whose model answers from now on.
+
+    Returns the address of those that answered before where it is another, and "" otherwise. This machine has several
+    names, which are one.
+    """
+    known = _record(folder)
+    earlier = str(known.get("address", ""))
+    if earlier == url:
+        return ""
+    write_json(folder / MODEL, known | {"address": url})
+    return earlier if earlier and _place(earlier) != _place(url) else ""
+
+
+def _place(url: str) -> str:
+    return re.sub(r"(?<=://)(localhost|127\.0\.0\.1|\[::1\])(?=[:/]|$)", "localhost", url)
+
+
 def note_positions(folder: Path, made_for: int | None) -> None:
     """Records how many positions the model was made for."""
     if made_for is not None and positions(folder) != made_for:
-        write_json(folder / MODEL, read_json(folder / MODEL) | {"positions": made_for})
+        write_json(folder / MODEL, _record(folder) | {"positions": made_for})
 
 
 def note_anatomy(folder: Path, layers: str, parameters: int, positions: int | None) -> None:
@@ -75,20 +96,28 @@ def note_anatomy(folder: Path, layers: str, parameters: int, positions: int | No
 
 def tokenizer_of(folder: Path) -> str:
     """Reads the name of the tokenizer in which a folder's lengths are counted; "" where it is not recorded."""
-    path = folder / MODEL
-    return str(read_json(path).get("tokenizer", "")) if path.exists() else ""
+    return str(_record(folder).get("tokenizer", ""))
 
 
 def precision_of(folder: Path) -> str:
     """Reads the precision of a folder's answers; "" where it is not recorded."""
-    path = folder / MODEL
-    return str(read_json(path).get("precision", "")) if path.exists() else ""
+    return str(_record(folder).get("precision", ""))
 
 
 def positions(folder: Path) -> int | None:
     """Reads how many positions the model was made for; None where that is unknown."""
+    found = _record(folder).get("positions")
+    return found if isinstance(found, int) else None
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """Reads what is recorded of a folder's model; {} where nothing is. Raises UserError where it is damaged."""
     path = folder / MODEL
-    return read_json(path).get("positions") if path.exists() else None
+    advice = "if all answers beside it are of one model and tokenizer, remove this file alone and run again"
+    known = read_json(path, advice) if path.exists() else {}
+    if not isinstance(known, dict):
+        raise UserError(f"{path} is damaged (it is no object): {advice}.")
+    return known
 
 
 def is_exact(said: str) -> bool:
@@ -97,6 +126,11 @@ def is_exact(said: str) -> bool:
 
 
 def ways(folder: Path) -> dict[str, str]:
-    """Reads how questions were put to a server, by the label of their answers; {} for a model that was asked here."""
-    path = folder / ASKED
-    return read_json(path) if path.exists() else {}
+    """Reads how questions were put to a server, by the label of their answers; {} for a model that was asked here.
+
+    A damaged file says nothing: asking again records it anew.
+    """
+    known: Any = None
+    with suppress(UserError):
+        known = read_json(folder / ASKED)
+    return {label: said for label, said in known.items() if isinstance(said, str)} if isinstance(known, dict) else {}

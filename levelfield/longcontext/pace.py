@@ -14,6 +14,7 @@ from pathlib import Path
 
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.predictions import OnPrediction, Prediction
+from levelfield.spec import UserError
 
 PACE = "pace.json"
 
@@ -38,7 +39,9 @@ def noted(folder: Path, on_prediction: OnPrediction = lambda found, new: None) -
 
 
 def known(folder: Path) -> float | None:
-    """Returns the tokens a second of the last answers in a folder; None where none were timed."""
-    path = folder / PACE
-    found = read_json(path) if path.exists() else {}
-    return found["tokens"] / max(found["seconds"], 1e-3) if found.get("tokens") else None
+    """Returns the tokens a second of the last answers in a folder; None where none were timed, or that is damaged."""
+    try:
+        found = read_json(folder / PACE)
+        return found["tokens"] / max(found["seconds"], 1e-3) or None
+    except (UserError, TypeError, KeyError, ValueError):
+        return None

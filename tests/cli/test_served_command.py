@@ -128,6 +128,8 @@ def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, caps
         (("--model", "c", "--system", "Hi"), "needs a chat template"),
         (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
         (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328"),
+        (("--model", "a", "--thinking", "900"), "no room for a question: give less --thinking"),
+        (("--model", "a", "--more", '{"max_tokens": 900}'), "no room for a question: give a smaller limit"),
         (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
         (("--model", "c", "--tokenizer", "approximate", "--ask", "ids"), "an approximation has no ids"),
         (("--model", "llama.cpp", "--lengths", "1024"), "takes at most 800 tokens"),
@@ -208,10 +210,14 @@ def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
     sample = next(generate(Needle(haystack="noise"), 700, Bytes(), count=1))
     answer = Prediction.of(sample, Needle(haystack="noise"), text="", made=0, status="ok")
     whole, short = (replace(answer, counted={"prompt": n}) for n in (len(sample.ids) + 1, 256))
-    assert list(counted([whole, answer])) == []
-    assert next(iter(counted([whole, short]))).endswith("it may have cut some off.")
-    (other,) = counted([replace(answer, counted={"prompt": answer.tokens + 99})] * 2)
-    assert f"the server counted {answer.tokens + 99:,} tokens of prompt; by the tokenizer" in other, "and no range"
+    exact = {answer.template: "completions of text"}
+    assert list(counted([whole, answer], exact)) == []
+    assert next(iter(counted([whole, short], exact))).endswith("it may have cut some off.")
+    (other,) = counted([replace(answer, counted={"prompt": answer.tokens + 99})] * 2, exact)
+    assert f"the server counted {answer.tokens + 99:,} tokens of prompt; by the tokenizer here they have" in other
+    assert other.endswith(f" {answer.tokens:,}."), "the prompt alone, and no range"
+    (near,) = counted([whole, short], {answer.template: "completions of text; lengths are approximate"})
+    assert "cut" not in near and near.endswith(f"by the approximation here they have {answer.tokens:,}.")
 
 
 def test_patience_grows_and_ends() -> None:

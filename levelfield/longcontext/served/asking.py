@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
-from levelfield.files import read_json, write_json
+from levelfield.files import write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.model_record import ASKED, INEXACT
+from levelfield.longcontext.model_record import ASKED, INEXACT, ways
 from levelfield.longcontext.predictions import LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.client import Client, Unanswered
 from levelfield.longcontext.served.crew import Ahead, Crew
@@ -209,7 +209,6 @@ def _without_answer(sample: Sample, why: str) -> LeftOut:
 
 def note_ways(folder: Path, sentences: Mapping[str, str]) -> None:
     """Records how the questions under each label were put."""
-    path = folder / ASKED
-    known = read_json(path) if path.exists() else {}
+    known = ways(folder)
     if merged := {label: said for label, said in sentences.items() if known.get(label) != said}:
-        write_json(path, {**known, **merged})
+        write_json(folder / ASKED, {**known, **merged})

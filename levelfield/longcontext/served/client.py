@@ -5,29 +5,29 @@
 
 It is one client for all threads. A refusal by 408, 409, 425, 429 or 5xx, a lost connection, a time-out and a reply that
 is cut off are tried again, each time after a longer pause. What a server says in Retry-After holds for all threads. Any
-other refusal is a `UserError` with the server's own words. The key goes into the header of requests and nowhere else.
+other refusal is a `UserError` with the server's own words (`words`). The key goes into the header of requests and
+nowhere else.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
 from urllib.parse import urlsplit
 
+from levelfield.files import shortened
 from levelfield.longcontext.served.replies import BrokenReply, Reply, read
+from levelfield.longcontext.served.words import no_answer, passing, reason, refusal, refused_inside, remedy, words
 from levelfield.spec import UserError
 
 T = TypeVar("T")
-TRANSIENT = (408, 409, 425, 429)
 HERE = ("localhost", "127.0.0.1", "::1")
 LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
-WORDS = 300  # characters of a server's message that are shown
 
 
 class Address(NamedTuple):
@@ -42,8 +42,9 @@ class Address(NamedTuple):
         try:
             parts = urlsplit(text)
             host = parts.hostname or ""
+            _ = parts.port, host.encode("idna")  # or a ValueError
         except ValueError as error:
-            raise UserError(f"{text} is no address ({error}): give one such as http://127.0.0.1:8000/v1.") from error
+            raise no_address(text, error) from error
         if parts.username or parts.password or parts.query or parts.fragment:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             raise UserError(
@@ -64,6 +65,22 @@ class Address(NamedTuple):
         return self.url.removesuffix("/v1")
 
 
+def no_address(text: str, error: Exception) -> UserError:
+    """Returns why an address can be none."""
+    why = "a part of the host's name is empty or too long" if isinstance(error, UnicodeError) else str(error)
+    shown = "".join(letter if letter.isprintable() else "?" for letter in shortened(text))
+    return UserError(f"{shown} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
+
+
+class Listed(NamedTuple):
+    """The models that a server names; why it names none, in its own words; and the refusal as a whole sentence where a
+    key or another address would mend it."""
+
+    models: Sequence[Mapping[str, Any]]
+    why: str = ""
+    refusal: str = ""
+
+
 @dataclass(frozen=True)
 class Patience:
     """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
@@ -79,7 +96,7 @@ class Patience:
 
     def pause(self, tried: int) -> float:
         """Draws the pause after so many tries."""
-        return min(self.longest, self.first * 2 ** (tried - 1)) * random.uniform(0.5, 1.0)
+        return min(self.longest, self.first * 2 ** min(tried - 1, 100)) * random.uniform(0.5, 1.0)
 
 
 class Unanswered(Exception):
@@ -121,7 +138,7 @@ class Client:
 
     def answer(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
-        return self._tried(lambda: _whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        return self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
@@ -132,28 +149,36 @@ class Client:
 
     def models(self) -> list[Mapping[str, Any]]:
         """Lists the models that the server names; [] where it cannot. Raises UserError where no server answers."""
+        return list(self.listed().models)
+
+    def listed(self) -> Listed:
+        """Returns the models that the server names, or why it names none. Raises UserError where no server answers."""
         return self._listed(self.address.url)
 
     def check_path(self) -> None:
         """Raises UserError for an address without a path where the server has its models under /v1."""
         url = self.address.url
-        if not urlsplit(url).path and self._listed(f"{url}/v1"):
+        if not urlsplit(url).path and self._listed(f"{url}/v1").models:
             raise UserError(f"The server at {url} answers under {url}/v1: give that address.")
 
-    def _listed(self, url: str) -> list[Mapping[str, Any]]:
+    def _listed(self, url: str) -> Listed:
         try:
             found = self.inner.get(f"{url}/models", timeout=30.0)
         except self.http.TimeoutException:
-            return []
+            return Listed([], "no reply within 30 seconds")
+        except self.http.InvalidURL as error:
+            raise no_address(url, error) from error
         except self.http.TransportError as error:
             raise UserError(
-                f"No server answers at {self.address.url} ({_reason(error)}): start it, or mend the address."
+                f"No server answers at {self.address.url} ({reason(error, self.key)}): start it, or mend the address."
             ) from error
-        try:
-            listed = found.json().get("data", []) if found.status_code == 200 else []
-        except (ValueError, AttributeError):
-            return []
-        return [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+        except self.http.DecodingError as error:
+            return Listed([], reason(error, self.key))
+        if found.status_code != 200:
+            why = f"{found.status_code}: {words(found, self.key)}"
+            mendable = found.status_code in (401, 403) or 300 <= found.status_code < 400
+            return Listed([], why, refusal(self.address.url, found, self.key) if mendable else "")
+        return _named(found)
 
     def _tried(self, ask: Callable[[], T], tries: int | None = None) -> T:
         """Asks, and again after a pause while that may help. Raises Unanswered after the last try."""
@@ -186,21 +211,36 @@ class Client:
         except self.http.TimeoutException:
             raise _Later(f"no reply within {self.patience.timeout:g} seconds")
         except (self.http.TransportError, self.http.DecodingError) as error:
-            raise _Later(f"the connection broke ({_reason(error)})")
-        if found.status_code in TRANSIENT or found.status_code >= 500:
+            raise _Later(f"the connection broke ({reason(error, self.key)})")
+        if passing(found.status_code):
             self._refuse_spent(found)
-            raise _Later(f"the server answered {found.status_code}: {_words(found)}", _after(found.headers))
+            raise _Later(f"the server answered {found.status_code}: {words(found, self.key)}", _after(found.headers))
         if found.status_code != 200:
-            raise UserError(_refusal(self.address.url, found))
+            raise UserError(refusal(self.address.url, found, self.key))
         try:
             return found.json()
-        except ValueError:
+        except (ValueError, RecursionError):
+            if why := no_answer(self.address.url, found, self.key):
+                raise UserError(why)
             raise _Later("a reply that is cut off")
+
+    def _whole(self, found: Any) -> Reply:
+        """Reads a reply. Raises UserError where it is a refusal that no pause mends."""
+        if inside := refused_inside(found, self.key):
+            said, may_pass = inside
+            if may_pass:
+                raise _Later(f"the server answered: {said}")
+            raise UserError(f"{self.address.url} refuses ({said}): {remedy(200, said)}.")
+        try:
+            return read(found)
+        except BrokenReply as broken:
+            raise _Later(str(broken)) from broken
 
     def _refuse_spent(self, found: Any) -> None:
         """Raises UserError for a refusal that no pause mends: an account without money."""
         if found.status_code == 429 and "insufficient_quota" in found.text:
-            raise UserError(f"{self.address.url} refuses, {_words(found)}: nothing more can be asked with this key.")
+            said = words(found, self.key)
+            raise UserError(f"{self.address.url} refuses, {said}: nothing more can be asked with this key.")
 
 
 def _library() -> Any:
@@ -211,15 +251,13 @@ def _library() -> Any:
     return httpx2
 
 
-def _whole(found: Any) -> Reply:
+def _named(found: Any) -> Listed:
+    """Reads a list of models; an empty one from anything else."""
     try:
-        return read(found)
-    except BrokenReply as broken:
-        raise _Later(str(broken)) from broken
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:WORDS] or type(error).__name__
+        listed = found.json().get("data", [])
+    except (ValueError, AttributeError, RecursionError):
+        return Listed([])
+    return Listed([each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else [])
 
 
 def _after(headers: Mapping[str, str]) -> float | None:
@@ -232,32 +270,3 @@ def _after(headers: Mapping[str, str]) -> float | None:
         if 0 <= seconds < float("inf"):
             return seconds
     return None
-
-
-def _words(found: Any) -> str:
-    """Returns the server's message in one line, without the key, which some repeat."""
-    try:
-        said = found.json()
-    except ValueError:
-        said = found.text
-    for name in ("error", "message", "detail"):
-        said = said.get(name, said) if isinstance(said, Mapping) else said
-    text = said if isinstance(said, str) else json.dumps(said)
-    if key := found.request.headers.get("authorization", "").removeprefix("Bearer "):
-        text = text.replace(key, "***")
-    return " ".join(text.split())[:WORDS].rstrip(".") or "without a word"
-
-
-def _refusal(url: str, found: Any) -> str:
-    """Says in one sentence why the server refuses, and what may mend it."""
-    code, said = found.status_code, _words(found)
-    if 300 <= code < 400:
-        return f"{url} sends on to {found.headers.get('location', 'elsewhere')}: give that address."
-    remedy = "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
-    if code in (401, 403):
-        remedy = "set the key in the environment variable that --key-env names"
-    elif code == 404:
-        remedy = "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
-    elif "context" in said or "maximum" in said or "too long" in said:
-        remedy = "give shorter --lengths, or start the server with a longer context"
-    return f"{url} refuses ({code}: {said}): {remedy}."

@@ -16,6 +16,7 @@ from typing import Any
 
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
+HALF = re.compile(r"[\ud800-\udfff]")
 GIVEN_UP = ("abort", "error")
 """How SGLang, vLLM and OpenRouter end an answer that they gave up in the middle."""
 
@@ -54,18 +55,26 @@ def read(found: Any) -> Reply:
         text = ""  # the model was still thinking when its tokens were used up
     if not isinstance(text, str) or not isinstance(reasoning, str):
         raise BrokenReply("a reply without a text")
-    inline, text = parted(text)
+    inline, text = parted(whole(text))
     usage = found.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("completion_tokens_details")
     return Reply(
         text=text,
-        reasoning=reasoning or inline,
-        finish=str(choice.get("finish_reason") or ""),
+        reasoning=whole(reasoning) or inline,
+        finish=whole(str(choice.get("finish_reason") or "")),
         prompt=_count(usage, "prompt_tokens"),
         made=_count(usage, "completion_tokens"),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
+
+
+def whole(text: str) -> str:
+    """Returns a text in which half a character, as a server leaves it that cuts between two bytes, is replaced.
+
+    JSON can hold one half of a surrogate pair, and no encoding of text can.
+    """
+    return HALF.sub("\ufffd", text)
 
 
 def _choice(found: Any) -> Mapping[str, Any]:

@@ -1,0 +1,133 @@
+"""Reads the options that say how a server is asked, and refuses those that no request can have.
+
+way_of(ServedOptions(ask="chat", more='{"top_p": 0.9}'))     # how questions are put
+client_of(Address.of("http://127.0.0.1:8000/v1"), ServedOptions())
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from levelfield.cli.arguments import MOST
+from levelfield.cli.ruler_options import ModelChoice, ServedOptions
+from levelfield.files import shortened
+from levelfield.longcontext.bill import Prices
+from levelfield.longcontext.served.client import Address, Client, Patience
+from levelfield.longcontext.served.way import Way
+from levelfield.presets.options import names
+from levelfield.spec import UserError
+
+MOST_AT_ONCE = 1_000  # each is a thread and a connection
+LONGEST_S = 1_000_000  # that a socket can be told to wait on any system
+OURS = {
+    "model": "name the model by --model",
+    "prompt": "levelfield writes the prompts, and --ask and --template say how",
+    "messages": "levelfield writes the messages, and --ask chat and --system say how",
+    "stream": "answers are read whole, none as a stream",
+}
+"""Fields of requests that --more cannot have, and why."""
+CHOSEN = {
+    "temperature": "give --temperature",
+    "continue_final_message": "choose --ask chat-prefix",
+    "add_generation_prompt": "choose --ask chat-prefix",
+}
+"""Fields that options set, which --more may leave out by null but not give another value."""
+LOADED = ("device", "precision", "reference_bug")
+"""Options of a model that is loaded here."""
+
+
+def way_of(options: ServedOptions) -> Way:
+    """Returns how questions are put. Raises UserError for values that no request can have."""
+    if options.more:
+        _check_more(options.more)
+    if not 0 <= options.temperature <= 100:
+        raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
+    for option, text in (("--system", options.system), ("--model", options.model or "")):
+        if not _is_text(text):
+            raise UserError(f"{option} is no UTF-8 text: give it in letters that this terminal can write.")
+    return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
+
+
+def _check_more(more: str) -> None:
+    """Raises UserError for fields that no request can have, or that an option of its own sets."""
+    shown = shortened(ascii(more)[1:-1] if not _is_text(more) else more)
+    try:
+        fields: Any = json.loads(more)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise UserError(f"--more {shown} is no JSON object: give one such as '{{\"top_p\": 0.9}}'.")
+    try:
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeError:
+        raise UserError("--more has half a character, which no request can have: take it out.")
+    except ValueError:
+        raise UserError(f"--more {shown} has NaN or Infinity, which JSON does not have: give a number, or null.")
+    for name, why in OURS.items():
+        if name in fields and not (name == "stream" and fields[name] is False):
+            raise UserError(f"--more cannot set '{name}', {why}: leave it out.")
+    for name, instead in CHOSEN.items():
+        if fields.get(name) is not None:
+            raise UserError(f"--more cannot set '{name}', which has an option of its own: {instead}.")
+    if not isinstance(fields.get("chat_template_kwargs") or {}, dict):
+        raise UserError('chat_template_kwargs in --more takes an object, such as {"enable_thinking": false}.')
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be sent: a word of the command line that is no UTF-8 cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def prices_of(options: ServedOptions) -> Prices | None:
+    """Reads the two prices; None without any. Raises UserError."""
+    if not (words := names(options.prices)):
+        return None
+    try:
+        read, written = (float(word) for word in words)
+    except ValueError:
+        raise UserError("--prices takes two numbers, dollars for a million tokens read and written: 0.15,0.60.")
+    if not (0 <= read < MOST and 0 <= written < MOST):
+        raise UserError("--prices are dollars from 0 on: give two such as 0.15,0.60.")
+    return Prices(read, written)
+
+
+def client_of(address: Address, options: ServedOptions) -> Client:
+    """Makes the client. Raises UserError where a key would go out unencrypted without being asked to."""
+    key = key_of(address, options)
+    limits = (
+        ("tries", options.tries, MOST),
+        ("timeout", options.timeout, LONGEST_S),
+        ("at-once", options.at_once, MOST_AT_ONCE),
+    )
+    for name, value, most in limits:
+        if value < 1:
+            raise UserError(f"--{name} is {value}: give 1 or more.")
+        if value > most:
+            raise UserError(f"--{name} is {value}: give {most} at most.")
+    patience = Patience(tries=options.tries, timeout=float(options.timeout))
+    return Client(address, key, patience, options.at_once)
+
+
+def key_of(address: Address, options: ServedOptions) -> str | None:
+    """Returns the key to send to this address; None without any. Raises UserError for one that cannot be sent."""
+    key = os.environ.get(options.key_env, "").strip() or None
+    named = options.key_env != ServedOptions().key_env
+    if named and key is None:
+        raise UserError(f"The environment variable {options.key_env} is not set: export it, or leave out --key-env.")
+    if key and not named and not address.here and not address.url.startswith("https"):
+        return None  # it is the key of another service
+    if key and not (key.isascii() and key.isprintable()):
+        raise UserError(
+            f"The key in the environment variable {options.key_env} has characters that no key can have, such as a "
+            "line break or a letter beyond ASCII: set it again."
+        )
+    return key
+
+
+def check_model(model: ModelChoice) -> None:
+    """Raises UserError for options of a model that is loaded here, which a server does not read."""
+    usual = vars(ModelChoice())
+    if chosen := [f"--{name.replace('_', '-')}" for name in LOADED if vars(model)[name] != usual[name]]:
+        raise UserError(f"A server computes as it was started: leave out {' and '.join(chosen)}.")

@@ -1,0 +1,174 @@
+"""What the `ruler` command refuses of a server and its options, each in one sentence, and which folders it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fixtures_model_server import ModelServer, Raw, serving_model
+from toy_reader import knows
+
+from levelfield.cli import app
+from levelfield.cli.served_command import folder_of
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
+KEY = "sk-this-is-the-key"
+FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "2", "--tokenizer", "bytes")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with serving_model(knows) as found:
+        yield found
+
+
+def ruler(server: ModelServer, *words: str) -> None:
+    app.main(["ruler", server.url, *FEW, *words])
+
+
+def refused(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
+    """The sentence on standard error of a command that ends with exit code 2."""
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, *words)
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1, shown
+    return shown
+
+
+def test_blanks_around_a_key_are_no_part_of_it(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.key = KEY
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\r\n")
+    ruler(server, "--model", "toy")
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("key", [f"{KEY}é", f"{KEY}\ud83d", f"{KEY[:5]}\n{KEY[5:]}", f"{KEY}\x07x"])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, "MY_KEY": key})
+    shown = refused(capsys, server, "--model", "toy", "--key-env", "MY_KEY")
+    assert "variable MY_KEY has characters" in shown and KEY[:5] not in shown
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--more", '{"model": "other"}'), "cannot set 'model', name the model by --model"),
+        (("--more", '{"prompt": "Hi"}'), "cannot set 'prompt', levelfield writes the prompts"),
+        (("--more", '{"messages": null}'), "cannot set 'messages', levelfield writes the messages"),
+        (("--more", '{"stream": true}'), "cannot set 'stream', answers are read whole"),
+        (("--more", '{"temperature": 1}'), "has an option of its own: give --temperature"),
+        (("--more", '{"continue_final_message": true}'), "choose --ask chat-prefix"),
+        (("--more", '{"chat_template_kwargs": 5}'), "takes an object"),
+        (("--more", '{"top_p": NaN}'), "has NaN or Infinity"),
+        (("--more", '{"top_p": [1e999]}'), "has NaN or Infinity"),
+        (("--more", '{"user": "\\ud83d"}'), "half a character"),
+        (("--more", '{"a":' * 50_000), "is no JSON object"),
+        (("--system", "\udcff", "--ask", "chat"), "--system is no UTF-8 text"),
+        (("--at-once", "1000000"), "--at-once is 1000000: give 1000 at most"),
+        (("--timeout", "1000000000"), "--timeout is 1000000000: give 1000000 at most"),
+        (("--device", "cuda:1"), "leave out --device."),
+        (("--reference-bug", "--precision", "bfloat16"), "leave out --precision and --reference-bug."),
+    ],
+)
+def test_what_no_request_can_have_is_refused(
+    server: ModelServer, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    shown = refused(capsys, server, "--model", "toy", *words)
+    assert said in shown and len(shown) < 400
+    assert server.asked == [] and not Path("runs").exists()
+
+
+def test_what_an_option_sets_can_be_left_out_of_requests(server: ModelServer) -> None:
+    ruler(server, "--model", "toy", "--more", '{"temperature": null, "stream": false}')
+    assert [("temperature" in body, body["stream"]) for body in server.asked] == [(False, False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [
+        (Raw(b'{"error": {"message": "no key"}}', 401), "refuses (401: no key): set the key"),
+        (Raw(status=301, headers={"Location": "https://other/api/v1/models"}), "give https://other/api/v1."),
+        (Raw(b'{"error": "not yet"}', 503), "Add --model NAME; it does not say which it has (503: not yet)."),
+        (Raw(b'{"data": []}'), "Add --model NAME; it does not say which it has."),
+        (Raw(b"no gzip", 200, {"Content-Encoding": "gzip"}), "Add --model NAME; it does not say which it has ("),
+    ],
+)
+def test_why_a_server_lists_no_models_is_said(
+    server: ModelServer, capsys: pytest.CaptureFixture[str], listing: Raw, said: str
+) -> None:
+    server.listing = listing
+    assert said in refused(capsys, server)
+    ruler(server, "--model", "toy")
+    assert len(server.asked) == 2, "a model that is named is asked all the same"
+
+
+@pytest.mark.parametrize("limit", [0, -1, True])
+def test_a_limit_that_can_be_none_is_not_known(server: ModelServer, limit: int) -> None:
+    server.models = [{"id": "toy", "max_model_len": limit}]
+    ruler(server, "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("toy", "toy-served"),
+        ("org/toy_1.5:8b", "toy_1.5-8b-served"),
+        ("ü" * 26, "ü" * 26 + "-served"),
+        ("x" * 53, "x" * 53 + "-served"),
+        ("My Model.gguf", "My-Model.gguf-served"),
+        ("claude-3-5-sonnet@20240620", "claude-3-5-sonnet-20240620-served"),
+        ("C:\\models\\a.gguf", "C--models-a.gguf-served"),
+        ("..", "..-served"),
+    ],
+)
+def test_a_model_of_any_name_has_a_folder(name: str, folder: str) -> None:
+    assert folder_of(name, Path("runs")) == Path("runs/ruler") / folder
+
+
+def test_names_that_are_too_long_are_cut_and_told_apart() -> None:
+    names = ["x" * 54, "x" * 55, "ü" * 40, "\U0001f4a9" * 70, "a/" + "x" * 54]
+    found = [folder_of(name, Path()).name for name in names]
+    assert len(set(found)) == len(names) and all(len(each.encode()) <= 60 for each in found)
+    assert all(each.endswith("-served") for each in found) and found[0].startswith("x" * 46 + "-")
+
+
+def test_a_name_with_blanks_is_evaluated(server: ModelServer) -> None:
+    server.models = [{"id": "/models/My Model.gguf"}]
+    ruler(server)
+    assert {body["model"] for body in server.asked} == {"/models/My Model.gguf"}
+    assert Path("runs/ruler/My-Model.gguf-served/rows.jsonl").exists()
+
+
+def test_another_server_with_the_same_model_is_told_once(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ruler(server, "--model", "toy")
+    known = json.loads(Path("runs/ruler/toy-served/model.json").read_text())
+    assert known["address"] == server.url
+    server.url = server.url.replace("127.0.0.1", "localhost")
+    ruler(server, "--model", "toy")
+    assert "are of toy at" not in capsys.readouterr().out, "two names of this machine"
+    with serving_model(knows) as other:
+        for said in (True, False):
+            ruler(other, "--model", "toy")
+            told = f"are of toy at {server.url}, and it is {other.url} that is asked now: if that is another model"
+            assert (told in capsys.readouterr().out) == said
+
+
+def test_an_address_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        app.main(["ruler", "http://127.0.0.1:abc/v1", "--model", "toy"])
+    assert stop.value.code == 2 and "give one such as http://127.0.0.1:8000/v1" in capsys.readouterr().err
+
+
+def test_a_name_that_is_no_text_is_refused(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--model is no UTF-8 text" in refused(capsys, server, "--model", "\udcff")

@@ -1,0 +1,88 @@
+"""A damaged file in a folder of answers: what can be made anew is, and otherwise the line to take out is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toy_reader import SINGLE, asked, knows
+
+from levelfield.cli import ruler_report_command
+from levelfield.longcontext import damage, model_record, pace
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.served.asking import note_ways
+from levelfield.spec import UserError
+
+EVALUATION = Evaluation((SINGLE,), (700,), count=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "runs" / "ruler" / "toy"
+    found.parent.mkdir(parents=True)
+    asked(knows, found, EVALUATION)
+    return found
+
+
+def test_a_whole_folder_and_an_empty_one_are_not_damaged(folder: Path, tmp_path: Path) -> None:
+    damage.check(folder)
+    damage.check(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"x": 1}', r"without 'depths'"),
+        ("[]", "no object"),
+        ('{"text": 5}', "its 'text' is no text"),
+        ('{"key": "0', "no JSON: Unterminated string"),
+        ("\udcff", "no UTF-8 text"),
+        ("\x00" * 10, "no JSON: Expecting value"),
+    ],
+)
+def test_one_bad_line_costs_one_answer(folder: Path, tmp_path: Path, line: str, why: str) -> None:
+    path = folder / "predictions.jsonl"
+    first, *others = path.read_text().splitlines()
+    path.write_text("\n".join([first, line, *others]) + "\n", errors="surrogateescape")
+    said = rf"^Line 2 of .*predictions\.jsonl is damaged \({why}.*\): take out that line and run again; all other"
+    with pytest.raises(UserError, match=said):
+        damage.check(folder)
+    with pytest.raises(UserError, match="Line 2 of"):
+        ruler_report_command.report(["toy"], tmp_path / "runs", tmp_path / "report", print)
+    path.write_text("\n".join([first, *others]) + "\n")
+    assert len(predictions(folder)) == 4
+
+
+def test_the_first_of_many_bad_lines_are_named(folder: Path) -> None:
+    with (folder / "predictions.jsonl").open("a") as file:
+        file.write("{}\n" * 7 + '{"key": "cut off')
+    with pytest.raises(UserError, match=r"^Lines 5, 6, 7, 8, 9 and 2 more of .* are damaged"):
+        damage.check(folder)
+
+
+@pytest.mark.parametrize("name", ["left_out.jsonl", "baselines.jsonl"])
+def test_notes_beside_the_answers_are_checked_too(folder: Path, name: str) -> None:
+    (folder / name).write_text('{"x": 1}\n')
+    with pytest.raises(UserError, match=rf"^Line 1 of .*{name} is damaged"):
+        damage.check(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', "{", "", '{"tokens": 5}', '{"tokens": [], "seconds": 1}', "\x00"])
+def test_what_can_be_made_anew_is(folder: Path, text: str) -> None:
+    (folder / "asked.json").write_text(text)
+    (folder / "pace.json").write_text(text)
+    assert pace.known(folder) is None and model_record.ways(folder) == {}
+    note_ways(folder, {"base": "as text"})
+    assert model_record.ways(folder) == {"base": "as text"}
+
+
+@pytest.mark.parametrize("text", ["[]", "{"])
+def test_a_damaged_record_of_the_model_can_be_removed_alone(folder: Path, text: str) -> None:
+    path, facts = folder / "model.json", {"model": "toy", "tokenizer": "bytes", "precision": "float32"}
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"model\.json is damaged .* remove this file alone and run again"):
+        model_record.claim(folder, **facts)
+    path.unlink()
+    model_record.claim(folder, **facts)
+    assert model_record.precision_of(folder) == "float32"

@@ -1,0 +1,149 @@
+"""What a server says in place of an answer is passed on in its own words, without the key, and asked for again only
+where that may help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fixtures_model_server import ModelServer, Raw, serving_model
+from toy_reader import SINGLE, knows
+
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.asking import Served
+from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
+from levelfield.longcontext.served.lengths import Approximate
+from levelfield.longcontext.served.replies import read
+from levelfield.longcontext.served.way import Way
+from levelfield.spec import UserError
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
+KEY = "sk-this-is-the-key"
+HTML = {"Content-Type": "text/html"}
+BODY = {"model": "toy", "prompt": "x"}
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serving_model(knows) as found:
+        yield found
+
+
+def client(server: ModelServer, key: str | None = KEY) -> Client:
+    return Client(Address.of(server.url), key, Patience(tries=3, timeout=5.0, first=0.002, longest=0.02))
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Raw(b'{"error": {"message": "context length exceeded"}}'), r"\(context length exceeded\): give shorter"),
+        (Raw(b'{"error": {"message": "no credit", "code": 402}}'), r"refuses \(no credit\)"),
+        (Raw(b'{"object": "error", "message": "bad"}'), r"refuses \(bad\)"),
+        (Raw(b'{"error": null, "detail": "No such model"}'), r"refuses \(No such model\)"),
+        (Raw(f'{{"error": "key {KEY} is old"}}'.encode()), r"\(key \*\*\* is old\)"),
+        (Raw(b"<html><script>1</script><b>Log in</b></html>", 200, HTML), r"web page \(Log in\): give the address"),
+        (Raw(b"data: {}\n\n", 200, {"Content-Type": "text/event-stream"}), r'as a stream: add \'"stream": false\''),
+    ],
+)
+def test_a_refusal_that_claims_success_is_said_and_not_asked_again(server: ModelServer, reply: Raw, said: str) -> None:
+    server.reply = reply
+    with client(server) as this, pytest.raises(UserError, match=said) as found:
+        this.answer("completions", BODY)
+    assert len(server.asked) == 1 and KEY not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Raw(b'{"error": {"message": "upstream", "code": 502}}'), "the server answered: upstream"),
+        (Raw(b'{"error": {"message": "wait", "type": "overloaded_error"}}'), "the server answered: wait"),
+        (Raw(b'{"choices": []}'), "a reply without an answer"),
+        (Raw(b'{"choices": [{"te'), "cut off"),
+        (Raw(b"[" * 100_000), "cut off"),
+    ],
+)
+def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str) -> None:
+    server.reply = reply
+    with client(server) as this, pytest.raises(Unanswered, match=said):
+        this.answer("completions", BODY)
+    assert len(server.asked) == 3
+
+
+def test_where_a_server_sends_on_to_is_said_as_an_address(server: ModelServer) -> None:
+    with client(server) as this:
+        server.reply = Raw(status=307, headers={"Location": "https://other/v1/completions?token=secret"})
+        with pytest.raises(UserError, match=r"to https://other/v1/completions: give https://other/v1\.$"):
+            this.answer("completions", BODY)
+        server.reply = Raw(status=302, headers={"Location": "/login"})
+        with pytest.raises(UserError, match=r"/login: see that this is the address of its API"):
+            this.answer("completions", BODY)
+
+
+def test_half_a_character_in_a_reply_is_replaced(server: ModelServer, tmp_path: Path) -> None:
+    """Tokens can end between the two halves of a character that JSON writes as a pair."""
+    choice = '{"text": " \\ud83d 12 \\ud83d\\ude00", "finish_reason": "st\\ud83dop"}'
+    server.reply = Raw(f'{{"choices": [{choice}]}}'.encode())
+    with client(server) as this:
+        served = Served(this, "toy", Way(), Approximate())
+        evaluation = served.put(Evaluation((SINGLE,), (700,), count=2))
+        asking.evaluate(served, [evaluation], tmp_path)
+        found = predictions(tmp_path)
+        assert [(p.text, p.finish) for p in found] == [(" \ufffd 12 \U0001f600", "st\ufffdop")] * 2
+        asking.evaluate(served, [evaluation], tmp_path)
+    assert len(server.asked) == 2
+    message = {"content": "a", "reasoning_content": json.loads('"\\udfff"')}
+    assert read({"choices": [{"message": message}]}).reasoning == "\ufffd"
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r", f"{KEY}\n", f"{KEY}\x00"])
+def test_a_key_that_cannot_be_sent_is_not_repeated(server: ModelServer, key: str) -> None:
+    with client(server, key) as this, pytest.raises(UserError) as found:
+        this.models()
+    assert KEY not in str(found.value) and "***" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://127.0.0.1:abc/v1", "Port could not be cast"),
+        ("http://127.0.0.1:99999/v1", "Port out of range"),
+        (f"http://{'a' * 64}.com/v1", "a part of the host's name is empty or too long"),
+        ("http://a..b/v1", "a part of the host's name is empty or too long"),
+        ("http://[::1/v1", "Invalid IPv6 URL"),
+    ],
+)
+def test_an_address_that_can_be_none_is_refused(address: str, why: str) -> None:
+    with pytest.raises(UserError, match=rf"is no address \({why}.*\): give one such as"):
+        Address.of(address)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/\x01v1", "http://\u2603\U0001f4a9.la/v1"])
+def test_an_address_that_the_library_refuses_is_told_so(address: str) -> None:
+    with Client(Address.of(address), None) as this, pytest.raises(UserError, match=r"is no address \("):
+        this.models()
+
+
+@pytest.mark.parametrize("address", ["http://localhost:8000/v1", "https://host_1.example./v1", "http://[::1]:80/v1"])
+def test_usual_addresses_are_taken(address: str) -> None:
+    assert Address.of(address).url == address
+
+
+@pytest.mark.parametrize(
+    ("listing", "why"),
+    [
+        (Raw(b"no gzip", 200, {"Content-Encoding": "gzip"}), "incorrect header check"),
+        (Raw(b'{"error": "gone"}', 500), "500: gone"),
+        (Raw(b"[1, 2]"), ""),
+        (Raw(b'{"data": 5}'), ""),
+        (Raw(b"<html>hi</html>", 200, HTML), ""),
+        (Raw(b"[" * 100_000), ""),
+    ],
+)
+def test_a_list_of_models_that_cannot_be_read_is_none(server: ModelServer, listing: Raw, why: str) -> None:
+    server.listing = listing
+    with client(server) as this:
+        assert this.models() == [] and why in this.listed().why
