@@ -101,8 +101,9 @@ SUBJECTS = (
     Subject(
         "Models that read forward, and other architectures",
         "amos2025",
-        "Self-pretraining lifts other models as well: those that read forward alone, by predicting the next step, and "
-        "Mega, by masking.",
+        "Self-pretraining lifts models that read forward alone as well, by predicting the next step. Whether it lifts "
+        "Mega, by masking, is asked beside it; the paper quotes scores of Mega from scratch and never self-pretrains "
+        "it.",
         (("amos2025_arms", "overnight", 0),),
         "The runs that are missing, and arms from scratch with the steps of pretraining added (`levelfield run "
         "amos2025_arms --effort overnight`; at the printed size, `levelfield run amos2025_table1 --effort paper`).",
@@ -140,7 +141,7 @@ SUBJECTS = (
         "How long is long",
         "huang2024",
         "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
-        "4, where RWKV is a mild exception).",
+        "5, where RWKV is a mild exception).",
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
