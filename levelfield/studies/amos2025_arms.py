@@ -105,7 +105,7 @@ study = Study(
     deviations=(
         "CIFAR-10 pooled to 8 x 8 pixels, width 64 and two layers, with one feed-forward layer around every mixer: no "
         "printed number belongs beside these.",
-        "The paper quotes Mega's scores from scratch and never self-pretrains it: that it is lifted, too, is asked here.",
+        "The paper quotes Mega's scores from scratch and never self-pretrains it: the question is this study's own.",
         "Gated DeltaNet is not in the paper; it reads forward alone, and is compared with models that do so, too.",
         "Causal self-pretraining regresses the gray value of the next pixel, and masked that of hidden pixels.",
         "No arm from scratch has the steps of pretraining added; that of the Transformer and of S4 is in "
