@@ -14,7 +14,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import findings_shown as shown
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 MODELS = {
     "transformer_rotary": "Transformer", "s4": "S4", "rotary": "rotary", "alibi": "ALiBi", "mamba2": "Mamba-2",
     "no-positions": "no positions", "mamba2+attention": "Mamba-2 + attention", "rwkv6": "RWKV-6", "griffin": "Griffin",
-    "rglru": "RG-LRU", "gmlp": "gMLP",
+    "rglru": "RG-LRU", "gmlp": "gMLP", "random-positions": "random positions",
 }  # fmt: skip
 OVER_SCRATCH, EQUAL_STEPS, THIRD = "#d55e00", "#0072b2", "#009e73"  # Okabe and Ito's: any eye tells them apart
 FAMILIES = {"attention": EQUAL_STEPS, "recurrence": OVER_SCRATCH, "attention and recurrence": THIRD}
-WIDE, HEIGHT = 11.4, 4.9  # inches, so that the smallest letters are ten pixels high where a README is 900 wide
+WIDE, HEIGHT = 11.4, 5.2  # inches, so that the smallest letters are ten pixels high where a README is 900 wide
 LEFT = ((0.013, 0.28), (0.36, 0.25), (0.673, 0.185))  # where axes begin, and their width, in parts of the figure
-TOP, BOTTOM = 0.985, 0.25
-LINE, SMALL_LINE = 0.044, 0.032  # heights
+TOP, BOTTOM = 0.985, 0.24
+LINE, SMALL_LINE = 0.0415, 0.0302  # heights
 LETTERS, SMALL_LETTERS = 39, 52  # that fit above a panel in one line
 
 
@@ -72,13 +72,17 @@ def caption(answers: Mapping[str, Answer | None]) -> str:
     found = {study: answer for study, answer in answers.items() if answer}
     heads = [PANELS[study].head(answer) for study, answer in found.items()]
     seeds = [count for head in heads for count in head.seeds]
+    places = ("on the left", "in the middle", "on the right")
+    others = [f"{place} {head.marks}" for head, place in zip(heads, places, strict=False) if head.marks != "means"]
+    marks = ", ".join(["means", *others])
+    notes = "".join(f" {head.note}" for head in heads if head.note)
     lengths = " and ".join(f"{shown.longest(answer)}" for answer in found.values()).replace(
         " and ", ", ", len(found) - 2
     )
     return (
-        f"{'; '.join(head.title for head in heads)}. From left to right, marks are means of {shown.counted(seeds)} on "
-        f"sequences of at most {lengths} steps; bars are 95 % intervals of one difference each, bands go from the "
-        "lowest to the highest seed."
+        f"{'; '.join(head.title for head in heads)}. Marks are {marks} of {shown.counted(seeds)}, on sequences of at "
+        f"most {lengths} steps from left to right; bars are 95 % intervals of one difference each, bands go from the "
+        f"lowest to the highest seed.{notes}"
     )
 
 
@@ -137,7 +141,7 @@ def _draw_shares(axes: Axes, found: Answer) -> None:
     whole = {MODELS.get(share.whole, share.whole) for share in made.values()}
     _doubling(axes, [*finite, beyond], [*(f"{place:.0f}" for place in finite), "all"])
     axes.set_ylim(-6, 108)
-    axes.set_xlabel(f"steps that the model sees ({', '.join(whole)}: all)")
+    axes.set_xlabel(f"steps that a feature sees ({', '.join(whole)}: all)")
     axes.set_ylabel("% of the gain over guessing")
     _key(axes, key)
 
@@ -156,12 +160,12 @@ def _draw_recall(axes: Axes, found: Answer) -> None:
         kind = kinds[model]
         xs = [length / made.trained for length in sorted(arms)]
         values = [arms[length].values for length in sorted(arms)]
-        means = [fmean(scores) for scores in values]
+        middles = [median(scores) for scores in values]
         form = style.MARKERS[used[kind] % len(style.MARKERS)]
         used[kind] += 1
         axes.fill_between(xs, *_ends(values), color=FAMILIES[kind], alpha=0.1, lw=0)
-        axes.plot(xs, means, f"{form}-", color=FAMILIES[kind], markersize=5, linewidth=1.5)
-        ends.append((xs[-1], means[-1], MODELS.get(model, model), FAMILIES[kind]))
+        axes.plot(xs, middles, f"{form}-", color=FAMILIES[kind], markersize=5, linewidth=1.5)
+        ends.append((xs[-1], middles[-1], MODELS.get(model, model), FAMILIES[kind]))
     axes.axhline(made.floor, color=style.FAINT, linestyle=":", linewidth=1.2)
     axes.axvline(1, color=style.FAINT, linestyle=":", linewidth=1.2)
     ticks = sorted({length / made.trained for arms in made.cells.values() for length in arms})
@@ -181,7 +185,8 @@ def _name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> Non
         axes.annotate(
             name, (x, y), xytext=(1.1, height + lift), textcoords=axes.get_yaxis_transform(), va="center",
             fontsize=9, color=shade, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4},
+            arrowprops={"arrowstyle": "-", "color": shade, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4,
+                        "relpos": (0, 0.5)},
         )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Reads what the figure of docs/findings.md shows off the answers of three studies: numbers, and the words above them.
 
     lifts(found)[0].contrast.span()       # what self-pretraining adds, with the interval of the study's own verdict
-    share_head(found).title               # "Seeing 21 steps brings 92 % of the gain on ListOps, 86 % on pictures"
+    share_head(found).title               # "Seeing 21 steps brings 92 % of the gMLP's gain on ListOps, 86 % on ..."
 
 Every title is an answer and is computed, so that new rows change what the figure says as well as what it draws.
 """
@@ -11,44 +11,52 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelfield import published
 from levelfield.engine.find import Source
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
-from levelfield.report.decisions import Contrast, Seeds, difference, holm
+from levelfield.report.decisions import Contrast, Seeds, difference
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
-from levelfield.studies._huang2024_beyond import CLIFF, FALL, TWICE
+from levelfield.studies._huang2024_beyond import FALL, TWICE
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.miralles2025_enriched import ENRICHED
 from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.tasks.reach import Reach
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
 
+ALLOWED = "at an equal allowance of steps"
 WORDS = {1: "yes", -1: "no", 0: "open"}
 TASKS = {"image8": "pictures", "listops": "ListOps", "text": "reviews", "in_context_recall": "in-context recall"}
 PRINTED_FOR = {"image8": "image"}  # tasks here -> those of the paper that they are made from
+MIXERS = {"gmlp": "gMLP"}
 HAYSTACKS = {"pairs": "look-alike pairs", "essay": "other words", "repeat": "a repeated sentence", "": "all haystacks"}
 ALL = math.inf  # steps that a model sees which sees everything
 
 
 class Head(NamedTuple):
-    """What stands above a panel: the answer, the verdict behind it, the seeds of each mark, and what else is drawn."""
+    """What stands above a panel: the answer, the verdict behind it, the seeds of each mark, and what else is drawn.
+
+    marks: what a mark is of the scores of its seeds. note: what a caption says more, a sentence; "" for nothing.
+    """
 
     title: str
     verdict: str
     seeds: Sequence[int]
     bars: str
+    marks: str = "means"
+    note: str = ""
 
     @property
     def lines(self) -> tuple[str, str]:
-        return self.verdict, f"Means of {counted(self.seeds)}; {self.bars}"
+        return self.verdict, f"{self.marks.capitalize()} of {counted(self.seeds)}; {self.bars}"
 
 
 class Lift(NamedTuple):
@@ -110,7 +118,7 @@ def _printed() -> dict[tuple[str, str, str], float]:
 
 def lift_head(found: Answer) -> Head:
     findings = found.findings
-    equal = [finding for finding in findings if "lift holds at equal steps" in finding.subject]
+    equal = [finding for finding in findings if f"lift holds {ALLOWED}" in finding.subject]
     asked = [finding for finding in equal if "S4" not in finding.subject]
     plain = [finding for finding in findings if finding.subject.startswith("self-pretraining lifts")]
     parts = []
@@ -126,8 +134,8 @@ def lift_head(found: Answer) -> Head:
         said = f"Self-pretraining: {'no lift of the Transformer shown' if equal else 'nothing asked'}"
     over, at = (f"{sum(f.decided > 0 for f in each)} of {len(each)}" for each in (plain, equal))
     return Head(
-        f"{said} at equal steps",
-        f"More than noise: {over} lifts over scratch, {at} at equal steps.{rule}",
+        f"{said} {ALLOWED}",
+        f"More than noise: {over} lifts over scratch, {at} with as many steps allowed.{rule}",
         [len(arm.values) for lift in lifts(found) for arm in lift.arms],
         "bars: 95 % interval of each",
     )
@@ -178,8 +186,9 @@ def share_head(found: Answer) -> Head:
     made, seen = shares(found), steps_seen(found.results.rows)
     short = max(steps for kernel, steps in seen.items() if int(kernel) <= SHORT)
     had = [(fmean(share.places[short]), share) for share in made.values() if short in share.places]
-    parts = [f"{percent:.0f} % of the gain on {share.name}" for percent, share in had if short > share.proved]
-    parts[1:] = [part.replace(" of the gain", "") for part in parts[1:]]
+    whole = " or ".join(dict.fromkeys(MIXERS.get(share.whole, share.whole) for _, share in had))
+    parts = [f"{percent:.0f} % of the {whole}'s gain on {share.name}" for percent, share in had if short > share.proved]
+    parts[1:] = [part.replace(f" of the {whole}'s gain", "") for part in parts[1:]]
     names = {task: share.name for task, share in made.items()}
     said = "; ".join(
         f"{word}: {', '.join(names.get(task, task) for task in tasks)}"
@@ -187,10 +196,33 @@ def share_head(found: Answer) -> Head:
     )
     return Head(
         f"Seeing {short:.0f} steps brings {', '.join(parts) or 'no gain'}",
-        f"Is it {100 * NEARLY:.0f} % or more? {said[:1].upper()}{said[1:]}.",
+        f"Is it {100 * NEARLY:.0f} % or more? {said[:1].upper()}{said[1:]}. All enriched; features are averaged over "
+        "the sequence.",
         [len(values) for share in made.values() for values in share.places.values()],
         "bands: lowest to highest",
+        note=f"In the middle, each feature sees so many steps and the answer is read from their average over the "
+        f"sequence; all models there, the {whole} too, had enriched training.",
     )
+
+
+def cost(found: Answer, key: Key) -> tuple[float, float] | None:
+    """Returns the steps and the FLOPs of a run of an arm, medians over its seeds; None where no ledger is known."""
+    runs = {
+        row.get("run", "")
+        for row in found.results.rows
+        if (row.get("task"), row.get("model"), row.get("protocol")) == (key.task, key.model, key.protocol)
+    }
+    ledgers = [found.results.ledgers[run] for run in runs if run in found.results.ledgers]
+    if not ledgers:
+        return None
+    return median(ledger["steps"] for ledger in ledgers), median(ledger["flops"] for ledger in ledgers)
+
+
+def plain(found: Answer) -> dict[str, tuple[float, float]]:
+    """Returns model -> its scores on pictures with plain and with enriched training, means of seeds in percent."""
+    cells = {key: arm.mean for key, arm in Table.of(found.results.rows).cells.items() if key.task == "image8"}
+    scores = {key.model: [cells.get(key._replace(protocol=p)) for p in (SCRATCH, ENRICHED)] for key in cells}
+    return {model: (one, two) for model, (one, two) in scores.items() if one is not None and two is not None}
 
 
 class Recall(NamedTuple):
@@ -221,16 +253,6 @@ class Recall(NamedTuple):
         asked = {FALL.format(times, model) for model in self.cells}
         return [finding for finding in found.findings if finding.subject in asked]
 
-    def losses(self) -> dict[str, Contrast]:
-        """Model -> whether it loses more than half at the longest length in this haystack alone."""
-        return {
-            model: Contrast(
-                ((CLIFF, arms[self.trained]), (-1.0, arms[self.longest])), (CLIFF - 1) * self.floor, paired=True
-            )
-            for model, arms in self.cells.items()
-            if {self.trained, self.longest} <= arms.keys()
-        }
-
 
 def recall(found: Answer) -> Recall:
     """Returns the haystack that decides; that of all together where rows do not tell them apart."""
@@ -248,15 +270,19 @@ def recall(found: Answer) -> Recall:
 
 def recall_head(found: Answer) -> Head:
     made = recall(found)
-    losses = made.losses()
-    seen, shown = sum(loss.seen() > 0 for loss in losses.values()), sum(a > 0 for a in holm(losses).values())
-    told = ", ".join(f"{word} for {len(models)}" for word, models in _by_answer(made.falls(found, TWICE)).items())
+    last = made.longest // made.trained
+    lost, *rest = (
+        {sign: sum(finding.decided == sign for finding in made.falls(found, times)) for sign in (1, -1, 0)}
+        for times in dict.fromkeys((last, TWICE))
+    )
+    twice = "".join(f" At {TWICE} ×: {each[1]} lose it, {each[-1]} keep it, {each[0]} open." for each in rest)
     return Head(
-        f"Among {HAYSTACKS.get(made.haystack, made.haystack)}, {seen} of {len(losses)} lose over half at "
-        f"{made.longest / made.trained:g} × the length",
-        f"{shown} of these losses are more than noise. Half lost at 2 ×, in some haystack? {told.capitalize()}.",
+        f"{lost[1]} of {sum(lost.values())} are shown to lose over half at {last} × the length",
+        f"In some haystack; {lost[-1]} shown to keep half in each, {lost[0]} open.{twice} Drawn: "
+        f"{HAYSTACKS.get(made.haystack, made.haystack)}.",
         [len(arm.values) for arms in made.cells.values() for arm in arms.values()],
         "bands: lowest to highest",
+        marks="medians",
     )
 
 

@@ -70,8 +70,8 @@ SUBJECTS = (
         "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
         "inputs lifts them and closes most of their distance to state-space models (SSMs).",
         (("amos2025_small", "overnight", 0),),
-        "Where the answer is open: a lift at equal steps on sequences of 1,024 steps and more, with models of the "
-        "printed size (`levelfield run amos2025_table2 --effort paper`).",
+        "Where the answer is open: a lift at an equal allowance of steps on sequences of 1,024 steps and more, with "
+        "models of the printed size (`levelfield run amos2025_table2 --effort paper`).",
         short=summary.never_from_scratch,
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
@@ -101,8 +101,9 @@ SUBJECTS = (
     Subject(
         "Models that read forward, and other architectures",
         "amos2025",
-        "Self-pretraining lifts other models as well: those that read forward alone, by predicting the next step, and "
-        "Mega, by masking.",
+        "Self-pretraining lifts models that read forward alone as well, by predicting the next step. Whether it lifts "
+        "Mega, by masking, is asked beside it; the paper quotes scores of Mega from scratch and never self-pretrains "
+        "it.",
         (("amos2025_arms", "overnight", 0),),
         "The runs that are missing, and arms from scratch with the steps of pretraining added (`levelfield run "
         "amos2025_arms --effort overnight`; at the printed size, `levelfield run amos2025_table1 --effort paper`).",
@@ -119,9 +120,9 @@ SUBJECTS = (
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
-        short=summary.local,
+        short=lambda found: summary.local(found, _of("miralles2025_enriched")),
         headline="Is a short range enough? (Miralles-González et al. 2025)",
-        lead=leads.local,
+        lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),
     ),
     Subject(
@@ -140,7 +141,7 @@ SUBJECTS = (
         "How long is long",
         "huang2024",
         "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
-        "4, where RWKV is a mild exception).",
+        "5, where RWKV is a mild exception).",
         (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
@@ -207,7 +208,7 @@ class Answer:
 
     @property
     def hours(self) -> float:
-        """Hours of a core: those of runs, and of the trials that tuned them."""
+        """Hours of a core: those of runs, each counted at the median of its arm, and of the trials that tuned them."""
         trials = sum(float(trial.get("wall_s", 0.0)) for trial in self.results.trials)
         return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
 

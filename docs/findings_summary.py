@@ -1,6 +1,6 @@
 """Answers each claim of docs/findings.md in a sentence or two, for the table at its top and for the README.
 
-    summary.never_from_scratch(found)     # "Shown on reviews, at equal steps: +13.1 points (...). Open on ListOps ..."
+    summary.never_from_scratch(found)     # "Yes on reviews: a small Transformer rises from 59.4 to 72.5 % at ..."
 
 Every number and every word about what is shown is computed from the findings, so that new rows change the answer.
 "Open" is what the verdict calls not decided: neither the claim nor its opposite is shown.
@@ -21,11 +21,12 @@ from levelfield.presets.reach_verdict import reach as longest_reach
 from levelfield.report.certified_ranges import PASSED, asked, percent, seen_by
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
-from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, TRANSFORMER
+from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._huang2024_beyond import TWICE
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_arms import LIFT
 from levelfield.studies.amos2025_starts import MARGIN, OTHERS
+from levelfield.studies.miralles2025_enriched import BOUNDED
 from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.studies.state_tracking import FAILED_LENGTH, HELD_AT, HOLDING, broken_down
 
@@ -51,7 +52,8 @@ claim is shown beyond the noise of seeds and test examples, *no* that its opposi
 decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly
 ([verdicts](verdicts.md)); the last two studies, of state tracking and of certified range, count seeds instead. A 95 %
 interval is for one question alone, while an answer has to meet a stricter level, which allows for all questions of the
-study. So an interval that excludes zero is not always a yes.
+study. So an interval that excludes zero is not always a yes. The committed ledgers have what a run of an arm costs, the
+median over its seeds: steps and FLOPs here are such medians, and core-hours count each run at that of its arm.
 
 @counted@
 
@@ -90,17 +92,18 @@ def machines(found: Answer) -> str:
 
 
 def never_from_scratch(found: Answer) -> str:
-    """What self-pretraining adds to the Transformer at equal steps, on each task, and whether it comes closer to S4."""
+    """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, what was used
+    of it, and whether the Transformer comes closer to S4."""
     table, answers = Table.of(found.results.rows), _answers(found)
     lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
-    holds = {task: answers.get(f"the Transformer's lift holds at equal steps ({task})", 0) for task in lifts}
+    holds = {task: answers.get(f"the Transformer's lift holds {shown.ALLOWED} ({task})", 0) for task in lifts}
     parts = []
     for task, lift in lifts.items():
         if holds[task] > 0:
             after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
             parts.append(
-                f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % under the same "
-                f"step limit{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}."
+                f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % {shown.ALLOWED}"
+                f"{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}.{_used(found, task)}"
             )
     refuted = [task for task in lifts if holds[task] < 0]
     if refuted:
@@ -109,11 +112,23 @@ def never_from_scratch(found: Answer) -> str:
     if rest:
         values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
         parts.append(f"Open on {values}.")
-    closer = [task for task in lifts if answers.get(f"the gap narrows at equal steps ({task})", 0) > 0]
+    closer = [task for task in lifts if answers.get(f"the gap narrows {shown.ALLOWED} ({task})", 0) > 0]
     parts.append(
         f"It comes closer to S4 on {_on(closer)}." if closer else "It is not shown to come closer to S4 on any task."
     )
     return " ".join(parts)
+
+
+def _used(found: Answer, task: str) -> str:
+    """Returns which steps and FLOPs the Transformer's two arms of a task took of what they were allowed."""
+    own, other = (shown.cost(found, Key(task, TRANSFORMER, protocol)) for protocol in (SPT, LONGER))
+    if own is None or other is None:
+        return ""
+    (steps, flops), (longer, without) = own, other
+    return (
+        f" It took {steps:,.0f} steps and {flops / 1e12:.0f} TFLOP, without self-pretraining {longer:,.0f} and "
+        f"{without / 1e12:.0f} (medians)."
+    )
 
 
 def scarce_labels(found: Answer) -> str:
@@ -144,15 +159,23 @@ def starts(found: Answer) -> str:
         for model in OTHERS:
             answer = answers.get(f"{model} is {question} ({PICTURES})")
             if answer is not None:
-                behind = f" ({mean[SSM, protocol] - mean[model, protocol]:.1f})" if protocol else ""
+                behind = f" ({gap(mean[SSM, protocol] - mean[model, protocol])})" if protocol else ""
                 told.setdefault(_said(answer), []).append(f"{words.named(model)}{behind}")
         groups = sorted(told.items(), key=lambda group: group[0] == "open")
         parts.append(f"{sentence}? " + "; ".join(f"{said} for {words.listed(names)}" for said, names in groups))
     return " ".join(f"{re.sub(r'(?<=[?] )[a-z]', lambda first: first[0].upper(), part)}." for part in parts)
 
 
-def local(found: Answer) -> str:
-    """What share of the gain short kernels have, on each task."""
+def gap(points: float) -> str:
+    """Returns "4.7 behind", or "0.1 ahead" where the points are negative."""
+    return f"{abs(points):.1f} {'behind' if points >= 0 else 'ahead'}"
+
+
+def local(found: Answer, others: Answer | None = None) -> str:
+    """Returns what share of the gain short kernels have, on each task.
+
+    others: the answer of the study that trains some of these models plainly as well.
+    """
     made, answers = shown.shares(found), _answers(found)
     seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
     had = sorted(
@@ -167,9 +190,24 @@ def local(found: Answer) -> str:
         for _, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
+    whole = words.listed(dict.fromkeys(words.named(share.whole) for _, share in had))
     return (
-        f"Two convolutions that see {seen:.0f} steps reach this much of what a model that sees everything gains over "
-        f"guessing: {shares}. Is that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
+        f"With enriched training, two convolutions whose features see {seen:.0f} steps, averaged over the sequence, "
+        f"reach this much of what the {whole}, which sees everything, gains over guessing: {shares}. Is that "
+        f"{100 * NEARLY:.0f} % or more? {words.capital(asked)}.{_plainly(made, others)}"
+    )
+
+
+def _plainly(made: Mapping[str, shown.Share], others: Answer | None) -> str:
+    """Returns what the short kernel has on pictures with plain training, beside it and the whole model enriched."""
+    plain = shown.plain(others) if others else {}
+    if BOUNDED not in plain or PICTURES not in made:
+        return ""
+    scratch, enriched = plain[BOUNDED]
+    share = made[PICTURES]
+    return (
+        f" On pictures {words.named(BOUNDED)} has {scratch:.1f} % with plain training, {enriched:.1f} % enriched, and "
+        f"the enriched {words.named(share.whole)} {share.best:.1f} %."
     )
 
 
@@ -266,13 +304,14 @@ def reach(found: Answer) -> str:
     )
     far, farther = (words.listed(map(words.named, models)) for models in (twice, four))
     further = (
-        f" Asked at twice the range that they reach, without more training, {far} still have {100 * PASSED:.0f} %, and "
-        f"at four times {farther} (medians)."
+        f" Asked at twice that range, without more training, {far} still have {100 * PASSED:.0f} %, and at four times "
+        f"{farther} (medians)."
     )
     return (
         f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
-        f"score exactly 50 %. Of {len(free)} models that see everything, these reach so many steps: {'; '.join(told)}, "
-        f"where {longest} is the longest range tried.{luck if lucky else ''}{further if twice and four else ''}"
+        f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
+        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried.{luck if lucky else ''}"
+        f"{further if twice and four else ''}"
     )
 
 

@@ -1,6 +1,6 @@
 """Puts the questions of docs/findings.md, and the scores behind them, into words that need no knowledge of the code.
 
-    asked("S4's lift holds at equal steps (image8)")    # "At equal steps, self-pretraining lifts S4 on pictures"
+    asked("self-pretraining lifts S4 (image8)")     # "Self-pretraining lifts S4 on pictures"
     scores("On image8, s4 has 53.8 %.")         # "On pictures, S4 has 53.8 %."
 
 A study names its questions for a reader who has just read its claim. On a page with the questions of many studies each
@@ -37,15 +37,16 @@ REMEDIES = {
 RULES = {"word pairs": "naive Bayes on single words and word pairs"}
 """Simple rules that are named in an answer."""
 
+ALLOWED = "At an equal allowance of steps"
 SPT, PRETRAINED = "self-pretraining lifts", "once both are pretrained"
 BEHIND = r"(\w+) is"
 QUESTIONS: Sequence[tuple[str, str]] = (
     (rf"{SPT} (the Transformer|S4)( with [\d.]+ % of the labels)? \((\w+)\)", "Self-pretraining lifts {0} on {2}{1}"),
     (rf"{SPT} ([\w ]+) \((\w+)\)", "Self-pretraining lifts {0} on {1}"),
     (r"the gap between ([\w ]+) and ([\w ]+) narrows \((\w+)\)", "Self-pretraining brings {0} closer to {1} on {2}"),
-    (r"(the Transformer|S4)'s lift holds at .+ \((\w+)\)", "At equal steps, self-pretraining lifts {0} on {1}"),
+    (r"(the Transformer|S4)'s lift holds at .+ \((\w+)\)", f"{ALLOWED}, self-pretraining lifts {{0}} on {{1}}"),
     (r"the gap narrows \((\w+)\)", "The Transformer comes closer to S4 on {0}"),
-    (r"the gap narrows at equal steps \((\w+)\)", "At equal steps, the Transformer comes closer to S4 on {0}"),
+    (r"the gap narrows at .+ \((\w+)\)", f"{ALLOWED}, the Transformer comes closer to S4 on {{0}}"),
     (r"and more so with the fewest than with all \((\w+)\)", "With the fewest labels the lift on {0} is largest"),
     (rf"{BEHIND} behind S4 from scratch \((\w+)\)", "From scratch, {0} is more than 3 points behind S4 on {1}"),
     (rf"{BEHIND} behind by less {PRETRAINED} \((\w+)\)", "Self-pretraining brings {0} closer to S4 on {1}"),
@@ -80,7 +81,7 @@ def named(word: str) -> str:
 
 def scores(facts: str) -> str:
     """Returns the numbers of a finding, with names spelt out, without what has a column of its own."""
-    text = re.sub(r"At equal steps that is [+-][\d.]+ points\. ?", "", facts.partition(" Measured against")[0])
+    text = re.sub(rf"{ALLOWED} that is [+-][\d.]+ points\. ?", "", facts.partition(" Measured against")[0])
     return spelt(text) or "–"
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
+import allowances
 import findings_shown as shown
+import findings_summary as summary
 import findings_words as words
 
 from levelfield.report.decisions import Span
@@ -32,22 +34,25 @@ ENOUGH = 100  # expressions of a length, for a score of their own
 
 
 def never_from_scratch(found: Answer) -> Iterator[str]:
-    """What self-pretraining brings at equal steps, how much the rows leave room for where it is open, and what equal
-    steps do to S4 and to the gap."""
+    """Yields what self-pretraining brings at an equal allowance of steps and what was used of it, how much the rows
+    leave room for where it is open, and what becomes of the gap to S4."""
     lifts = [lift for lift in shown.lifts(found) if lift.model == TRANSFORMER]
     printed = {lift.task: lift.printed for lift in lifts if lift.printed is not None}
     equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
-    decided = [task for task in equal if f"the Transformer's lift holds at equal steps ({task})" in _lifted(found)]
+    decided = [task for task in equal if f"the Transformer's lift holds {shown.ALLOWED} ({task})" in _lifted(found)]
     yield (
-        "*At equal steps* compares self-pretraining with an arm from scratch that may train for as many more "
-        "steps as pretraining takes, so longer training alone cannot explain a lift. The printed tables have no such "
-        "arm; the paper says that its lifts hold at equal compute too.\n"
+        "*At an equal allowance of steps* compares self-pretraining with an arm from scratch, that with added steps, "
+        "which may train for as many more steps as pretraining may. How many are taken differs, for every phase ends "
+        f"where validation stops improving. {' '.join(allowances.rules(found))} The printed tables have no "
+        "such arm; the paper says that its lifts hold at equal compute too.\n"
     )
+    yield from allowances.taken(found)
     for task in decided:
         span = equal[task]
         yield (
-            f"- **{words.capital(words.named(task))}.** Self-pretraining adds {_span(span)} to the Transformer at "
-            f"equal steps. The paper prints {printed[task]:+z.1f} over scratch, at its size. {_stopped(found, task)}"
+            f"- **{words.capital(words.named(task))}.** Self-pretraining adds {_span(span)} to the Transformer "
+            f"{shown.ALLOWED}. The paper prints {printed[task]:+z.1f} over scratch, at its size. "
+            f"{_stopped(found, task)}"
         )
     if rest := [task for task in equal if task not in decided]:
         values = words.listed(f"{_span(equal[task])} on {words.named(task)}" for task in rest)
@@ -59,8 +64,8 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
             else ""
         )
         yield (
-            f"- **Open.** At equal steps it adds {values}. The paper prints lifts over scratch of {lifts_printed} "
-            f"points, at its size. {small}The question has no margin, so only a loss would be a no."
+            f"- **Open.** {words.capital(shown.ALLOWED)} it adds {values}. The paper prints lifts over scratch of "
+            f"{lifts_printed} points, at its size. {small}The question has no margin, so only a loss would be a no."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
     gaps: dict[str, list[float]] = {}
@@ -84,16 +89,15 @@ def _lifted(found: Answer) -> set[str]:
 
 
 def _stopped(found: Answer, task: str) -> str:
-    """What the Transformer's arms of a task took of their steps, for a patience may end them before."""
+    """Returns what the Transformer's arms of a task took of their steps, and how many of its runs were cut short."""
     rows = [row for row in found.results.rows if row.get("task") == task and row.get("model") == TRANSFORMER]
-    runs = {p: {str(row.get("run", "")) for row in rows if row.get("protocol") == p} for p in (LONGER, SPT)}
+    runs = {str(row.get("run", "")) for row in rows if row.get("protocol") == SPT}
     capped = {row.get("run", "") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
-    steps = {p: median(found.results.ledgers[run]["steps"] for run in runs[p]) for p in runs}
+    (longer, without), (steps, flops) = (shown.cost(found, Key(task, TRANSFORMER, p)) or (0, 0) for p in (LONGER, SPT))
     return (
-        "Both arms had the same allowance of steps. Training stops where validation no longer improves: it took "
-        f"{steps[LONGER]:,.0f} steps without and {steps[SPT]:,.0f} with self-pretraining (medians), and in "
-        f"{len(capped & runs[SPT])} of the {len(runs[SPT])} self-pretrained runs a phase was still improving at "
-        "its cap."
+        f"The arm with added steps took {longer:,.0f} of them and {without / 1e12:.1f} TFLOP, the self-pretrained one "
+        f"{steps:,.0f} and {flops / 1e12:.1f} (medians), so their compute is not equal. In {len(capped & runs)} of the "
+        f"{len(runs)} self-pretrained runs a phase was still improving at its cap."
     )
 
 
@@ -120,12 +124,9 @@ def starts(found: Answer) -> Iterator[str]:
     """How far each model is behind S4 before and after, how many steps either took, and what that is not."""
     cells = Table.of(found.results.rows).cells
     mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
-    gaps = {m: [mean[SSM, protocol] - mean[m, protocol] for protocol in (SCRATCH, SPT)] for m in OTHERS}
-    told = "; ".join(f"{words.named(m)} {before:.1f} → {after:.1f}" for m, (before, after) in gaps.items())
-    yield (
-        f"- **Points behind S4**, from scratch and then with all models self-pretrained: {told}. A negative number "
-        "is ahead of S4."
-    )
+    gaps = {m: [summary.gap(mean[SSM, p] - mean[m, p]) for p in (SCRATCH, SPT)] for m in OTHERS}
+    told = "; ".join(f"{words.named(m)} {before}, then {after}" for m, (before, after) in gaps.items())
+    yield f"- **Points from S4**, from scratch and then with all models self-pretrained: {told}."
     steps = {
         protocol: [cost["steps"] for run, cost in found.results.ledgers.items() if f"-{protocol}-" in str(run)]
         for protocol in (SCRATCH, SPT)
@@ -133,9 +134,9 @@ def starts(found: Answer) -> Iterator[str]:
     capped = sum(row.get("metric") == AT_CAP and row.get("value", 0.0) > 0 for row in found.results.rows)
     yield (
         f"- **Steps are not equal.** Training stopped by itself in all but {capped} of {len(found.results.ledgers)} "
-        f"runs, after {min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from scratch and "
-        f"{min(steps[SPT]):,.0f} to {max(steps[SPT]):,.0f} with self-pretraining. No arm from random values has the "
-        "added steps, so these rows do not tell what longer training alone would bring."
+        f"runs. The medians of the arms are {min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from "
+        f"scratch and {min(steps[SPT]):,.0f} to {max(steps[SPT]):,.0f} with self-pretraining. No arm from random "
+        "values has the added steps, so these rows do not tell what longer training alone would bring."
     )
     yield (
         "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and a random "
@@ -162,8 +163,9 @@ def arms(found: Answer) -> Iterator[str]:
     )
 
 
-def local(found: Answer) -> Iterator[str]:
-    """How long the expressions are beside what the kernels see, and how the arms differ in size."""
+def local(found: Answer, others: Answer | None) -> Iterator[str]:
+    """Yields how long the expressions are beside what the kernels see, what plain training brings, and how the arms
+    differ in size. others: the answer of the study that trains some of these models plainly as well."""
     rows = [row for row in found.results.rows if row.get("task") == "listops"]
     counts = {at: row.get("n", 0) for row in rows if (at := row.get("at", "")).startswith("length=") and "," not in at}
     first, *_, last = sorted((at for at, count in counts.items() if count >= ENOUGH), key=_least)
@@ -177,6 +179,11 @@ def local(found: Answer) -> Iterator[str]:
             f"{WIDER} {wide}, and the gMLP, which sees everything, {whole}."
         )
     yield (
+        "- **What is short.** Each step's features come from so many steps around it. The answer is read from the mean "
+        "of all steps' features. So it rests on the whole sequence, though no feature combines steps that are further "
+        "apart."
+    )
+    yield (
         f"- **ListOps.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} tokens and two of kernel {WIDER} see "
         f"{seen[str(WIDER)]:.0f}; {100 * share:.0f} % of the test expressions have {_tokens(first)} tokens. "
         f"{' '.join(scored)}"
@@ -185,6 +192,8 @@ def local(found: Answer) -> Iterator[str]:
         f"- **Pictures.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} of 64 steps, a third of the "
         "sequence. The paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096 steps."
     )
+    if others:
+        yield from _plain(found, others)
     yield (
         "- **Certified range.** The marks stand 24 steps apart, and a model that sees 24 or fewer is "
         "[provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
@@ -196,6 +205,20 @@ def local(found: Answer) -> Iterator[str]:
     yield (
         f"- **Sizes differ.** A shorter kernel is also a smaller model, from {small / 1e3:.0f} thousand parameters "
         f"(`{of_size[small]}`) to {large / 1e3:.0f} thousand (`{of_size[large]}`)."
+    )
+
+
+def _plain(found: Answer, others: Answer) -> Iterator[str]:
+    """Yields the scores on pictures with plain training beside those with enriched training."""
+    scores, share = shown.plain(others), shown.shares(found)[PICTURES]
+    told = "; ".join(f"{words.named(m)} {scores[m][0]:.1f} and {scores[m][1]:.1f}" for m in (BOUNDED, SSM, TRANSFORMER))
+    gains = [scores[model][0] - share.floor for model in (BOUNDED, SSM)]
+    yield (
+        f"- **Plain training, on pictures.** All shares are of models with enriched training, and the whole is the "
+        f"{words.named(share.whole)}'s score of {share.best:.1f} %. Means in percent, with plain training and with "
+        f"enriched: {told} (section 6). No {words.named(share.whole)} was trained plainly. Of what S4, which sees "
+        f"everything, gains over guessing with plain training, {words.named(BOUNDED)} has "
+        f"{100 * gains[0] / gains[1]:.0f} %."
     )
 
 
@@ -211,10 +234,10 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
     yield (
         "Every phase ended by a short patience, three validations, and these arms are not trained out: on the same "
         f"pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched inputs S4 "
-        f"stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, with plain "
-        f"ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]}. So these answers hold for this patience "
-        "alone. Attention without positions sees a picture as a bag of grey values, so the lift that positions give it "
-        "is a control; the paper compares kinds of positions, which these runs do not."
+        f"stopped after {steps[SSM, ENRICHED]} steps (medians) and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
+        f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]}. So these answers hold for this "
+        "patience alone. Attention without positions sees a picture as a bag of grey values, so the lift that "
+        "positions give it is a control; the paper compares kinds of positions, which these runs do not."
     )
 
 
@@ -267,15 +290,18 @@ def _places(found: Answer) -> Iterator[str]:
     )
     lost = [each for each in found.findings if each.subject.startswith("the middle is lost")]
     more = [each for each in found.findings if each.subject.startswith("the haystack matters more")]
-    seen, no, costs = sum(f.seen > 0 for f in lost), sum(f.decided < 0 for f in lost), sum(f.seen > 0 for f in more)
+    seen, costs = (sum(finding.seen > 0 for finding in each) for each in (lost, more))
+    decided = sum(finding.decided != 0 for finding in more)
+    no = [f for f in lost if f.decided < 0]
+    near = sum("at the training length" in f.subject for f in no)
     yield (
         f"As the numbers stand, the middle fifth of the text is {MIDDLE:.0f} points below both ends in {seen} of "
-        f"{len(lost)} questions; {no} are answered no, most of them at the training length, where nearly all "
-        f"needles are found. Beyond it, the lowest fifth is {said}."
+        f"{len(lost)} questions; {len(no)} are answered no, {near} of them at the training length and "
+        f"{len(no) - near} beyond it. Beyond it, the lowest fifth is {said}."
     )
     yield (
         f"Changing the haystack costs more than the length in {costs} of {len(more)} architectures; "
-        f"{sum(f.decided != 0 for f in more)} of these answers are decided, as seeds are far apart. Both questions "
+        f"{decided} of these answers {'is' if decided == 1 else 'are'} decided, as seeds are far apart. Both questions "
         "were added after these rows had been seen."
     )
 
@@ -314,9 +340,9 @@ def machines(found: Answer) -> Iterator[str]:
 
 
 def _soon(found: Answer) -> str:
-    """The steps after which training ended."""
+    """Returns the steps after which training ended, by the medians of the arms."""
     steps = sorted(int(cost.get("steps", 0)) for cost in found.results.ledgers.values())
-    return f"The task is learnt quickly: training ended after {steps[0]:,} to {steps[-1]:,} steps."
+    return f"The task is learnt quickly: the arms' medians are {steps[0]:,} to {steps[-1]:,} steps of training."
 
 
 def _scratch(found: Answer) -> float:

@@ -207,7 +207,7 @@ def reach(
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
 ) -> None:
-    """Find the longest certified range that a mixer bridges, beside attention, S4 and convolutions; write the report.
+    """Find the longest certified range that a mixer learns, beside attention, S4 and convolutions; write the report.
 
     Args:
         mixer: the name of a mixer, or FILE.py:Class or package.module:Class of your own, mapping (B, T, D) to (B, T, D)

@@ -9,7 +9,7 @@ USES = (
     (
         "You have a model, an nn.Module of (batch, steps, width)",
         ("levelfield compare mine.py:Mine", "trains it beside baselines at equal budget, and reports"),
-        ("levelfield reach mine.py:Mine", "the longest certified range that it bridges"),
+        ("levelfield reach mine.py:Mine", "the longest certified range that it learns"),
     ),
     (
         "You doubt a printed number",
@@ -37,7 +37,7 @@ COMMANDS = {
     "status": "show which runs of a study are done, at work or failed",
     "report": "write page, tables and figures from stored rows",
     "compare": "compare a mixer with baselines",
-    "reach": "find the longest certified range that a mixer bridges",
+    "reach": "find the longest certified range that a mixer learns",
     "audit": "say how local, positional, trivial or leaky a dataset is",
     "probe": "measure something more on a finished run",
     "ruler": "evaluate a language model on RULER",

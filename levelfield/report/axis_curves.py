@@ -144,6 +144,8 @@ def lines_along(
         x = position(row, specs.get(run, {}), axis)
         if row_value(row) is None or x is None or (at and len(pairs(at)) != fewest) or (not at and not in_specs):
             continue
+        if not at and run not in specs and not is_baseline(row):  # settings that are not known are no "all"
+            continue
         if is_baseline(row) and not at:
             continue
         model = _family(row.get("model", ""), x) if of_models else row.get("model", "")
@@ -261,7 +263,7 @@ def _panel(
     for value, name in rules:
         axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
         ends.append((value, name, style.FAINT))
-    _scale(axes, sorted({x for line in lines.along for x, _ in line.points}))
+    _scale(axes, sorted({x for line in lines.along for x, *_ in (*line.points, *line.printed)}))
     end_labels(axes, ends)
 
 

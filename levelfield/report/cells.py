@@ -7,8 +7,9 @@
     table.baselines["listops"]    # {"chance": 10.0, "label_prior": 17.1}
 
 Scores are shown in percent, whatever unit they were measured in; R2, errors and losses stay as they are. A run counts
-as failed when it diverged, did not finish, or ended no better than the higher of chance and the label prior, allowing
-two binomial standard errors of the test set.
+as failed when it diverged, ended by an error, or ended no better than the higher of chance and the label prior,
+allowing two binomial standard errors of the test set. A run that was never begun, or that was stopped and may go on,
+has not failed: it is unfinished.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Score:
     run: str
     seed: int
     value: float | None
-    status: str  # ok, chance, diverged, unfinished
+    status: str  # ok, chance, diverged, failed (by an error), unfinished (never begun, or stopped without one)
     examples: int | None = None
     independent: float | None = None  # examples that these amount to: fewer, where they come in groups
     stderr: float | None = None  # over examples, in the unit of the value
@@ -96,12 +97,18 @@ class Cell:
 
     @property
     def failures(self) -> Counter[str]:
-        return Counter(why for s in self.scores if (why := self.failure(s)))
+        """Returns how many seeds failed, by why; those that are unfinished have not."""
+        return Counter(why for s in self.scores if s.status != "unfinished" and (why := self.failure(s)))
+
+    @property
+    def unfinished(self) -> int:
+        """Returns how many of the planned seeds were never begun, or stopped without an error."""
+        return sum(score.status == "unfinished" for score in self.scores)
 
     def failure(self, score: Score) -> str | None:
-        """Why a seed counts as failed, or None."""
-        if score.status in ("unfinished", "diverged"):
-            return {"unfinished": "not finished"}.get(score.status, score.status)
+        """Returns why a seed has no score that counts, or None."""
+        if score.status in ("unfinished", "failed", "diverged"):
+            return score.status if score.status == "diverged" else "not finished"
         if score.status == "chance" or score.value is None:
             return "at chance" if score.value is not None else "no score"
         if self.floor is None or self.unit != "percent" or not score.independent:
@@ -307,7 +314,8 @@ def _score(run: str, row: Row | None, results: Results) -> Score:
     seed = row.get("seed") if row else None
     seed = seed if seed is not None else results.specs.get(run, {}).get("seed", 0)
     if row is None:
-        return Score(run, seed, None, "unfinished")
+        begun = run in results.failures or run in results.ledgers
+        return Score(run, seed, None, "failed" if begun else "unfinished")
     stderr = shown(row.get("stderr"), row.get("unit", "fraction"), row.get("metric", ""))
     status = row.get("status", "ok")
     return Score(run, seed, row_value(row), status, row.get("n"), independent=independent(row), stderr=stderr)

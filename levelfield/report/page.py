@@ -311,7 +311,7 @@ def _failed(data: PageData, *, of_begun: bool = False) -> dict[str, str]:
             for score in cell.scores:
                 if why := cell.failure(score):
                     reason = data.results.failures.get(score.run, "")
-                    if of_begun and score.status == "unfinished" and not reason:
+                    if of_begun and score.status == "unfinished":
                         continue
                     seed = marked(f"seed {score.seed}", data.rows.anchor(cell.arm, cells.metric))
                     text = f"{cell.arm.task}, {cell.arm}, {seed}: {why}. {reason}".strip()

@@ -326,6 +326,7 @@ def summary_records(
         record = {"study": study, "effort": effort, "task": cell.arm.task, "model": cell.arm.model_label}
         record |= {"protocol": cell.arm.protocol, "metric": cells.metric, "unit": cells.unit}
         record |= {"planned": len(cell.scores), "failed": sum(cell.failures.values())}
+        record |= {"unfinished": cell.unfinished or None}
         record |= {"failures": "; ".join(f"{n} {why}" for why, n in cell.failures.items()), "examples": cell.examples}
         if cell.summary:
             low, high = cell.summary.interval or (None, None)

@@ -98,7 +98,8 @@ def slices(results: Results, cells: Cells, axis: str) -> Figure | None:
         return None
     names = list(dict.fromkeys((c.arm.model_label, c.arm.protocol) for c in cells.cells))
     rules = dict.fromkeys(n for by_value in found.values() for by in by_value.values() for n in by if n[1] == NONE)
-    look = dict.fromkeys(rules, style.Look(style.FAINT, "-", 0.35)) | style.looks(names)
+    greys = {rule: style.Look(style.FAINT, "-", 0.3 + 0.6 * i / len(rules)) for i, rule in enumerate(rules)}
+    look = greys | style.looks(names)
     tallest = max(sum(len(by_arm) + 1 for by_arm in by_value.values()) for by_value in found.values())
     with style.canvas() as make:
         figure, axes = style.panels(make, len(found), 1.1 + 0.15 * tallest, columns=2)

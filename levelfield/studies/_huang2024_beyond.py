@@ -1,4 +1,4 @@
-"""Holds what is asked of models that are trained here at one length and read at others: huang2024, section 4.
+"""Holds what is asked of models that are trained here at one length and read at others: huang2024, section 5.
 
     asked = Asked.of(rows)
     judged(falls(asked))                   # who loses more than half beyond the training length, in some haystack

@@ -86,12 +86,12 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         if whole(model, LONGER):
             equal = difference(arms[model, SPT], arms[model, LONGER], 0.0, scatter)
             yield (
-                f"{called}'s lift holds at equal steps",
-                asked(model, equal, f"At equal steps that is {equal.shown} points."),
+                f"{called}'s lift holds at an equal allowance of steps",
+                asked(model, equal, f"At an equal allowance of steps that is {equal.shown} points."),
             )
         else:
-            yield f"{called}'s lift holds at equal steps", _absent(name, model)
-    for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "the gap narrows at equal steps")):
+            yield f"{called}'s lift holds at an equal allowance of steps", _absent(name, model)
+    for before, narrows in ((SCRATCH, "the gap narrows"), (LONGER, "the gap narrows at an equal allowance of steps")):
         if whole(TRANSFORMER, before) and whole(SSM, before):
             ends = [(arms[TRANSFORMER, p], arms[SSM, p]) for p in (before, SPT)]
             gaps = [difference(s4, transformer).shown for transformer, s4 in ends]
@@ -111,7 +111,7 @@ study = Study(
     name="amos2025_small",
     claim=(
         "Training from scratch underestimates Transformers (amos2025): masked self-pretraining on the task's own "
-        "inputs lifts a rotary Transformer, at equal steps too, and narrows its distance to S4."
+        "inputs lifts a rotary Transformer, at an equal allowance of steps too, and narrows its distance to S4."
     ),
     runs=runs,
     search=efforts.SEARCH,
@@ -127,6 +127,7 @@ study = Study(
         "ListOps of 10 to 64 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
         "number belongs beside these.",
         "Width 64 and two layers, with one feed-forward layer around either mixer.",
-        "The arm with added steps has as many as pretraining may take, even where pretraining took fewer.",
+        "The arm with added steps may take as many more as pretraining may. Phases end by patience, so the steps that "
+        "were taken differ between the arms; its patience counts from the end of that allowance of pretraining on.",
     ),
 )

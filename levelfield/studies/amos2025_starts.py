@@ -72,9 +72,12 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         yield f"{model} is behind S4 from scratch", Claim(lag if able else None, facts)
         facts = f"{model} has {after} pretrained and {SSM} {s4_after}."
         yield f"{model} is behind by less once both are pretrained", Claim(less if able else None, facts)
+        ahead = after.mean >= s4_after.mean
+        apart = difference(after, s4_after) if ahead else difference(s4_after, after)
+        side = f"{apart.told(f'{apart.value:.1f}')} points {'ahead of' if ahead else 'behind'} {SSM}"
         yield (
             f"{model} is level with S4 once both are pretrained",
-            Claim(level if able else None, f"That is {level.shown} points."),
+            Claim(level if able else None, f"{model} is then {side}."),
         )
 
 

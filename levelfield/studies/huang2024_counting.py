@@ -64,7 +64,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 study = Study(
     name="huang2024_counting",
     claim="Scores drop steeply beyond the training length on every kind of task, whatever the architecture (huang2024, "
-    "section 4): in some layout, more than half of counting is lost beyond that length.",
+    "section 5): in some layout, more than half of counting is lost beyond that length.",
     runs=runs,
     views=(
         ReportView("curve", "Beyond the training length", axis="length"),

@@ -95,7 +95,7 @@ def _remedied(asked: Asked) -> Iterator[tuple[str, Contrast, str]]:
 
 study = Study(
     name="huang2024_small",
-    claim="Scores drop steeply beyond the training length, whatever the architecture (huang2024, section 4): in "
+    claim="Scores drop steeply beyond the training length, whatever the architecture (huang2024, section 5): in "
     "some haystack, more than half of it is lost beyond that length.",
     runs=runs,
     views=(

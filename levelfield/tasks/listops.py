@@ -217,7 +217,7 @@ class ListOps(Task):
         return splits
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """Shuffles the arguments of every operator (miralles2025 section 4). x: (B, T) of any integer type.
+        """Shuffles the arguments of every operator (miralles2025 section 3). x: (B, T) of any integer type.
 
         One number is drawn from `generator`, and rows are shuffled on the CPU. Raises UserError for a truncated row.
         """

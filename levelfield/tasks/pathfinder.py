@@ -57,7 +57,7 @@ class Pathfinder(Task):
     """Binary classification of gray images, flattened row by row.
 
     difficulty: paddles in a long contour, 14 (hard), 9 or 6. sets: "three" trains on all three difficulties, `train`
-    images of each, with validation and test on hard (miralles2025, section 4). tokenised: 256 unordered symbols (as in
+    images of each, with validation and test on hard (miralles2025, section 3). tokenised: 256 unordered symbols (as in
     Long Range Arena) instead of one number per pixel in [-1, 1] (amos2025 and most others). origin: "official" splits
     the release 80/10/10; train, val and test are then upper limits.
     """

@@ -24,14 +24,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_ones(shown: ModuleType) -> None:
     found = pretrained((40.0, 42.0, 43.5), "s4")
     lifts = {(lift.model, lift.task, lift.longer): lift for lift in shown.lifts(found)}
-    assert len(lifts) == 8, "two models, two tasks, over scratch and at equal steps"
+    assert len(lifts) == 8, "two models, two tasks, over scratch and at an equal allowance of steps"
     spans = {finding.subject: finding.span for finding in found.findings}
     asked = {"self-pretraining lifts the Transformer": ("transformer_rotary", False)}
     asked |= {
-        "the Transformer's lift holds at equal steps": ("transformer_rotary", True),
+        "the Transformer's lift holds at an equal allowance of steps": ("transformer_rotary", True),
         "self-pretraining lifts S4": ("s4", False),
     }
-    asked |= {"S4's lift holds at equal steps": ("s4", True)}
+    asked |= {"S4's lift holds at an equal allowance of steps": ("s4", True)}
     for question, (model, longer) in asked.items():
         for task in ("listops", "image8"):
             assert lifts[model, task, longer].contrast.span() == spans[f"{question} ({task})"]
@@ -48,9 +48,9 @@ def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_on
 @pytest.mark.parametrize(
     ("scores", "title"),
     [
-        ((40.0, 42.0, 42.1), ": no lift of the Transformer shown at equal steps"),
-        ((40.0, 42.0, 62.0), " lifts the Transformer on ListOps, pictures at equal steps"),
-        ((40.0, 42.0, 22.0), " lowers the Transformer on ListOps, pictures at equal steps"),
+        ((40.0, 42.0, 42.1), ": no lift of the Transformer shown at an equal allowance of steps"),
+        ((40.0, 42.0, 62.0), " lifts the Transformer on ListOps, pictures at an equal allowance of steps"),
+        ((40.0, 42.0, 22.0), " lowers the Transformer on ListOps, pictures at an equal allowance of steps"),
     ],
 )
 def test_the_first_title_says_what_is_decided(
@@ -76,7 +76,7 @@ def test_shares_are_of_the_gain_of_the_model_that_sees_everything(shown: ModuleT
     ]
     assert made["reach"].places[21] == pytest.approx([0] * 3)
     assert (made["reach"].name, made["reach"].proved, made["listops"].proved) == ("marks 24 apart", 24, 0)
-    assert shown.share_head(found).title == "Seeing 21 steps brings 80 % of the gain on ListOps"
+    assert shown.share_head(found).title == "Seeing 21 steps brings 80 % of the gMLP's gain on ListOps"
 
 
 def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_half(shown: ModuleType) -> None:
@@ -92,6 +92,9 @@ def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_h
     found = Fake(huang2024_small, [guess, *rows])
     made = shown.recall(found)
     assert (made.haystack, made.trained, made.longest, made.floor) == ("pairs", 32, 64, pytest.approx(7))
-    assert {model: loss.seen() for model, loss in made.losses().items()} == {"rotary": 1, "alibi": -1}
-    title = shown.recall_head(found).title
-    assert title == "Among look-alike pairs, 1 of 2 lose over half at 2 × the length"
+    head = shown.recall_head(found)
+    answers = [finding.decided for finding in made.falls(found, 2)]
+    assert sorted(answers) == [-1, 1], "the study's own: one loses half, and one keeps it"
+    assert head.title == "1 of 2 are shown to lose over half at 2 × the length"
+    assert head.verdict == "In some haystack; 1 shown to keep half in each, 0 open. Drawn: look-alike pairs."
+    assert (head.marks, head.lines[1]) == ("medians", "Medians of 3 seeds; bands: lowest to highest")

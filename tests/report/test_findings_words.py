@@ -10,6 +10,10 @@ import pytest
 from made_answers import pretrained
 from repository import ROOT
 
+from levelfield.engine.find import Source
+from levelfield.report import committed
+from levelfield.report.verdicts import Table
+
 PAGE = (ROOT / "docs" / "findings.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## )", PAGE, flags=re.DOTALL | re.MULTILINE))
 
@@ -23,8 +27,8 @@ def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ("subject", "sentence"),
     [
         (
-            "the Transformer's lift holds at equal steps (image8)",
-            "At equal steps, self-pretraining lifts the Transformer on pictures",
+            "the Transformer's lift holds at an equal allowance of steps (image8)",
+            "At an equal allowance of steps, self-pretraining lifts the Transformer on pictures",
         ),
         ("self-pretraining lifts S4 (text)", "Self-pretraining lifts S4 on reviews"),
         (
@@ -55,7 +59,7 @@ def test_scores_name_models_and_tasks_as_a_reader_does(monkeypatch: pytest.Monke
         scores("s4 is +1.2 points from rotary attention at first.")
         == "S4 is +1.2 points from rotary attention at first."
     )
-    assert scores("At equal steps that is +0.0 points.") == "–"
+    assert scores("At an equal allowance of steps that is +0.0 points.") == "–"
 
 
 def test_no_question_or_answer_of_the_page_uses_names_of_the_code() -> None:
@@ -81,6 +85,52 @@ def test_the_overview_counts_the_answers_of_each_section() -> None:
             for word in (r"\*\*yes\*\*", r"\*\*no\*\*", "(?:open|nothing can be said)")
         ]
         assert told == [int(count) for count in said], number
+
+
+def test_the_page_of_studies_has_the_numbers_of_the_rows() -> None:
+    """What docs/studies.md says of amos2025_small and miralles2025_enriched is written by hand."""
+    text = " ".join((ROOT / "docs" / "studies.md").read_text().split())
+    means, medians, spread = {}, {}, {}
+    for name in ("amos2025_small", "miralles2025_enriched"):
+        study = Source(name).load()
+        for key, arm in Table.of(
+            committed.read(ROOT / "results" / f"{name}-overnight", study, "overnight").rows
+        ).cells.items():
+            place = (name, key.task, key.model, key.protocol)
+            means[place], medians[place] = arm.mean, arm.median
+            spread[place] = max(arm.values) - min(arm.values)
+
+    def apart(values: dict[tuple[str, ...], float], first: str, second: str) -> float:
+        one, two = (("amos2025_small", "text", *each.split()) for each in (first, second))
+        return values[one] - values[two]
+
+    rotary = "transformer_rotary"
+    lifts = [apart(means, f"{m} spt_masked", f"{m} scratch_matched") for m in (rotary, "s4")]
+    gaps = [apart(means, f"s4 {p}", f"{rotary} {p}") for p in ("spt_masked", "scratch_matched")]
+    assert f"{lifts[0]:.1f} points for the Transformer and {lifts[1]:.1f} for S4" in text
+    assert f"is {gaps[0]:.1f} points after self-pretraining, and {gaps[1]:.1f} if both may train for the added" in text
+    assert f"seeds of S4 from scratch spread by {spread['amos2025_small', 'text', 's4', 'scratch']:.0f} points" in text
+    pictures = [medians["amos2025_small", "image8", rotary, p] for p in ("scratch", "scratch_matched", "spt_masked")]
+    assert "after, {:.1f}, {:.1f} and {:.1f}, of five".format(*pictures) in text
+    plain, enriched = (means["miralles2025_enriched", "image8", "conv11", p] for p in ("scratch", "enriched"))
+    assert f"kernel 11 has {plain:.0f} % there with plain training, not {enriched:.0f} (means)" in text
+    costs = [
+        means["miralles2025_enriched", "image8", model, "scratch"]
+        - means["miralles2025_enriched", "image8", model, "enriched"]
+        for model in (rotary, "conv11", "s4")
+    ]
+    assert "{:.0f} points for attention (not decided), {:.0f} for kernel 11, {:.0f} for S4".format(*costs) in text
+
+
+def test_the_middle_that_is_not_lost_is_counted_by_length() -> None:
+    said = re.search(
+        r"; (\d+) are answered no, (\d+) of them at the training length and (\d+) beyond it", SECTIONS["7"]
+    )
+    assert said
+    rows = re.findall(
+        r"^\| .* finds least in the middle (at|beyond) .* \| \*\*no\*\*", SECTIONS["7"], flags=re.MULTILINE
+    )
+    assert [len(rows), rows.count("at"), rows.count("beyond")] == [int(count) for count in said.groups()]
 
 
 def test_the_answer_in_short_changes_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

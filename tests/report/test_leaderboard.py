@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -163,6 +164,18 @@ def test_seeds_that_failed_or_are_missing_are_counted(tmp_path: Path) -> None:
         f"n {line['n']} of {line['planned']}, {line['failed']} failed" in out.read_text() for line in short
     )
     assert all((out.parent / unquote(link)).is_file() for link in page.links if not link.startswith("#"))
+
+
+def test_seeds_that_nobody_started_have_not_failed(tmp_path: Path) -> None:
+    folder = folder_of(lambda: (fixtures.gap()[0], replace(fixtures.gap()[1], failures={})), tmp_path / "a")
+    leaderboard.build([folder], tmp_path / "board.html")
+    short = [line for line in lines(folder / "summary.csv") if line["planned"] and line["n"] != line["planned"]]
+    assert [(line["n"], line["planned"], line["failed"], line["unfinished"]) for line in short] == [
+        ("2", "3", "0", "1"),  # attention, which nobody went on with
+        ("2", "3", "1", ""),  # S4, which diverged
+    ]
+    text = (tmp_path / "board.html").read_text()
+    assert text.count("n 2 of 3") == 2 * text.count("n 2 of 3, 1 failed") > 0
 
 
 def test_an_arm_of_which_no_seed_finished_has_its_cell(tmp_path: Path) -> None:

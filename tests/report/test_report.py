@@ -79,6 +79,10 @@ def test_a_run_that_nobody_started_has_not_failed(tmp_path: Path):
     html = re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text())
     assert "35 of 36 runs finished, 2 failed or at chance" in html
     assert "image, attention · spt_masked, seed 2: not finished." in html, "but its cell is not whole"
+    records = list(csv.DictReader(io.StringIO((tmp_path / "summary.csv").read_text())))
+    (short,) = [record for record in records if record["unfinished"]]
+    assert [short[key] for key in ("planned", "n", "failed", "unfinished")] == ["3", "2", "0", "1"]
+    assert [short[key] for key in ("task", "model", "failures")] == ["image", "attention", ""]
 
 
 def test_label_prior_counts_as_chance():

@@ -81,6 +81,9 @@ def test_curve_takes_its_place_from_row_or_model():
     assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
     assert {x: y for x, y, _ in conv.printed}[5.0] == 45.24 and len(conv.printed) == 6
     assert {model for model, _ in lines.level} == {"attention", "s4"}
+    known = {run: spec for run, spec in results.specs.items() if arms_of(results)[run].model != "attention"}
+    fewer = axis_curves.lines_along(replace(results, specs=known), "listops", "kernel", "accuracy")
+    assert {model for model, _ in fewer.level} == {"s4"}, "of settings that are not known, nothing is said"
     # A probe's rows say the same in words; they replace what the description says, and do not count twice.
     arms = arms_of(results)
     said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]

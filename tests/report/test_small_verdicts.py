@@ -27,11 +27,11 @@ from levelfield.studies import (
 
 QUESTIONS = (
     "self-pretraining lifts the Transformer",
-    "the Transformer's lift holds at equal steps",
+    "the Transformer's lift holds at an equal allowance of steps",
     "self-pretraining lifts S4",
-    "S4's lift holds at equal steps",
+    "S4's lift holds at an equal allowance of steps",
     "the gap narrows",
-    "the gap narrows at equal steps",
+    "the gap narrows at an equal allowance of steps",
 )
 
 
@@ -49,7 +49,7 @@ def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() ->
     lifts = [name for name in QUESTIONS if "S4" not in name]
     assert {found[f"{question} ({task})"] for task in tasks for question in lifts} == {1}
     own = {task: found[f"self-pretraining lifts S4 ({task})"] for task in tasks}
-    assert own == {task: found[f"S4's lift holds at equal steps ({task})"] for task in tasks}, (
+    assert own == {task: found[f"S4's lift holds at an equal allowance of steps ({task})"] for task in tasks}, (
         "added steps that bring nothing"
     )
     assert own["retrieval"] == -1, "printed: 90.90, and 88.74 self-pretrained"
@@ -57,7 +57,9 @@ def test_small_tasks_are_asked_what_the_paper_claims_and_what_more_steps_do() ->
     assert min(own[task] for task in tasks if task != "retrieval") >= 0
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(small(60.0))}
     assert {
-        found[f"{whose}'s lift holds at equal steps ({task})"] for task in tasks for whose in ("the Transformer", "S4")
+        found[f"{whose}'s lift holds at an equal allowance of steps ({task})"]
+        for task in tasks
+        for whose in ("the Transformer", "S4")
     } == {-1}
 
 
@@ -67,14 +69,14 @@ def test_a_gap_that_added_steps_close_is_not_narrowed_at_equal_steps() -> None:
     rows = [row | Row(value=row["value"] + 0.117) if place.items() <= row.items() else row for row in small(0.0)]
     found = {finding.subject: finding.decided for finding in amos2025_small.findings(rows)}
     assert found["the gap narrows (listops)"] == 1
-    assert found["the gap narrows at equal steps (listops)"] <= 0
+    assert found["the gap narrows at an equal allowance of steps (listops)"] <= 0
 
 
 def test_what_is_asked_of_a_model_needs_its_own_cells_alone() -> None:
     rows = [row for row in small(0.0) if row.get("model") != "s4"]
     assert asked(rows) == set(QUESTIONS[:2])
     rows = [row for row in small(0.0) if row.get("protocol") != "scratch_matched"]
-    assert asked(rows) == {name for name in QUESTIONS if not name.endswith("at equal steps")}
+    assert asked(rows) == {name for name in QUESTIONS if not name.endswith("at an equal allowance of steps")}
     rows = [row for row in small(0.0) if row.get("protocol") != "spt_masked"]
     assert amos2025_small.findings(rows) == []
 

@@ -184,8 +184,10 @@ def _seeds(standing: Standing) -> str:
 
 
 def _failed(standing: Standing) -> int:
-    """Returns how many of the planned seeds failed: those at chance or diverged, and those that left no row."""
-    return sum(standing.cell.failures.values()) + standing.planned - len(standing.cell.scores)
+    """Returns how many of the planned seeds failed: those at chance or diverged, and those that left no row though they
+    were begun and ended by an error."""
+    unfinished = int(standing.cell.cost("unfinished") or 0)
+    return sum(standing.cell.failures.values()) + standing.planned - len(standing.cell.scores) - unfinished
 
 
 def _name(board: Board, arm: Arm) -> str:
