@@ -86,7 +86,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
         raise UserError("Name the files of answers, and the model with --model.")
     label = Checkpoint("", model).folder + SUFFIX
     store.check_name("model", label)
-    found = [p for file in files for p in imported.read(Path(file), length)]
+    found = imported.read_all([Path(file) for file in files], length)
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
         damage.check(folder)

@@ -37,7 +37,7 @@ def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> 
     if not found:
         raise UserError(
             f"{models[0]} and {models[1]} were asked no question in common: ask both with the same tasks, lengths, "
-            "seed and variant."
+            "seed, variant, essays and official files."
         )
     parts = [part(pairing, models, (first, second)) for pairing in found]
     for each in parts:

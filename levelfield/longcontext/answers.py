@@ -47,11 +47,11 @@ def predictions(folder: Path) -> list[Prediction]:
     """Reads the last answer that was appended to each sample. Raises UserError.
 
     A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
-    nor those to other essays than the last answer to the same task and length.
+    nor those to other essays or to another file than the last answer to the same task and length.
     """
     found = stored(folder)
-    essays = {p.cell: p.essays for p in found}
-    return [p for p in {p.place: p for p in found}.values() if p.essays == essays[p.cell]]
+    texts = {p.cell: p.texts for p in found}
+    return [p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]]
 
 
 @final
@@ -62,7 +62,7 @@ class Answers:
         self.folder, self.path = folder, folder / PREDICTIONS
         found = stored(folder)
         self._by_key = {p.key: p for p in found}
-        self._latest = {p.place: (p.key, p.version) for p in found}
+        self._latest = {p.place: _mark(p) for p in found}
         for name in (PREDICTIONS, BASELINES):
             repair(folder / name)
 
@@ -72,14 +72,19 @@ class Answers:
 
     def append(self, one: Prediction) -> None:
         """Stores an answer, unless it is already the last one to its sample."""
-        if self._latest.get(one.place) != (one.key, one.version):
+        if self._latest.get(one.place) != _mark(one):
             _append(self.path, to_line(one.record()))
-        self._by_key[one.key], self._latest[one.place] = one, (one.key, one.version)
+        self._by_key[one.key], self._latest[one.place] = one, _mark(one)
 
     def sync(self) -> None:
         """Flushes what was appended to the disk."""
         with self.path.open("a") as file:
             os.fsync(file.fileno())
+
+
+def _mark(one: Prediction) -> tuple[str, int, tuple[str, str]]:
+    """Returns what of an answer may change although it is to the same sample."""
+    return one.key, one.version, one.texts
 
 
 def repair(path: Path) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.answers import stored
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
+from levelfield.ruler.fingerprints import fingerprint
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.tokenizer import Tokenizer
@@ -48,16 +49,23 @@ class Bill(NamedTuple):
         more: Iterable[Prediction] = (),
     ) -> Bill:
         """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. most: tokens
-        that may be written for an answer of a budget. more: answers that are not joined to those of the folder yet."""
-        stored = {p.place: p.essays for p in (*predictions(folder), *more) if not p.outdated}
+        that may be written for an answer of a budget. more: answers that are not joined to those of the folder yet.
+
+        Only an answer to the very texts of a question counts; one that does not say its file is as good as none.
+        """
+        found = {(p.place, *p.texts) for p in (*stored(folder), *more) if not p.outdated}
         total = answered = read = written = 0
         for each in evaluations:
             for task in each.tasks_at_depths:
                 budget = answer_tokens(task, tokenizer, flavoured(each.flavour))
                 for length in each.lengths:
                     setting = (each.flavour, each.template, each.seed)
-                    places = ((task.name, length, index, *setting) for index in range(each.count))
-                    known = sum(stored.get(place) in ("", each.sources.haystack) for place in places)
+                    file = fingerprint(task, each.sources, length)
+                    places = [(task.name, length, index, *setting) for index in range(each.count)]
+                    known = sum(
+                        not found.isdisjoint((place, essays, file) for essays in ("", each.sources.haystack))
+                        for place in places
+                    )
                     total, answered = total + each.count, answered + known
                     read += (each.count - known) * max(0, length - budget)
                     written += (each.count - known) * most(budget)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
+from levelfield.longcontext.import_checks import flaw, references_of
 from levelfield.longcontext.predictions import Prediction, settings_of, task_of
 from levelfield.ruler import Needle, named
 from levelfield.ruler.sample import question_in
@@ -39,32 +40,65 @@ SOURCES = {
     "lighteval": "read from lighteval's details",
     "inspect": "read from a log of Inspect",
 }
+KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
 OFFICIAL_SEED = 42
 
 
+def read_all(paths: Sequence[Path], length: int | None = None) -> list[Prediction]:
+    """Reads files of answers, as `read` does. Raises UserError where one would take the place of another."""
+    found: dict[tuple[object, ...], tuple[Prediction, Path]] = {}
+    for path in paths:
+        for one in read(path, length):
+            other, where = found.setdefault(one.place, (one, path))
+            if other.key != one.key:
+                files = f"{path} has" if where == path else f"{where} and {path} have"
+                raise UserError(
+                    f"{files} answers to two questions as number {one.index} of {one.task} at {one.length}: "
+                    "import them one by one, each with a --model name of its own."
+                )
+            found[one.place] = one, path
+    return [one for one, _ in found.values()]
+
+
 def read(path: Path, length: int | None = None) -> list[Prediction]:
-    """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError."""
-    if path.suffix in (".eval", ".json"):
-        return [_ours(doc, text, "inspect") for doc, text in inspected.answers(path)]
-    if path.suffix == ".parquet":
-        return [_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path)]
-    records = read_rows(path, "let the evaluator write it again, or copy it again")
-    if not records:
-        raise UserError(f"{path} has no answers: name a file of predictions or of logged samples.")
+    """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError
+    where a record is not whole, so that nothing is stored of which no report can be made."""
     try:
-        return [_answer(path, record, length) for record in records]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(
-            f"{path} is neither a prediction file of RULER nor a log of samples of lm-eval ({error!r}): name one."
-        ) from error
+        found = list(_read(path, length))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        kind = KINDS.get(path.suffix)
+        said = (
+            f"no {kind.partition(' ')[2]}"
+            if kind
+            else "neither a prediction file of RULER nor a log of samples of lm-eval"
+        )
+        raise UserError(f"{path} is {said}, or not a whole one ({error!r}): name one.") from error
+    for number, one in enumerate(found, 1):
+        if why := flaw(one):
+            raise UserError(f"Answer {number} of {path} {why}: let the evaluator write it again, or leave it out.")
+    return found
 
 
-def _answer(path: Path, record: Mapping[str, Any], length: int | None) -> Prediction:
+def _read(path: Path, length: int | None) -> Iterator[Prediction]:
+    if path.suffix in (".eval", ".json"):
+        yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
+    elif path.suffix == ".parquet":
+        yield from (_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path))
+    else:
+        records = read_rows(path, "let the evaluator write it again, or copy it again")
+        if not records:
+            raise UserError(f"{path} has no answers: name a file of predictions or of logged samples.")
+        yield from (_answer(path, number, record, length) for number, record in enumerate(records))
+
+
+def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | None) -> Prediction:
+    """Returns the answer of a record. number: its place in the file, which is the sample's in RULER's files: their own
+    `index` is where a needle's value stands, and several samples may have the same."""
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
         return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
     task = RENAMED.get(path.stem, path.stem)
-    return _theirs("ruler", task, length or _length_of(path), record, text=record["pred"])
+    return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=record["pred"])
 
 
 def _first(resps: Any) -> str:
@@ -93,7 +127,7 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
         made=0,
         depths=tuple(doc["depths"]),
         slices=json.loads(doc["slices"]),
-        references=tuple(doc["outputs"]),
+        references=references_of(doc["outputs"]),
         text=text,
         version=doc["version"],
         question=question_in(str(doc.get("input", ""))),
@@ -109,7 +143,7 @@ def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | 
 
 def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, text: str) -> Prediction:
     """Returns the answer to a sample that RULER or lm-eval generated."""
-    task, references = named(name), tuple(str(r) for r in record["outputs"])
+    task, references = named(name), references_of(record["outputs"])
     prompt = record.get("input", "")
     single = isinstance(task, Needle) and len(references) == 1 and references[0] in prompt
     return Prediction(

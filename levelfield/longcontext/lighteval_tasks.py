@@ -18,7 +18,6 @@ from typing import Any
 from levelfield.files import sha256
 from levelfield.longcontext.exported import scored
 from levelfield.spec import UserError
-from levelfield.spec.errors import format_error
 
 METRICS = ("accuracy", "strict_accuracy")
 
@@ -103,7 +102,7 @@ def _details(path: Path) -> list[tuple[Any, Any]]:
         with duckdb.connect(config={"threads": 1}) as base:
             return base.execute("SELECT doc, model_response FROM read_parquet(?)", [str(path)]).fetchall()
     except duckdb.Error as error:
+        why = str(error).partition("\n")[0]  # further lines quote the query
         raise UserError(
-            f"{path} cannot be read as lighteval's details ({format_error(error)}): name a file "
-            "details_TASK_DATE.parquet."
+            f"{path} cannot be read as lighteval's details ({why}): name a file details_TASK_DATE.parquet."
         ) from error

@@ -2,9 +2,9 @@
 
     pairings(Path("runs/ruler/mamba2-2.7b"), Path("runs/ruler/transformerpp-2.7b"))
 
-A question is the same where task, length, number, seed and variant are, and essays and expected answers agree. Lengths
-are in tokens of each model's own tokenizer, so what surrounds a needle may be longer for one of them. Templates may
-differ, as a model that chats needs its own; `ways` says so.
+A question is the same where task, length, number, seed and variant are, and essays, official file and expected answers
+agree. Lengths are in tokens of each model's own tokenizer, so what surrounds a needle may be longer for one of them.
+Templates may differ, as a model that chats needs its own; `ways` says so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.rows import by_setting
 from levelfield.ruler import score
 
-TEXTS = ("essays", "id")
-"""Columns that name the text: the essays of a sample, or the question of an official file."""
+TEXTS = ("essays", "file", "id", "sessions")
+"""Columns that tell the text: the essays of a sample; a hash of an official file, its question, and how many chats."""
 
 
 class Pair(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from levelfield.ruler import BEYOND, OFFICIAL, RULER, RulerTask, Sample
+from levelfield.ruler.sample import FILE
 from levelfield.spec import UserError
 
 PREDICTIONS = "predictions.jsonl"
@@ -150,6 +151,14 @@ class Prediction:
     def essays(self) -> str:
         """The name of the essays that its prompt is made of; "" for a prompt without any."""
         return str(self.slices.get(ESSAYS, ""))
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What tells the texts of its prompt apart: the name of the essays, and the hash of the user's file.
+
+        "" for prompts without either, and for the file also in lines that are older than its hash.
+        """
+        return self.essays, str(self.slices.get(FILE, ""))
 
     @property
     def cell(self) -> tuple[str, int, Setting]:

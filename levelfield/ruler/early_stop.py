@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from levelfield.ruler.question_set import CONTROL, QuestionSet
-from levelfield.ruler.scores import SHAPES, score, shape
+from levelfield.ruler.scores import SHAPES, asides, score, shape
 from levelfield.ruler.tasks import Questions, RulerTask
 
 
@@ -22,11 +22,9 @@ def is_final(task: RulerTask, text: str, references: Sequence[str]) -> bool:
     text = CONTROL.sub("\n", text.lstrip()).lstrip()  # cleaned but for its end, which may still grow
     if isinstance(task, Questions):
         return "\n" in text  # the first line, which the strict score reads, is complete
-    closed = 0
-    seen: set[str] = set()
+    aside, seen = asides(task, references), set[str]()
     for found in SHAPES[shape(task)].finditer(text):
         if found.end() + 1 >= len(text):  # it might go on: "7.5", "mid-day"
             break
         seen.add(found[0].lower())
-        closed = len(seen)
-    return closed >= len(references)
+    return len(seen - aside) >= len(references)

@@ -21,6 +21,7 @@ from levelfield.ruler.builders.frequent_words import CodedTexts
 from levelfield.ruler.builders.needles import Needles
 from levelfield.ruler.builders.questions import Documents
 from levelfield.ruler.builders.tracking import Trackings
+from levelfield.ruler.fingerprints import fingerprint
 from levelfield.ruler.prompt.answer_budget import answer_tokens
 from levelfield.ruler.prompt.compose import Composer, TokenBoundaryError, merged, text_of
 from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft
@@ -28,7 +29,7 @@ from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.prompt.templates import split
 from levelfield.ruler.question_set import Builder, QuestionSet
-from levelfield.ruler.sample import Sample
+from levelfield.ruler.sample import FILE, Sample
 from levelfield.ruler.sources import Sources
 from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions, RulerTask, Tracking
 from levelfield.spec import UserError
@@ -208,6 +209,11 @@ def _sample(task: RulerTask, setting: Setting, index: int, draft: PromptDraft, i
         template=setting.template,
         tokenizer=setting.composer.tokenizer.name,
         seed=setting.seed,
-        slices=draft.slices,
+        slices=(*draft.slices, *_file(task, setting)),
         parts=tuple(merged(draft.pieces)),
     )
+
+
+def _file(task: RulerTask, setting: Setting) -> list[tuple[str, str]]:
+    found = fingerprint(task, setting.sources, setting.length)
+    return [(FILE, found)] if found else []

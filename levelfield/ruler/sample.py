@@ -28,6 +28,10 @@ class Part(Protocol):
     def text(self) -> str: ...
 
 
+FILE = "file"
+"""The column of samples with a hash of the user's file that they are made of."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """One prompt of one task. It ends with the beginning of the answer, which the model continues."""

@@ -5,8 +5,9 @@
 `match` is RULER's, exactly: the prediction with control characters as newlines, stripped, is searched for each
 reference, letter case aside. Order does not matter, text around it never hurts, and a list of everything in the prompt
 gets the full score. `strict` reads only as many answers as were asked for, the first ones of the right form (a number,
-a UUID, a word, a variable), and requires them whole; for questions it is SQuAD's exact match of the first line. The
-sets beside RULER's have scores of their own (`QuestionSet.score`).
+a UUID, a word, a variable), and requires them whole; "and" between words and "VAR" before a variable are no answers.
+For questions it is SQuAD's exact match of the first line. The sets beside RULER's have scores of their own
+(`QuestionSet.score`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ SHAPES: dict[str, re.Pattern[str]] = {
 }
 """What answers look like. A long text is searched faster for a pattern that begins with a letter or a digit than for
 one that begins by looking back, so two of these look back after it."""
+
+
+ASIDES: dict[str, frozenset[str]] = {"plain": frozenset(["and"]), "variable": frozenset(["var"])}
+"""What has the form of an answer but only leads to one, as in `a, b, and c` or `VAR ABCDE`."""
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
@@ -58,6 +63,11 @@ def candidates(task: RulerTask, text: str) -> list[str]:
     return SHAPES[shape(task)].findall(text)
 
 
+def asides(task: RulerTask, references: Sequence[str]) -> frozenset[str]:
+    """Returns the words, in lower case, that count as no answer of this task unless they are expected."""
+    return ASIDES.get(shape(task), frozenset()).difference(r.lower() for r in references)
+
+
 def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> Score:
     """Returns both scores of one prediction. Tables print 100 times their average over samples."""
     task = named(task) if isinstance(task, str) else task
@@ -67,7 +77,9 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
         return Score(string_match_part(prediction, references), float(exact))
     if isinstance(task, QuestionSet):
         return task.score(prediction, references)
-    given = list(dict.fromkeys(c.lower() for c in candidates(task, clean(prediction))))[: len(references)]
+    said = dict.fromkeys(c.lower() for c in candidates(task, clean(prediction)))
+    aside = asides(task, references)
+    given = [c for c in said if c not in aside][: len(references)]
     return Score(
         string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
     )

@@ -58,8 +58,13 @@ STRICT = [
     ("niah_multivalue", "1, 2, 3, 4, 5", ("1", "2", "3", "5"), 0.75),
     ("niah_single_3", "0F8FAD5B-d9cb-469f-a165-70867728950e.", ("0f8fad5b-d9cb-469f-a165-70867728950e",), 1.0),
     ("vt", "ABCDE, ABCDE, FGHIJ", ("ABCDE", "FGHIJ"), 1.0),
+    ("vt", "VAR ABCDE, VAR FGHIJ", ("ABCDE", "FGHIJ"), 1.0),
+    ("vt", "VAR ABCDE, VAR QRSTU", ("ABCDE", "FGHIJ"), 0.5),
+    ("cwe", "cart, house, and dog", ("cart", "house", "dog"), 1.0),
+    ("cwe", "1. cart 2. and 3. dog", ("cart", "and"), 1.0),  # expected, so it is an answer
     ("cwe", "1. carthorse 2. house", ("cart", "house"), 0.5),
     ("fwe", " qwkzub atlpye dddddd zzzzzz", ("qwkzub", "zzzzzz", "atlpye"), 2 / 3),
+    ("fwe", " qwkzub, atlpye, and zzzzzz", ("qwkzub", "zzzzzz", "atlpye"), 1.0),
     ("qa_1", "The Eiffel tower.\nIt is high.", ("Eiffel Tower",), 1.0),
     ("qa_1", "It is the Eiffel tower", ("Eiffel Tower",), 0.0),
 ]

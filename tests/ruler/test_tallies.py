@@ -70,6 +70,14 @@ def test_samples_depend_on_seed_and_index_alone_and_ask_the_same_at_every_length
         (Tally(), " 8", 0.75**4, 0),
         (Tally(), " twelve\n12", 0, 0),
         (Tally("most"), " tool", 0, 0),
+        (Tally("user"), " User 2960 has 12 lines", 1, 1),
+        (Tally("user"), " 2960: 13", 0.75, 0),
+        (Tally("user"), " 12 lines are of user 2960", 1, 1),
+        (Tally("user"), " 2960", 0.75**1000, 0),
+        (Tally(), " 2960, or 12", 0.75**1000, 0),
+        (Tally(), " " + "1" * 5000, 0.75**1000, 0),
+        (Tally(), " " + "1," * 5000, 0.75**1000, 0),
+        (Tally(), " " + "0" * 5000 + "12", 1, 1),
     ],
 )
 def test_a_number_that_is_nearly_right_counts_by_its_distance(
@@ -77,6 +85,10 @@ def test_a_number_that_is_nearly_right_counts_by_its_distance(
 ) -> None:
     found = score(task, said, ("12",))
     assert (found.match, found.strict) == (pytest.approx(match), strict)
+
+
+def test_a_count_that_is_a_users_number_is_an_answer() -> None:
+    assert score(Tally("user"), " 2960 of 9000", ("2960",)).strict == 1
 
 
 def test_of_labels_the_one_that_is_named_counts() -> None:

@@ -78,11 +78,29 @@ def test_where_decisive_edges_stand_is_uniform() -> None:
         ("]", 0.0, 0.0),
         ("", 0.0, 0.0),
         ("beef, 1234, aa111111111]", 0.0, 0.0),
+        ("aa11, bb22]\n\nFinal Answer: [", 1.0, 1.0),
+        ("aa11, bb22]\n\nOperation: Which nodes lead to cc33? Final Answer: [cc33, dd44]", 1.0, 1.0),
+        ("aa11, bb22\n\nFinal Answer: [", 1.0, 1.0),
+        ("[aa11, bb22] is the Final Answer", 1.0, 1.0),
+        ("The set [aa11, bb22] is the final answer.", 1.0, 1.0),
+        ("From [cc33] one gets on.\n**Final answer:** [aa11, bb22]\n\nFinal Answer: [", 1.0, 1.0),
+        ("Final Answer: [cc33]? No. Final Answer: [aa11, bb22]", 1.0, 1.0),
+        ("] Final Answer: [aa11, bb22]", 1.0, 1.0),
+        ("AA11, Bb22]", 1.0, 1.0),
     ],
 )
 def test_a_set_of_nodes_is_scored_in_whatever_form_it_comes(said: str, f1: float, strict: float) -> None:
     found = walk_score(said, ("aa11", "bb22"))
     assert (found.match, found.strict) == (pytest.approx(f1), strict)
+
+
+def test_generation_ends_with_the_list_that_the_prompt_began() -> None:
+    for said in (" aa11, bb22]", "[aa11]", "AA11]\n\nFinal"):
+        assert Walk().is_final(said)
+        for more in ("\n\nFinal Answer: [cc33]", ", [dd44]", "5e6f"):
+            assert walk_score(said + more, ("aa11", "bb22")) == walk_score(said, ("aa11", "bb22"))
+    for said in ("", "aa11, bb22", "]", "The set is [aa11]", "Final Answer: aa11]"):
+        assert not Walk().is_final(said)
 
 
 def test_guessing_is_near_what_a_set_drawn_from_all_nodes_scores() -> None:

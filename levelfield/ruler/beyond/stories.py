@@ -45,8 +45,8 @@ EXAMPLES: dict[int, tuple[str, str, str]] = {  # facts, question and answer; wit
         "chapel",
     ),
     4: (
-        "The chapel lies north of the library.\nThe hall lies east of the library.",
-        "Which place lies south of the chapel?",
+        "The chapel lies directly north of the library.\nThe hall lies directly east of the library.",
+        "Which place lies directly south of the chapel?",
         "library",
     ),
     5: (
@@ -61,7 +61,7 @@ EXAMPLES: dict[int, tuple[str, str, str]] = {  # facts, question and answer; wit
 @dataclass(frozen=True)
 class Stories(QuestionSet):
     """Facts of a story in essays. bAbI's numbers: 1 where is somebody, 2 where is a thing, 3 where was it before,
-    4 which place lies in a direction, 5 who gave what to whom."""
+    4 which place is the next one in a direction, 5 who gave what to whom."""
 
     answer_tokens: ClassVar[int] = 16
     number: int = 1
@@ -73,6 +73,9 @@ class Stories(QuestionSet):
     @property
     def name(self) -> str:
         return f"stories_{self.number}"
+
+    def version(self, flavour: str) -> int:
+        return 2 if self.number == 4 else 1  # "directly" west, since a place lies west of more than its neighbour
 
     def builder(self, setting: Setting) -> StoriesInEssays:
         return StoriesInEssays(setting, self)

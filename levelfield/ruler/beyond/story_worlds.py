@@ -209,8 +209,8 @@ def _which_place(rng: np.random.Generator) -> Story:
     (answer, way, base), told = _one([(k, i) for k, i in both if sum(k[2] in link for link in links) > 1], rng)
     said = [(b, OPPOSITE[w], a) if rng.random() < 0.5 else (a, w, b) for a, w, b in links]
     order = rng.permutation(len(said)).tolist()
-    facts = tuple(f"The {said[i][0]} lies {said[i][1]} of the {said[i][2]}." for i in order)
-    return Story(facts, f"Which place lies {way} of the {base}?", answer, (order.index(told),))
+    facts = tuple(f"The {said[i][0]} lies directly {said[i][1]} of the {said[i][2]}." for i in order)
+    return Story(facts, f"Which place lies directly {way} of the {base}?", answer, (order.index(told),))
 
 
 def _who_gave_what(rng: np.random.Generator) -> Story | None:

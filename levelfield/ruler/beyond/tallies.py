@@ -37,6 +37,7 @@ ITEMS = {label: items.split() for label, items in re.findall(r"(\w+): (.+)", LIS
 LABELS = tuple(ITEMS)
 LABEL_OF = {item: label for label, items in ITEMS.items() for item in items}
 USERS = (1187, 1352, 2043, 2960, 3418, 3775, 4127, 5301, 6094, 7246, 8512, 9639)
+NAMED = frozenset(map(str, USERS))
 OF_SAMPLE = 6  # users in one list
 CHANCES = (0.30, 0.24, 0.19, 0.15, 0.12)  # of the labels of a line, which are drawn anew for each sample
 TASK = (
@@ -57,6 +58,7 @@ ANSWER = " Answer:"
 LINE = re.compile(r"\nUser (\d+) \| (\w+)")
 NUMBER = re.compile(r"\d[\d,]*")
 PER_ONE = 0.75  # of Oolong's score for each one by which a number is wrong
+MOST_DIGITS = 18  # of a number that can be nearly right
 TRIES = 50  # at a list with one most frequent label, of the exact length
 
 
@@ -85,6 +87,9 @@ class Tally(QuestionSet):
     def name(self) -> str:
         return f"tallies_{self.question}" + ("" if self.labelled else "_unlabelled")
 
+    def version(self, flavour: str) -> int:
+        return 2 if self.question == "user" else 1  # scores: an answer may name the user of the question first
+
     def builder(self, setting: Setting) -> Tallies:
         return Tallies(setting, self)
 
@@ -92,13 +97,18 @@ class Tally(QuestionSet):
         return f" {rng.integers(100_000)} lines."
 
     def score(self, prediction: str, references: Sequence[str]) -> Score:
-        """Scores the first line: a label whole; of the first number, Oolong's 0.75 to the power of its error."""
+        """Scores the first line: a label whole; of the first number, Oolong's 0.75 to the power of its error.
+
+        Where a user is asked about, a user's number before another number is no answer.
+        """
         if self.question == "most":
             return one_of(prediction, references[0], LABELS)
-        found = NUMBER.search(first_line(prediction))
-        if found is None:
+        found = [number.replace(",", "").lstrip("0") or "0" for number in NUMBER.findall(first_line(prediction))]
+        while self.question == "user" and len(found) > 1 and found[0] in NAMED and found[0] != references[0]:
+            del found[0]
+        if not found:
             return Score(0.0, 0.0)
-        wrong = abs(int(found[0].replace(",", "")) - int(references[0]))
+        wrong = 1000 if len(found[0]) > MOST_DIGITS else abs(int(found[0]) - int(references[0]))
         return Score(PER_ONE ** min(wrong, 1000), float(wrong == 0))
 
     def candidates(self, text: str) -> list[str]:

@@ -21,7 +21,7 @@ import numpy as np
 from levelfield.ruler.prompt.compose import Order, Table
 from levelfield.ruler.prompt.fit import PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
-from levelfield.ruler.question_set import QuestionSet, Score, clean
+from levelfield.ruler.question_set import CONTROL, QuestionSet, Score, clean
 from levelfield.spec import UserError, closest
 
 TASK = (
@@ -45,6 +45,10 @@ PARENTS = 0.3  # chance that a reached node is reached from a second node, too
 LAST = 24  # edges that are tried to fill what is left
 NODE = re.compile(r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{4,8}(?!\w)")
 
+CLOSED = re.compile(r"\[?([^\[\]]*)\]")
+"""A list at the beginning of an answer: the one that the prompt has begun, or a whole one."""
+MARK = "final answer"
+
 Edge = tuple[str, str]
 
 
@@ -67,6 +71,9 @@ class Walk(QuestionSet):
         hops = f"_{self.hops}" if self.operation == "bfs" and self.hops != 2 else ""
         return f"walks_{self.operation}{hops}"
 
+    def version(self, flavour: str) -> int:
+        return 2  # scores: what follows the list that ends an answer does not count
+
     def builder(self, setting: Setting) -> Walks:
         return Walks(setting, self)
 
@@ -79,17 +86,35 @@ class Walk(QuestionSet):
     def candidates(self, text: str) -> list[str]:
         return NODE.findall(text[: text.rfind("\n\nOperation: ")].partition("following edges:\n")[2])
 
+    def is_final(self, text: str) -> bool:
+        return bool(_begun(CONTROL.sub("\n", text.lstrip()).lstrip()))
+
 
 def walk_score(prediction: str, references: Sequence[str]) -> Score:
     """Scores a set of nodes: match is F1 of the set, strict whether it is the very set.
 
-    The set is read from what follows the last "Final Answer", up to the end of its list; an answer in any other form is
-    all its nodes. GraphWalks reads the last line alone, which gives nothing to a model that goes on after its answer.
+    The set is the list with which the answer begins, which the prompt may have opened; without one, the list after the
+    last "Final Answer" that nodes follow; and without that, all nodes up to the first closing bracket. Letter case does
+    not matter. GraphWalks reads the last line alone, which gives nothing to a model that goes on after its answer.
     """
-    text = clean(prediction).rpartition("Final Answer")[2].partition("]")[0]
-    given, wanted = set(NODE.findall(text)), set(references)
+    given, wanted = _nodes(clean(prediction)), set(references)
     found = len(given & wanted)
     return Score(2 * found / (len(given) + len(wanted)), float(given == wanted))
+
+
+def _nodes(text: str) -> set[str]:
+    """Returns the nodes that a cleaned answer names, in lower case."""
+    if begun := _begun(text):
+        return begun
+    parts = [NODE.findall(part.partition("]")[0]) for part in text.lower().split(MARK)]
+    marked = next((nodes for nodes in reversed(parts[1:]) if nodes), None)
+    return set(parts[0] if marked is None else marked)
+
+
+def _begun(text: str) -> set[str]:
+    """Returns the nodes of a list with which a text begins, in lower case; none where it begins otherwise."""
+    found = CLOSED.match(text)
+    return set() if found is None or MARK in found[1].lower() else set(NODE.findall(found[1].lower()))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ counted in tokens of Llama 2.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,13 @@ class Files:
     numbers: Mapping[int, int]
     needed: tuple[str, ...]
 
+    def name(self, length: int) -> str:
+        """Returns the name of a length's file. Raises UserError for a length that has none."""
+        if length not in self.numbers:
+            known = ", ".join(map(str, self.numbers))
+            raise UserError(f"HELMET has no files for {length} tokens: give --lengths of {known}.")
+        return self.pattern.format(n=self.numbers[length])
+
 
 class Helmet(OfficialSet):
     """What HELMET's tasks share: `helmet_` before their names, and one folder."""
@@ -48,21 +56,30 @@ class Helmet(OfficialSet):
     def path(self, sources: Sources) -> str | None:
         return sources.helmet
 
+    @abstractmethod
+    def names(self, length: int) -> tuple[str, ...]:
+        """Returns the names of the files of a length. Raises UserError for a length that has none."""
+
+    def files(self, sources: Sources, length: int) -> tuple[str, ...]:
+        return tuple(str(place(self.named(sources), name)) for name in self.names(length))
+
 
 def read(folder: str, files: Files, length: int) -> Sequence[Record]:
     """Reads the records of a length. Raises UserError for a length that has no file, and for an absent file."""
-    if length not in files.numbers:
-        known = ", ".join(map(str, files.numbers))
-        raise UserError(f"HELMET has no files for {length} tokens: give --lengths of {known}.")
-    return found(folder, files.pattern.format(n=files.numbers[length]), files.needed)
+    return found(folder, files.name(length), files.needed)
 
 
 def found(folder: str, name: str, needed: Sequence[str]) -> Sequence[Record]:
     """Reads a file of the folder, or of the folder `data` in it. Raises UserError."""
+    return records(str(place(folder, name)), needed, f"HELMET's {name}")
+
+
+def place(folder: str, name: str) -> Path:
+    """Returns where a file of the folder lies, or of the folder `data` in it. Raises UserError where it is absent."""
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise UserError(f"{folder} is no folder: give {FOLDER}.")
     for path in (root / name, root / "data" / name):
         if path.is_file():
-            return records(str(path), needed, f"HELMET's {name}")
+            return path
     raise UserError(f"{folder} has no file {name}: give {FOLDER}.")

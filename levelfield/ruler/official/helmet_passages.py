@@ -51,6 +51,9 @@ class HelmetPassages(Helmet):
         if self.task not in FILES:
             raise UserError(f"HELMET has no passages of '{self.task}': {closest(self.task, list(FILES))}")
 
+    def names(self, length: int) -> tuple[str, ...]:
+        return Files(FILES[self.task], PASSAGES, NEEDED).name(length), DEMOS[self.task]
+
     def records(self, path: str, length: int) -> Sequence[Record]:
         needed = (*NEEDED, "s_pop") if self.task == "popqa" else NEEDED
         found = helmet_files.read(path, Files(FILES[self.task], PASSAGES, needed), length)

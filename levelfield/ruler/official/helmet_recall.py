@@ -58,6 +58,9 @@ class HelmetRecall(Helmet):
         if self.task not in RECALL:
             raise UserError(f"HELMET has no recall task '{self.task}': {closest(self.task, list(RECALL))}")
 
+    def names(self, length: int) -> tuple[str, ...]:
+        return (RECALL[self.task].name(length),)
+
     def records(self, path: str, length: int) -> Sequence[Record]:
         return helmet_files.read(path, RECALL[self.task], length)
 

@@ -57,4 +57,5 @@ def _parquet(file: Path) -> tuple[Record, ...]:
         names = [column[0] for column in found.description or ()]
         return tuple(dict(zip(names, row, strict=True)) for row in found.fetchall())
     except duckdb.Error as error:
-        raise UserError(f"{file} is no Parquet file, or a damaged one ({error}): copy it again.") from error
+        why = str(error).partition("\n")[0]  # further lines quote the query
+        raise UserError(f"{file} is no Parquet file, or a damaged one ({why}): copy it again.") from error

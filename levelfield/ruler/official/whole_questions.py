@@ -56,6 +56,10 @@ class OfficialSet(QuestionSet):
     def asked(self, record: Record) -> Asked:
         """Returns the question of a record."""
 
+    def files(self, sources: Sources, length: int) -> tuple[str, ...]:
+        """Returns the files that the prompts of a length are made of. Raises UserError where none is named."""
+        return (self.named(sources),)
+
     def named(self, sources: Sources) -> str:
         """Returns the file that the user has named. Raises UserError where none is."""
         path = self.path(sources)

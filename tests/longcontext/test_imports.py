@@ -1,0 +1,149 @@
+"""Records of other evaluators that are not whole are refused before anything is stored, and no sample is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelfield.cli import app
+from levelfield.longcontext import imported
+from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.exported import export
+from levelfield.ruler import Bytes, named, score
+from levelfield.ruler.official.records import records
+from levelfield.spec import UserError
+
+RECORD: dict[str, Any] = {"index": 812, "pred": " 7", "input": "One is: 7. What is it?", "outputs": ["7"]}
+
+
+def written(path: Path, *lines: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def of_ruler(folder: Path, *changed: dict[str, Any], task: str = "niah_single_1") -> Path:
+    return written(folder / "4096" / "pred" / f"{task}.jsonl", *({**RECORD, **each} for each in changed))
+
+
+def exported_doc(folder: Path, task: str = "walks_bfs") -> dict[str, Any]:
+    """A sample that levelfield exported."""
+    (file,), _ = export(Evaluation((named(task),), (2000,), 1), Bytes(), "jsonl", folder)
+    return json.loads(file.read_text())
+
+
+def of_lm_eval(folder: Path, doc: dict[str, Any]) -> Path:
+    return written(folder / "samples_x_2026-11-22T21-30-02.123456.jsonl", {"doc_id": 0, "doc": doc, "resps": [["x 7"]]})
+
+
+def test_samples_with_one_index_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULER writes where a needle's value stands over the number of the sample."""
+    monkeypatch.chdir(tmp_path)
+    changed = [{"input": f"{'. ' * 10 * i}One is: {i}. What is it?", "outputs": [str(i)]} for i in range(5)]
+    path = of_ruler(tmp_path, *changed)
+    app.main(["import", str(path), "--model", "m"])
+    found = predictions(Path("runs/ruler/m-imported"))
+    assert [(p.index, p.references) for p in found] == [(i, (str(i),)) for i in range(5)]
+    depths = [p.depths[0] for p in found]
+    assert depths == sorted(set(depths)), "the depth is still that of the value in the prompt"
+    app.main(["import", str(path), "--model", "m"])
+    assert len(predictions(Path("runs/ruler/m-imported"))) == 5
+
+
+def test_files_whose_samples_would_replace_each_other_are_refused(tmp_path: Path) -> None:
+    paths = [of_ruler(tmp_path / name, {"outputs": [name], "input": name}) for name in ("1", "2")]
+    with pytest.raises(UserError, match=r"answers to two questions as number 0 of niah_single_1 at 4096"):
+        imported.read_all(paths)
+    assert len(imported.read_all([paths[0], paths[0]])) == 1
+
+
+def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None:
+    (found,) = imported.read(of_ruler(tmp_path, {"outputs": "abc", "pred": "a b c"}))
+    assert found.references == ("abc",)
+    assert score(found.ruler_task, found.text, found.references).match == 0
+    doc = exported_doc(tmp_path, "niah_single_1")
+    (found,) = imported.read(of_lm_eval(tmp_path, {**doc, "outputs": doc["outputs"][0]}))
+    assert found.references == tuple(doc["outputs"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"outputs": []}, "no expected answer"),
+        ({"outputs": [""]}, "no expected answer"),
+        ({"outputs": None}, "expected answers that are no texts"),
+        ({"outputs": [None]}, "expected answers that are no texts"),
+        ({"pred": None}, "an answer that is no text"),
+        ({"length": "long"}, "not a whole one"),
+        ({"length": float("inf")}, "not a whole one"),
+        ({"length": -1}, "has the tokens -1"),
+    ],
+)
+def test_a_record_of_ruler_that_is_not_whole_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        app.main(["import", str(of_ruler(tmp_path, {}, change)), "--model", "m"])
+    told = capsys.readouterr()
+    assert stop.value.code == 2 and said in told.err and told.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"outputs": []}, "no expected answer"),
+        ({"version": "x"}, "has the version 'x', where a number from 1 should be"),
+        ({"index": None}, "has the index None"),
+        ({"seed": True}, "has the seed True"),
+        ({"slices": "5"}, "slices that are no columns"),
+        ({"depths": [2]}, "depths that are no numbers from 0 to 1"),
+        ({"template": "../there"}, "the template '../there-lm-eval'"),
+        ({"flavour": "sweet"}, "RULER has no variant 'sweet'"),
+        ({"task": "walks_bfs@deep"}, "is of the task 'walks_bfs@deep' by its name"),
+        ({"settings": '{"kind": "Tally"}', "task": "tallies_count", "outputs": ["many"]}, "cannot be scored"),
+        ({"settings": "5"}, "not a whole one"),
+        ({"outputs": 3.5, "task": 3}, "a task that is no text"),
+    ],
+)
+def test_an_exported_sample_that_was_changed_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    doc = exported_doc(tmp_path)
+    assert len(imported.read(of_lm_eval(tmp_path, doc))) == 1
+    with pytest.raises(UserError) as stop:
+        imported.read(of_lm_eval(tmp_path, {**doc, **change}))
+    assert said in str(stop.value) and "\n" not in str(stop.value)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda sample: sample.pop("input"), lambda sample: sample.pop("output"), lambda sample: sample.update(output=[])],
+)
+def test_a_log_of_inspect_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[Any], Any]) -> None:
+    doc = exported_doc(tmp_path)
+    sample = {"input": doc["input"], "target": doc["outputs"], "metadata": doc, "output": {}}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"eval": {}, "samples": [sample]}))
+    assert len(imported.read(path)) == 1
+    spoil(sample)
+    path.write_text(json.dumps({"eval": {}, "samples": [sample]}))
+    with pytest.raises(UserError, match=r"is no log of Inspect, or not a whole one \("):
+        imported.read(path)
+
+
+def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"PAR1")
+    for read in (imported.read, lambda file: records(str(file), (), "data.json")):
+        with pytest.raises(UserError) as stop:
+            read(path)
+        assert "\n" not in str(stop.value) and "SELECT" not in str(stop.value)
