@@ -100,10 +100,11 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
     said = Counter(findings_shown.WORDS[finding.decided] for finding, _ in every)
     known = sum(bool(why) for finding, why in every if finding.decided)
-    decided = said["yes"] + said["no"]
+    decided, unasked = said["yes"] + said["no"], sum(not finding.seen for finding, _ in every)
     return (
         f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
-        f"open. {known} of the {decided} answers were known beforehand and test the harness. They are marked: "
+        f"open, {unasked} of them because an arm has not learnt or has not been run. {known} of the {decided} answers "
+        "were known beforehand and test the harness. They are marked: "
         "*control*, where an effect has to show; *proved*; or *known* from the work of others. The other "
         f"{decided - known} could have come out either way."
     )

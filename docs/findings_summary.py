@@ -49,11 +49,12 @@ find out.
 **How to read it.** Every answer comes from a rule in the code of the study, which is applied to all rows alike; what
 was changed after answers had been seen is [listed](verdicts.md#what-was-changed-after-looking). *Yes* means that the
 claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
-decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly
-([verdicts](verdicts.md)); the last two studies, of state tracking and of certified range, count seeds instead. A 95 %
-interval is for one question alone, while an answer has to meet a stricter level, which allows for all questions of the
-study. So an interval that excludes zero is not always a yes. The committed ledgers have what a run of an arm costs, the
-median over its seeds: steps and FLOPs here are such medians, and core-hours count each run at that of its arm.
+decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly, or of claims where
+a study makes several ([verdicts](verdicts.md#how-it-is-decided)); the last two studies, of state tracking and of
+certified range, count seeds instead. A 95 % interval is for one question alone, while an answer has to meet a stricter
+level, which allows for all questions of the study, or of its claim. So an interval that excludes zero is not always a
+yes. The committed ledgers have what a run of an arm costs, the median over its seeds: steps and FLOPs here are such
+medians, and core-hours count each run at that of its arm.
 
 @counted@
 

@@ -296,13 +296,13 @@ def _places(found: Answer) -> Iterator[str]:
     near = sum("at the training length" in f.subject for f in no)
     yield (
         f"As the numbers stand, the middle fifth of the text is {MIDDLE:.0f} points below both ends in {seen} of "
-        f"{len(lost)} questions; {len(no)} are answered no, {near} of them at the training length and "
-        f"{len(no) - near} beyond it. Beyond it, the lowest fifth is {said}."
+        f"{len(lost)} questions; {len(no)} are answered no, {near or 'none'} of them at the training length and "
+        f"{len(no) - near or 'none'} beyond it. Beyond it, the lowest fifth is {said}."
     )
     yield (
         f"Changing the haystack costs more than the length in {costs} of {len(more)} architectures; "
-        f"{decided} of these answers {'is' if decided == 1 else 'are'} decided, as seeds are far apart. Both questions "
-        "were added after these rows had been seen."
+        f"{decided or 'none'} of these answers {'is' if decided < 2 else 'are'} decided, as seeds are far apart. Both "
+        "questions were added after these rows had been seen."
     )
 
 
