@@ -52,7 +52,7 @@ and so few examples are bucketed a little less well than a pool of {Buckets.POOL
 
 Bucketing saves about as much, and changes which examples share a batch: those of nearly one length, so a gradient is of
 that length alone. `--by-length` leaves the batch as it was drawn. It pays where a batch has few and very different
-lengths, and takes up to four times as long where sequences are short and nearly all lengths differ.
+lengths, and takes up to 4.2 times as long where sequences are short and nearly all lengths differ.
 
 | task | model | padding, random | padding, bucketed | ms, random | bucketed | times faster | by length | times faster |
 |---|---|---|---|---|---|---|---|---|

@@ -15,6 +15,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 
 from measuring import Row, add_options, collect, kept, read, said, write
 from train_cases import CASES, CLASSES, LENGTHS, PRODUCT_FLOPS, PRODUCTS, SIDES, network
@@ -25,6 +26,7 @@ from levelfield.runs.flops import cost
 from levelfield.spec import Label, Tokens
 
 GROUPS = [PRODUCTS, *NAMES]
+GOAL = 1.5  # times as fast in bf16
 PARTS = Path(__file__).resolve().parent.parent / "results" / "speed-step-parts.csv"
 ABOUT = """# Speed of a training step
 
@@ -41,17 +43,13 @@ sides of a mixer were measured one after the other, compiled steps on another da
 be the machine's. A kernel that compiles for two minutes of CPU time is given up; KDA is not compiled at all. What the
 rows say:
 
-- **No peer's step is faster than ours by more than 2 %.** The attention of torch and of transformers, which call the
-  same fused kernel, and BigBird are within 2 % of it; sixteen other layers take 1.1 to 6.5 times as long, and two
-  cannot be measured. Several of them have kernels for GPUs, of which a CPU shows nothing.
-- **bf16 is slower than float32 for no mixer that is measured here**, and half of them train 1.6 times as fast or
-  faster. The goal of 1.5 is missed by thirteen. *Maps* is the share of a float32 step that is spent in linear maps, by
-  torch's profiler (`python benchmarks/step_parts.py`), and *by maps* the ratio if these alone became faster, as much as
-  plain products do; elementwise steps on half the bytes can add to it. Nine of the thirteen would not reach 1.5 by
-  their maps: on this CPU torch's fused attention takes as long in bf16 as in float32, and recurrences, decays, softmax
-  and the batched products inside of them stay in float32 ([numerics](numerics.md)). Four would (Longformer, Mamba-2,
-  DeltaNet, Gated DeltaNet) and lose it to casts, copies and what is done in float32; `results/speed-step-parts.csv` has
-  the parts of each that was profiled.
+{peers} The attention of torch and of transformers calls the same fused kernel as ours. Several of the others have
+  kernels for GPUs, of which a CPU shows nothing.
+{bf16} *Maps* is the share of a float32 step that is spent in linear maps, by torch's profiler
+  (`python benchmarks/step_parts.py`), and *by maps* the ratio if these alone became faster, as much as plain products
+  do; elementwise steps on half the bytes can add to it. {maps} Recurrences, decays, softmax and the batched products
+  inside of them stay in float32 ([numerics](numerics.md)), which costs casts and copies.
+{parts}
 - **Compiling makes no step here faster on a CPU**; it takes less memory. Do not use `--compile` on a CPU for speed.
 - Nothing was measured on a GPU, neither utilisation nor hours: the GPU-hours of `levelfield plan` are its operations
   over an assumed 100 TFLOP/s, and its hours on a CPU come from one batch.
@@ -115,6 +113,69 @@ def by_maps(share: float, best: dict[str, float]) -> float:
     return 1 / (1 - share + share * best["float32"] / best["bf16"])
 
 
+def speedups(rows: Iterable[Row], side: str, over: str = "ours") -> dict[tuple[str, str], float]:
+    """Returns, by mixer and length, how many times as fast a side is as another."""
+    times = {(r["group"], r["length"], r["side"]): float(r["us_per_token"]) for r in rows if r["status"] == "ok"}
+    found = {(group, n): time for (group, n, name), time in times.items() if name == side and group != PRODUCTS}
+    return {key: times[*key, over] / time for key, time in found.items() if (*key, over) in times}
+
+
+def about_peers(rows: list[Row]) -> str:
+    """Returns what the rows say of others' steps beside ours in the same precision."""
+    peers = dict.fromkeys(row["side"] for row in rows if row["group"] != PRODUCTS and row["side"] not in SIDES)
+    known = {
+        (side, mixer): ratio
+        for side in peers
+        for (mixer, _), ratio in speedups(rows, side, "ours bf16" if side.endswith("bf16") else "ours").items()
+    }
+    faster = sorted(((ratio, *names) for names, ratio in known.items() if ratio > 1), reverse=True)
+    slower = [1 / ratio for ratio in known.values() if ratio <= 1]
+    lost = sum(row["side"] in peers and row["status"] != "ok" for row in rows)
+    named = ", ".join(f"{side} by {100 * (ratio - 1):.1f} % (`{mixer}`)" for ratio, side, mixer in faster)
+    first = f"- **Of {len(known)} steps of others that were measured, {len(faster)} are faster than ours**"
+    times = f" {len(slower)} take {min(slower):.2f} to {max(slower):.2f} times as long;" if slower else ""
+    return f"{first}{': ' if named else ''}{named}.{times} {lost} could not be measured."
+
+
+def about_bf16(rows: list[Row]) -> str:
+    """Returns how many mixers become how much faster in bf16."""
+    found = list(speedups(rows, "ours bf16").values())
+    slower, much, missed = (sum(map(test, found)) for test in (lambda r: r < 1, lambda r: r >= 1.6, lambda r: r < GOAL))
+    return (
+        f"- **bf16 is slower than float32 for {slower or 'none'} of the {len(found)} mixers**, and {much} of them "
+        f"train 1.6 times as fast or faster. The goal of {GOAL} is missed by {missed}."
+    )
+
+
+def about_maps(rows: list[Row]) -> str:
+    """Returns which mixers that miss the goal would reach it if their linear maps alone became faster."""
+    best, maps = limits(rows), linear_maps()
+    missed = [mixer for (mixer, _), ratio in speedups(rows, "ours bf16").items() if ratio < GOAL and mixer in maps]
+    would = [mixer for mixer in missed if len(best) == 2 and by_maps(maps[mixer], best) >= GOAL]
+    named = f" ({', '.join(f'`{mixer}`' for mixer in would)})" if would else ""
+    others = len(missed) - len(would)
+    return f"Of those that miss it, {others} would not reach it by their maps, {len(would)} would{named}."
+
+
+def about_parts() -> str:
+    """Returns what the profiled steps say of fused attention, and which of them were slower in bf16."""
+    rows = [row for row in csv.DictReader(PARTS.read_text().splitlines()) if "ms" in row] if PARTS.exists() else []
+    ms = {(row["mixer"], row["precision"]): float(row["ms"]) for row in rows}
+    fused = {(row["mixer"], row["precision"]): float(row["ms"]) * float(row.get("attention") or 0) for row in rows}
+    both = [mixer for mixer, precision in ms if precision == "bf16" and (mixer, "float32") in ms]
+    ratios = {mixer: fused[mixer, "bf16"] / fused[mixer, "float32"] for mixer in both if fused[mixer, "float32"]}
+    slower = [mixer for mixer in both if ms[mixer, "bf16"] > ms[mixer, "float32"]]
+    said_of = [f"{ratio:.2f} times (`{mixer}`)" for mixer, ratio in sorted(ratios.items(), key=lambda each: each[1])]
+    told = [f"of `{x}` {ms[x, 'bf16']:,.0f} ms in bf16 and {ms[x, 'float32']:,.0f} in float32" for x in slower]
+    opposite = f", even in which precision is faster: {'; '.join(told)}" if told else ""
+    return (
+        "- `results/speed-step-parts.csv` has the parts of each step that was profiled: a single step, beside other "
+        f"work, so that its time is not that of the table{opposite}. "
+        + f"Torch's fused attention took, in bf16, {', '.join(said_of)} as long as in float32."
+        * bool(said_of)
+    )
+
+
 def ratio(ours: float, row: Row) -> str:
     """How many times as fast as ours in float32, and in brackets the peak of memory in MiB."""
     if row["status"] != "ok":
@@ -126,7 +187,17 @@ def page(rows: list[Row]) -> str:
     """The page of these rows."""
     said_of = [f"Plain products: {rate:.0f} GFLOP/s in {kind}." for kind, rate in limits(rows).items()]
     machine = rows[0]["machine"] if rows else "none"
-    return "\n".join([ABOUT.format(machine=machine), *said_of, "", *lines(rows), ""])
+    told = {"peers": about_peers(rows), "bf16": about_bf16(rows), "maps": about_maps(rows), "parts": about_parts()}
+    return "\n".join([filled(ABOUT.format(machine=machine, **told)), *said_of, "", *lines(rows), ""])
+
+
+def filled(text: str) -> str:
+    """Returns a text whose list is its end, with the lines of each item filled."""
+    head, *items = text.split("\n- ")
+    said_of = [
+        fill(f"- {' '.join(item.split())}", 120, subsequent_indent="  ", break_on_hyphens=False) for item in items
+    ]
+    return "\n".join([head, *said_of, ""])
 
 
 def main() -> None:

@@ -256,7 +256,7 @@ class _Execution:
             net.load_trunk(previous)
         examples = splits["train"].subset(phase.fraction)
         counted, how = flops.Costs.of(net, examples.lengths, objective, self.run.task), self.run.numerics
-        meter = Meter(counted, examples, phase.recipe, seed, how.by_length)
+        meter = Meter(counted, examples, phase.recipe, seed, how)
         rank = self.group.rank(net.to(self.device), objective, self.run.task.input)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))

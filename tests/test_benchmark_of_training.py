@@ -62,6 +62,32 @@ def test_a_mixer_is_a_line_of_its_share_and_of_ratios_to_it(tmp_path: Path, monk
     assert lines[-1].endswith("| 10 | 50% | 50% | 3.00 (10) | 1.33 |  | peer 0.50 (10); large does not fit |")
 
 
+def test_the_page_says_which_peers_are_faster_and_how_many_gain_in_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer in bf16 stands beside ours in bf16."""
+    parts = "mixer,precision,ms,linear maps,attention\nconv,float32,100,0.2,0.5\nconv,bf16,120,0.1,0.5\n"
+    monkeypatch.setattr(benchmark, "PARTS", tmp_path / "parts.csv")
+    (tmp_path / "parts.csv").write_text(parts)
+    rows = [row("products", "float32", 16), row("products", "bf16", 8), row("conv", "ours", 210)]
+    rows += [row("conv", "ours bf16", 150), row("conv", "quick bf16", 120), row("conv", "slow", 420)]
+    assert benchmark.about_peers([*rows, row("conv", "lost", 0) | {"status": "time"}]) == (
+        "- **Of 2 steps of others that were measured, 1 are faster than ours**: quick bf16 by 25.0 % (`conv`). "
+        "1 take 2.00 to 2.00 times as long; 1 could not be measured."
+    )
+    assert "none of the 1 mixers**, and 0 of them train" in benchmark.about_bf16(rows)
+    assert benchmark.about_maps(rows).startswith("Of those that miss it, 1 would not reach it by their maps, 0 would")
+    assert "`conv` 120 ms in bf16 and 100 in float32" in benchmark.about_parts()
+    assert "in bf16, 1.20 times (`conv`) as long" in benchmark.about_parts()
+
+
+def test_the_committed_page_is_that_of_the_committed_rows() -> None:
+    page = FOLDER.parent / "docs" / "speed-train.md"
+    rows = benchmark.read(FOLDER.parent / "results" / "speed-train.csv")
+    text = benchmark.filled(benchmark.about_peers(rows))
+    assert text.split() and " ".join(text.split()) in " ".join(page.read_text().split())
+
+
 def test_the_flops_of_a_step_are_those_of_its_products() -> None:
     """Two blocks: qkv and output maps, feed-forward, and causal attention to half of all steps; tripled by backward."""
     width, hidden, steps = 256, 1024, 1024

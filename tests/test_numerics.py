@@ -27,6 +27,7 @@ from levelfield.runs import store
 from levelfield.runs.numerics import check_device, products
 from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
 from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train, training_loss
+from levelfield.user.mixer import user_mixer
 
 CPU = torch.device("cpu")
 TASK = FirstSymbol()
@@ -267,6 +268,49 @@ def test_what_cannot_be_computed_so_is_refused_before_any_compute() -> None:
     norm = dataclasses.replace(RUN.model, block=Block(norm="batch"))
     with pytest.raises(UserError, match="count each batch twice"):
         check(dataclasses.replace(RUN, model=norm, numerics=Numerics(recompute=True)))
+
+
+class Normed(nn.Module):
+    """Normalises over the batch."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+
+class Counter(nn.Module):
+    """Counts the batches that it was trained on."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(width, width)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 1
+        return self.map(x)
+
+
+def test_a_mixer_that_counts_batches_is_refused_where_they_would_be_others() -> None:
+    normed, counter = (
+        dataclasses.replace(RUN, model=Model((RunningMean(), user_mixer(cls)), 2, 8)) for cls in (Normed, Counter)
+    )
+    again, apart = Numerics(recompute=True), Numerics(by_length=True)
+    with pytest.raises(
+        UserError, match=r"twice in inner.norm.running_mean of the mixer normed, .* leave recompute out"
+    ):
+        check(dataclasses.replace(normed, numerics=again))
+    with pytest.raises(UserError, match=r"twice in inner.seen of the mixer counter, .* leave recompute out"):
+        check(dataclasses.replace(counter, numerics=again))
+    with pytest.raises(UserError, match=r"batch normalisation \(inner.norm of the mixer normed\), .* leave by_length"):
+        check(dataclasses.replace(normed, numerics=apart))
+    check(dataclasses.replace(counter, numerics=apart))
+    for run in (normed, counter):
+        check(run)
 
 
 def executed(folder: Path, numerics: Numerics) -> Path:

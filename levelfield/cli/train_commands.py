@@ -57,6 +57,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
 
     declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
+    from levelfield.engine import forecast
     from levelfield.run import check, pick_device
     from levelfield.runs.numerics import check_device
 
@@ -64,7 +65,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     study, runs = job.selected(declared)
     for run in runs:
         check(run)
-    for sentence in lacking(job, runs):
+    for sentence in (*lacking(job, runs), *forecast.oversized(runs, job.data)):
         say(sentence)
     for numerics in {run.numerics for run in runs}:
         check_device(numerics, device)
@@ -81,7 +82,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
     with told, run_screen.screen(Console()) as screen:
         record = partial(store.write_index, job.out, index, adds=bool(job.source.mixer))
-        outcome = Driver(job, engine, screen).execute(runs, opened=record)
+        outcome = _readable(job, runs, Driver(job, engine, screen).execute(runs, opened=record))
     _conclude(job.source.title(study), job, runs, outcome, say)
     return not outcome.failed
 
@@ -99,6 +100,14 @@ def lacking(job: Job, runs: Sequence[Run]) -> Iterator[str]:
     if absent and not any(there.values()):
         raise UserError(" ".join(dict.fromkeys(sentences)))
     yield from dict.fromkeys(sentences)
+
+
+def _readable(job: Job, runs: Sequence[Run], outcome: Outcome) -> Outcome:
+    """Returns the outcome in which a complete run has failed where its files cannot be read, with the reason."""
+    phases = {run.id: len(run.protocol.phases) for run in runs}
+    read = {run_id: store.why_unreadable(job.out / run_id, phases[run_id]) for run_id in outcome.done}
+    lost = {run_id: why for run_id, why in read.items() if why}
+    return Outcome(tuple(run_id for run_id in outcome.done if run_id not in lost), {**outcome.failed, **lost})
 
 
 def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) -> None:

@@ -53,7 +53,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The cost of one run; None where the number of steps, or a pass, is unknown. memory: bytes."""
+    """The cost of one run; None where the number of steps, or a pass, is unknown. memory: bytes, of each process."""
 
     flops: float | None
     seconds: float | None
@@ -66,6 +66,21 @@ def train_examples(task: Task, root: Path) -> int | None:
     if (at / prepared.MANIFEST).exists():
         return len(prepared.read(at)["train"])
     return next((int(getattr(task, f.name)) for f in fields(task) if f.name == "train"), None)
+
+
+def oversized(runs: Sequence[Run], root: Path) -> Iterator[str]:
+    """Yields a sentence for each batch that is larger than the training examples it is drawn from."""
+    known = {task: train_examples(task, root) for task in {run.task for run in runs}}
+    found: dict[str, None] = {}
+    for run in runs:
+        for phase in run.protocol.phases:
+            batch, count = phase.recipe.batch, max(1, round(phase.fraction * (known[run.task] or 0)))
+            if known[run.task] and batch > count:
+                found[
+                    f"A batch of {batch:,} is larger than the {count:,} training examples of {run.task.name}, each of "
+                    f"which is in it {figures(batch / count)} times: a batch (--batch) of {count:,} has them all."
+                ] = None
+    yield from found
 
 
 def sequences(run: Run, root: Path) -> float | None:
@@ -151,9 +166,17 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
         return Forecast(flops, None, None)
     long = run.task.max_length * run.task.documents
     holders = run.numerics.nproc if run.numerics.shard else 1
-    memory = 4.0 * COPIES * cost.parameters / holders + one.kept * long * Shape.of(run).batch
+    memory = 4.0 * COPIES * cost.parameters / holders + _kept(run, one) * long * Shape.of(run).batch
     computed = _unpadded(run, root) or long
     return Forecast(flops, None if count is None else one.seconds * computed * count, memory)
+
+
+def _kept(run: Run, one: Pass) -> float:
+    """Returns the bytes that a process keeps for the backward pass at a time, for each step of a batch: of one part of
+    it, and of recomputed blocks their inputs and what one of them keeps."""
+    kept, width, depth = one.kept, run.model.width, run.model.depth
+    kept = min(kept, kept / depth + 4.0 * width * depth) if run.numerics.recompute else kept
+    return kept / run.numerics.parts
 
 
 def _unpadded(run: Run, root: Path) -> float | None:
@@ -250,7 +273,9 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     if known:
         most = max(known, key=lambda arm: known[arm])
         name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
-        yield f"Most memory: {name}, some {si(known[most])}B (weights, gradients, two moments, activations)"
+        of_each = f" in each of {most.numerics.nproc} processes" if most.numerics.nproc > 1 else ""
+        yield f"Most memory: {name}, some {si(known[most])}B{of_each} (weights, gradients, two moments, activations)"
+    yield from oversized(runs, root)
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):
             yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}` fetches it."

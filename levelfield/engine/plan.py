@@ -38,6 +38,7 @@ from levelfield.spec import (
     Examples,
     LabelSet,
     Model,
+    Numerics,
     Objective,
     Phase,
     Protocol,
@@ -50,6 +51,7 @@ from levelfield.spec import (
 )
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
+from levelfield.spec.numerics import PLAIN
 
 COUNTED = 512  # steps of a sequence up to which layers are counted; beyond, a plan extrapolates and a ledger does not
 
@@ -127,7 +129,8 @@ def _cost(run: Run, root: Path | None) -> Cost:
     train = None if root is None else prepared_train(run.task, root)
     phases = run.protocol.phases
     objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
-    counted = [_count(run.task, run.model, objective, root if train else None) for objective in objectives]
+    again, known = run.numerics.recompute, root if train else None
+    counted = [_count(run.task, run.model, objective, known, again=again) for objective in objectives]
     size, costs = counted[-1]
     if not phases:
         return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
@@ -144,25 +147,28 @@ def prepared_train(task: Task, root: Path) -> Examples | None:
 
 
 @cache
-def _count(task: Task, model: Model, objective: Objective, root: Path | None) -> Counted:
-    """Counts parameters, and FLOPs by length, once for all protocols that share an objective."""
+def _count(task: Task, model: Model, objective: Objective, root: Path | None, *, again: bool) -> Counted:
+    """Counts parameters, and FLOPs by length, once for all protocols that share an objective.
+
+    again: whether blocks are recomputed, of which nothing is counted already.
+    """
     assert isinstance(objective, Trainable)
     train = None if root is None else prepared_train(task, root)
     lengths = (train or example(task)).lengths
-    known = counts.shipped().find(Question.of(task, model, objective, lengths, COUNTED))
-    return known or count(task, model, objective, lengths)
+    known = None if again else counts.shipped().find(Question.of(task, model, objective, lengths, COUNTED))
+    return known or count(task, model, objective, lengths, Numerics(recompute=again))
 
 
-def count(task: Task, model: Model, objective: Trainable, lengths: np.ndarray) -> Counted:
+def count(task: Task, model: Model, objective: Trainable, lengths: np.ndarray, numerics: Numerics = PLAIN) -> Counted:
     """Builds the network and counts its layers. lengths: (N,), those of the sequences that occur."""
-    net = build_net(Run(task, model, Protocol("", ()), seed=0), objective)
+    net = build_net(Run(task, model, Protocol("", ()), seed=0, numerics=numerics), objective)
     return Counted(parameters(net)["parameters"], Costs.of(net, lengths, objective, task, COUNTED))
 
 
 def _meter(costs: Costs, phase: Phase, train: Examples | None, run: Run) -> Meter:
     if train is None:
-        return Meter(costs, example(run.task), replace(phase.recipe, bucketed=False), 0)
-    return Meter(costs, train, phase.recipe, 0, run.numerics.by_length)
+        return Meter(costs, example(run.task), replace(phase.recipe, bucketed=False), 0, run.numerics)
+    return Meter(costs, train, phase.recipe, 0, run.numerics)
 
 
 def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | None) -> float | None:

@@ -83,12 +83,18 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
     asked: what the command line calls the study, where that is not its name.
     """
     index, now = store.started(out, study, effort, asked), _now(out)
-    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now) for run_id in index.runs})
+    phases = {run_id: len(spec["protocol"]["phases"]) for run_id, spec in index.runs.items()}
+    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now, phases[run_id]) for run_id in index.runs})
 
 
-def run_status(where: Path, now: float) -> RunStatus:
-    """Returns where one run is. now: the time in seconds as the file system has it."""
+def run_status(where: Path, now: float, phases: int) -> RunStatus:
+    """Returns where one run is, whose protocol has so many phases. now: the time in seconds as the file system has it.
+
+    A run that is done, of which some file cannot be read, has failed.
+    """
     if store.complete(where):
+        if why := store.why_unreadable(where, phases):
+            return RunStatus("failed", why=why)
         return RunStatus("done", diverged=store.diverged(where))
     disk = Folder(where)
     number = disk.last()

@@ -9,7 +9,7 @@ the kernel of a state-space model, and what is done for each sequence; counting 
 
 Where lengths vary, batches are formed as training forms them. The cost is counted at a few lengths and interpolated
 between them, so attention pays for the square of each length, and padding is paid for like everything else. The useful
-part is what the same steps would cost if every sequence were computed at its own length.
+part is what the same steps would cost if every sequence were computed at its own length, and nothing again.
 Letters: T steps of a sequence, S sequences of a batch.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,11 +27,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from levelfield.data.batches import Batches, batches_of, encode
 from levelfield.objectives import Trainable
 from levelfield.ops.arithmetic import Operations, fourier
-from levelfield.spec import Examples, Recipe, Task, Tokens
+from levelfield.spec import Examples, Numerics, Recipe, Task, Tokens
+from levelfield.spec.numerics import PLAIN
 
 if TYPE_CHECKING:
     from levelfield.model import Network
@@ -73,7 +75,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs of some training steps, padding included; those that the sequences alone need; and the examples seen."""
+    """FLOPs of some training steps, with padding and what is recomputed; those that the sequences alone need; and the
+    examples seen."""
 
     dispatched: float
     useful: float
@@ -82,19 +85,30 @@ class Work:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a training step at a few lengths, in rising order, from which those between follow."""
+    """The costs of a training step at a few lengths, in rising order, from which those between follow.
+
+    again: at each length, what computing the blocks again in the backward pass adds; empty where that is not done.
+    """
 
     lengths: tuple[int, ...]
     costs: tuple[Cost, ...]
+    again: tuple[Cost, ...] = ()
 
     @staticmethod
     def of(net: Network, lengths: np.ndarray, objective: Trainable, task: Task, most: int | None = None) -> Costs:
-        """Counts a network, which must lie on the CPU.
+        """Counts a network, which must lie on the CPU, and recomputes its blocks where its numerics say so.
 
         lengths: (N,), those of the sequences that occur. most: as in `cost`.
         """
         masked, counted = bool((lengths != lengths[0]).any()), nodes(lengths)
-        return Costs(tuple(counted), tuple(cost(net, n, objective, task, masked=masked, most=most) for n in counted))
+        costs = tuple(cost(net, n, objective, task, masked=masked, most=most) for n in counted)
+        again = tuple(_again(net, n, masked, most) for n in counted) if net.numerics.recompute else ()
+        return Costs(tuple(counted), costs, again)
+
+    @property
+    def whole(self) -> Costs:
+        """Returns the costs with what is computed again."""
+        return Costs(self.lengths, tuple(a + b for a, b in zip(self.costs, self.again, strict=True)))
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the fixed FLOPs and those of each sequence, (n,) both, at each of the lengths (n,).
@@ -117,14 +131,15 @@ class Costs:
 class Meter:
     """Tells what training on these examples by this recipe costs.
 
-    seed: that of the phase, from which training draws its batches too. by_length: as of `Numerics`.
+    seed: that of the phase, from which training draws its batches too. numerics: into how many parts these are split,
+    in all processes together, and whether each length in a part is computed by itself.
     """
 
     costs: Costs
     examples: Examples
     recipe: Recipe
     seed: int
-    by_length: bool = False
+    numerics: Numerics = PLAIN
 
     @cached_property
     def batches(self) -> Batches:
@@ -136,34 +151,39 @@ class Meter:
         whole = self.work(BATCHES)
         return Work(whole.dispatched / BATCHES, whole.useful / BATCHES, whole.examples / BATCHES)
 
-    def work(self, steps: int, parts: int = 1) -> Work:
+    def work(self, steps: int) -> Work:
         """Returns the work of the first `steps` optimizer steps.
 
-        parts: into how many each batch is split, in all processes together. What is done once for a batch is done in
-        each of them, and for each length in it where that is computed by itself.
+        What is done once for a batch is done in each part of it, and for each length in a part where that is computed
+        by itself. Blocks that are computed again count as dispatched, and not as useful.
         """
-        documents = self.examples.documents
+        once = self._work(steps, self.costs)
+        return replace(once, dispatched=self._work(steps, self.costs.whole).dispatched) if self.costs.again else once
+
+    def _work(self, steps: int, costs: Costs) -> Work:
+        documents, parts = self.examples.documents, self.numerics.parts
         if not steps:
             return Work(0.0, 0.0, 0.0)
-        if len(self.costs.lengths) == 1 and not self.recipe.bucketed:
-            cost = self.costs.costs[0]
+        if len(costs.lengths) == 1 and not self.recipe.bucketed:
+            cost = costs.costs[0]
             total = steps * (parts * cost.fixed + self.recipe.batch * documents * cost.each)
             return Work(total, total, steps * self.recipe.batch)
         taken = min(steps, BATCHES)
-        formed = [some for step in range(taken) for some in self._formed(step, parts)]
+        formed = [some for step in range(taken) for some in self._formed(step)]
         padded, sequences = np.array([some.max() for some in formed]), np.array([some.size for some in formed])
-        (fixed, each), own = self.costs.at(padded), self.costs.at(np.concatenate(formed, axis=None))[1]
-        fixed, scale = fixed * (1 if self.by_length else parts), steps / taken
+        (fixed, each), own = costs.at(padded), costs.at(np.concatenate(formed, axis=None))[1]
+        fixed, scale = fixed * (1 if self.numerics.by_length else parts), steps / taken
         dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 
-    def _formed(self, step: int, parts: int) -> Iterator[np.ndarray]:
+    def _formed(self, step: int) -> Iterator[np.ndarray]:
         """Yields the lengths of the sequences, (n, documents), of what is computed at once in a step: a whole batch, or
         the examples of one length in a part of it."""
         lengths = self._lengths[self.batches.order(step).numpy()]
-        if not self.by_length:
+        if not self.numerics.by_length:
             yield lengths
             return
+        parts = self.numerics.parts
         ends = [len(lengths) * part // parts for part in range(parts + 1)]
         for some in (lengths[start:stop] for start, stop in pairwise(ends)):
             longest = some.max(1)
@@ -199,17 +219,26 @@ def cost(
 
     most: for an estimate, the steps beyond which layers are extrapolated where that can be done; None for a count.
     """
-    total = _around(net, length, objective, task, masked)
+    return sum(_blocks(net, length, masked, most), start=_around(net, length, objective, task, masked))
+
+
+def _again(net: Network, length: int, masked: bool, most: int | None) -> Cost:
+    """Counts what is added where each block is computed again in the backward pass, as far as its gradients need it."""
+    twice = sum(_blocks(net, length, masked, most, again=True), start=Cost(0.0, 0.0))
+    return sum((once * -1 for once in _blocks(net, length, masked, most)), start=twice)
+
+
+def _blocks(net: Network, length: int, masked: bool, most: int | None, *, again: bool = False) -> Iterator[Cost]:
+    """Yields the cost of each residual block, as of `cost`. again: as in training that recomputes it."""
     for layer, block in enumerate(net.blocks):
         mixer = net.model.mixers[layer % len(net.model.mixers)]
-        of_layer = partial(_layer, net, mixer, block, masked=masked)
+        of_layer = partial(_layer, net, mixer, block, masked=masked, again=again)
         if mixer.opaque and length > LONG:
-            total += _beyond(of_layer, length)
+            yield _beyond(of_layer, length)
         elif most is not None and mixer.receptive_field is None and not mixer.opaque:
-            total += _estimated(of_layer, length, most)
+            yield _estimated(of_layer, length, most)
         else:
-            total += of_layer(length)
-    return total
+            yield of_layer(length)
 
 
 def _estimated(of_layer: Callable[[int], Cost], length: int, most: int) -> Cost:
@@ -249,17 +278,19 @@ def _fitted(half: Cost, whole: Cost, most: int, length: int) -> Cost:
 _KNOWN: dict[Any, Cost] = {}
 
 
-def _layer(net: Network, mixer: Any, block: nn.Module, length: int, masked: bool) -> Cost:
+def _layer(net: Network, mixer: Any, block: nn.Module, length: int, *, masked: bool, again: bool) -> Cost:
     """Counts one residual block. Blocks of the same kind are counted once in a process."""
     model, shapes = net.model, tuple(value.shape for value in block.parameters())
-    kind = mixer, model.block, model.width, model.causal, shapes, length, masked
+    kind = mixer, model.block, model.width, model.causal, shapes, length, masked, again
     if kind not in _KNOWN:
         size = sum(value.numel() for value in block.parameters())
         values = mixer.opaque or _affordable(model.width, size, length)
 
         def work(copy: nn.Module, sequences: int) -> None:
             x = torch.randn(sequences, length, model.width).requires_grad_()
-            y = copy(x, _mask(sequences, length) if masked else None)
+            mask = _mask(sequences, length) if masked else None
+            passed = partial(checkpoint, copy, use_reentrant=False, preserve_rng_state=False) if again else copy
+            y = passed(x, mask)
             y.backward(torch.ones_like(y))
 
         while len(_KNOWN) >= CACHED:

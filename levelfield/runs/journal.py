@@ -140,7 +140,7 @@ class Journal:
 
     def close(self, state: State, meter: Meter, phase: Phase) -> dict[str, Any]:
         """Returns what the phase cost, as the ledger has it."""
-        work = meter.work(state.step, self.plan.accumulate * self.plan.rank.size)
+        work = meter.work(state.step)
         return {
             "objective": self.plan.objective.key,
             "steps": state.step,

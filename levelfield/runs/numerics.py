@@ -14,16 +14,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from levelfield.model import ResidualBlock
 from levelfield.spec.errors import UserError
-from levelfield.spec.model import Model
+from levelfield.spec.model import MixerConfig, Model
 from levelfield.spec.numerics import Numerics
 
+TRIED = 16  # steps of the sequences that a mixer is tried on, at most
 AMPERE = (8, 0)  # the first compute capability with TF32 and bfloat16 in its matrix units
 
 
@@ -51,6 +57,8 @@ def check_model(numerics: Numerics, model: Model) -> None:
         raise UserError("Recomputed blocks would count each batch twice in norm='batch': leave recompute out.")
     if numerics.by_length and model.block.norm == "batch":
         raise UserError("With norm='batch', a few examples of one length are no batch: leave by_length out.")
+    for mixer in dict.fromkeys(model.mixers) if numerics.recompute or numerics.by_length else ():
+        _check_mixer(numerics, model, mixer)
     if not numerics.shard:
         return
     if numerics.nproc == 1:
@@ -63,6 +71,39 @@ def check_model(numerics: Numerics, model: Model) -> None:
         raise UserError("Blocks whose parameters are sharded are not compiled: leave compile or shard out.")
     if model.block.norm == "scale":
         raise UserError("The gain of norm='scale' is a single number, which cannot be sharded: leave shard out.")
+
+
+def _check_mixer(numerics: Numerics, model: Model, mixer: MixerConfig) -> None:
+    """Raises UserError where a mixer keeps statistics of batches that would be others than in plain training."""
+    name, (changed, normed) = mixer.label, _statistics(replace(model, mixers=(mixer,), depth=1))
+    if numerics.recompute and changed:
+        raise UserError(
+            f"Recomputed blocks would count each batch twice in {changed} of the mixer {name}, which its forward pass "
+            "changes: leave recompute out."
+        )
+    if numerics.by_length and normed:
+        raise UserError(
+            f"With batch normalisation ({normed} of the mixer {name}), a few examples of one length are no batch: "
+            "leave by_length out."
+        )
+
+
+@cache
+def _statistics(model: Model) -> tuple[str, str]:
+    """Returns the first buffer that a training pass of the model's one mixer changes, and its first layer of batch
+    normalisation; "" for what it does not have, or does not show on a short sequence."""
+    layer = model.mixers[0].build(model.width, causal=model.causal, layer=0, generator=torch.Generator())
+    named = {name: each for name, each in layer.named_modules() if isinstance(each, _BatchNorm)}
+    before = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    with torch.random.fork_rng(devices=[]), suppress(Exception):  # whatever a user's own layer raises is said elsewhere
+        x = torch.randn(2, min(TRIED, model.max_length or TRIED), model.width).requires_grad_()
+        ResidualBlock(layer, model.block, model.width).train()(x, None)
+    changed = (name for name, buffer in layer.named_buffers() if not _same(before.get(name), buffer))
+    return next(changed, ""), next(iter(named), "")
+
+
+def _same(before: Tensor | None, after: Tensor) -> bool:
+    return before is not None and before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
 
 
 def check_device(numerics: Numerics, device: torch.device) -> None:

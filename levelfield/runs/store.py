@@ -352,6 +352,16 @@ def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
     return ledger, log, rows
 
 
+def why_unreadable(where: Path, phases: int) -> str:
+    """Returns why what a complete run has measured cannot be read, and what to do; "" where it can. phases: as of
+    `measured`."""
+    try:
+        measured(where, phases)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def _names(where: Path) -> list[str]:
     """Returns the names of all files in a run's folder, in order."""
     try:

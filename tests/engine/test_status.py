@@ -19,6 +19,16 @@ from levelfield.runs.claims import Folder, claim
 from levelfield.runs.results import StudyIndex
 
 
+def finish(where: Path, **more: str) -> None:
+    """Writes what a run leaves that is done. more: columns of its row."""
+    row = {"run": where.name, "task": "toy", "model": "trap", "protocol": "scratch", "seed": 0, "split": "test"}
+    row |= {"metric": "accuracy", "unit": "fraction", "value": 0.5, "n": 16, **more}
+    phase = {"steps": 3, "examples": 24, "tokens": 144, "flops": 1e6, "wall_s": 1.0, "stopped": ""}
+    (where / store.ROWS).write_text(json.dumps(row) + "\n")
+    (where / store.LEDGER).write_text(json.dumps({**phase, "parameters": 10, "device": "cpu", "phases": [phase]}))
+    (where / store.DONE).write_text("{}")
+
+
 @pytest.fixture
 def where(tmp_path: Path) -> list[Path]:
     """The folders of five runs: done, running, of a machine that fell silent, failed, and not begun."""
@@ -28,7 +38,7 @@ def where(tmp_path: Path) -> list[Path]:
     folders = [store.directory(tmp_path / "runs", run) for run in runs]
     for folder in folders[:4]:
         folder.mkdir()
-    (folders[0] / store.DONE).write_text("{}")
+    finish(folders[0])
     (folders[3] / store.ERROR).write_text("ValueError: no such luck\nand more\n")
     return folders
 
@@ -61,11 +71,19 @@ def test_every_run_is_in_one_state_and_its_owner_is_named(
     assert facts["runs"][where[4].name] == {"state": "waiting"}
 
 
+@pytest.mark.parametrize("name", [store.LEDGER, store.ROWS, store.DONE])
+def test_a_run_that_is_done_and_cannot_be_read_has_failed(where: list[Path], name: str, tmp_path: Path) -> None:
+    (where[0] / name).write_text("{")
+    found = study_status(tmp_path / "runs", "toys", "smoke").runs[where[0].name]
+    assert found.state == "failed" and f"{name} is damaged" in found.why
+    assert f"remove {where[0]} and run again" in found.why
+
+
 def test_a_run_that_was_given_back_waits_and_counts_its_claims(where: list[Path]) -> None:
     for count in (1, 2):
         with claim(where[4]):
             pass
-        now = run_status(where[4], time.time())
+        now = run_status(where[4], time.time(), 1)
         assert (now.state, now.claims) == ("waiting", count)
 
 
@@ -74,7 +92,7 @@ def test_trials_and_runs_are_one_json_object_and_what_diverged_is_counted(
 ) -> None:
     out = tmp_path / "runs"
     runs = choose(Source(str(tmp_path / "toys.py")).load(), "smoke")
-    (where[0] / store.ROWS).write_text('{"status": "diverged"}\n')
+    finish(where[0], status="diverged")
     store.write_index(out / store.TRIALS, StudyIndex.of("toys", "smoke", runs[:2]))
     words = ["status", str(tmp_path / "toys.py"), "--effort", "smoke", "--runs-dir", str(out)]
     main([*words, "--json"])

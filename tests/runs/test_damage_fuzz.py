@@ -235,3 +235,22 @@ def test_the_reason_of_a_failure_is_read_whatever_is_in_it(out: Path, content: b
     victim(out, "error.txt").write_bytes(content)
     (why,) = store.read(out, "toys", "minutes").failures.values()
     assert why == "It failed." if b"failed" in content else why
+
+
+def test_a_command_that_finds_a_damaged_run_names_its_file_and_fails(
+    out: Path, capsys: pytest.CaptureFixture[str], study: tuple[Study, Path]
+) -> None:
+    first, second = sorted(path.parent for path in out.glob("toy-*/ledger.json"))
+    (first / store.LEDGER).write_text("{")
+    (second / store.ROWS).unlink()
+    words = [str(study[1].parent / "toys.py"), "--runs-dir", str(out)]
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *words, "--device", "cpu"])
+    assert stop.value.code == 1
+    shown = capsys.readouterr().out
+    assert "0 of 2 runs complete" in shown and f"  {first}/rows.jsonl" not in shown
+    main(["status", *words])
+    lines = [*shown.splitlines(), *capsys.readouterr().out.splitlines()]
+    for where, name in ((first, store.LEDGER), (second, store.ROWS)):
+        told = [line for line in lines if where.name in line and str(where / name) in line]
+        assert len(told) == 2 and all("failed" in line and "run again" in line for line in told), lines

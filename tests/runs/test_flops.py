@@ -31,7 +31,7 @@ from levelfield.ops.ssm.selective import naive_selective_scan, selective_scan
 from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.runs.phases import in_steps
-from levelfield.spec import Block, Duration, Examples, MixerConfig, Model
+from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numerics
 from levelfield.train import Plan, part_loss, parts_of, training_loss
 from levelfield.user.mixer import user_mixer
 
@@ -40,10 +40,11 @@ B, T, D = 5, 24, 16
 RECIPE = tiny_recipe(4)
 
 
-def network(config: MixerConfig, block: Block | None = None) -> Network:
+def network(config: MixerConfig, block: Block | None = None, numerics: Numerics | None = None) -> Network:
     model = Model((config,), 1, D, causal="causal" in config.directions, block=block or Block())
     task = FirstSymbol()
-    return Network(model, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    given = heads(Classify(), task)
+    return Network(model, task.input, given, mask_flag=False, seed=0, numerics=numerics or Numerics())
 
 
 def batch_of(lengths: list[int]) -> Any:
@@ -135,6 +136,23 @@ def test_a_real_batch_costs_what_the_ledger_says(config: MixerConfig) -> None:
         net.zero_grad(set_to_none=True)
         said = cost(net, T, Classify(), FirstSymbol(), masked=batch.mask is not None).of(B)
         assert said == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("values", [True, False])
+@pytest.mark.parametrize("config", [Attention(2), S4(state=4), Mamba(state=2), GLA(2)], ids=lambda c: c.label)
+def test_blocks_that_are_computed_again_are_counted_again(
+    config: MixerConfig, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as the backward pass needs them: the last sums and products are not repeated."""
+    monkeypatch.setattr(flops, "LARGE", flops.LARGE if values else 0)
+    plain, again = (network(config, Block(feedforward=40), Numerics(recompute=each)) for each in (False, True))
+    batch, lengths = batch_of([T] * B), np.array([T] * B)
+    once, twice = (Costs.of(net, lengths, Classify(), FirstSymbol()) for net in (plain, again))
+    assert twice.costs == once.costs and not once.again
+    dispatched(again, batch)
+    again.zero_grad(set_to_none=True)
+    assert twice.whole.costs[0].of(B) == pytest.approx(dispatched(again, batch), rel=0.02)
+    assert 1.1 < twice.whole.costs[0].of(B) / once.costs[0].of(B) < 4 / 3
 
 
 @pytest.mark.parametrize(
@@ -257,7 +275,7 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
         longest = [cost(net, part.batch.raw.shape[1], Classify(), FirstSymbol(), True) for part in parts]
         useful += sum(one.fixed for one in longest) + sum(one.each for one in own)
     counted = Costs.of(net, examples.lengths, Classify(), FirstSymbol())
-    work = Meter(counted, examples, given, seed, by_length).work(6)
+    work = Meter(counted, examples, given, seed, Numerics(by_length=by_length)).work(6)
     near = 0.05 if by_length else 0.02  # what is done once for each length is interpolated, and counts for more there
     assert work.dispatched == pytest.approx(dispatched, rel=near)
     assert work.useful == pytest.approx(useful, rel=near)
